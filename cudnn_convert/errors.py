@@ -1,0 +1,113 @@
+"""The exception tree: fields first, the message made from the fields.
+
+Every message is one line per reason and says where, what was expected, what was found, and what to do.
+`exit_code` is the process status that the command line gives for the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "AmbiguousSourceError",
+    "CudnnConvertError",
+    "InvalidModelError",
+    "MissingDependencyError",
+    "ReadError",
+    "RefusalError",
+    "UnsupportedModelError",
+    "UsageError",
+    "VerificationError",
+    "WriteError",
+]
+
+
+class CudnnConvertError(Exception):
+    """Base of everything that this library raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default reduce calls the class with `args`, which holds the message, not the fields.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    cls: type[CudnnConvertError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> CudnnConvertError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class ReadError(CudnnConvertError):
+    """The file is damaged, or not what it claims to be."""
+
+    def __init__(self, path: object, where: str, *, expected: str, found: str, advice: str = "") -> None:
+        self.path, self.where, self.expected, self.found, self.advice = (
+            str(path),
+            where,
+            expected,
+            found,
+            advice,
+        )
+        message = f"{self.path}: {where}: expected {expected}, found {found}"
+        super().__init__(f"{message}; {advice}" if advice else message)
+
+
+class InvalidModelError(CudnnConvertError):
+    """A shape, dtype or size rule of `cudnn_convert.model` is broken."""
+
+    def __init__(self, where: str, *, expected: str, found: str) -> None:
+        self.where, self.expected, self.found = where, expected, found
+        super().__init__(f"{where}: expected {expected}, found {found}")
+
+
+class RefusalError(CudnnConvertError):
+    """A refusal that gives all its reasons at once, a line each."""
+
+    def __init__(self, path: object, reasons: Sequence[str]) -> None:
+        self.path, self.reasons = str(path), tuple(reasons)
+        super().__init__("\n".join(f"{self.path}: {reason}" for reason in self.reasons))
+
+
+class UnsupportedModelError(RefusalError):
+    """A sound file that asks for something we refuse to do."""
+
+
+class AmbiguousSourceError(RefusalError):
+    """The file can be read in more than one way; the reasons list the ways and the flags that choose."""
+
+
+class UsageError(CudnnConvertError):
+    """The call itself is wrong: an unknown tensor, a bad value, an OUT that exists."""
+
+    exit_code = 2
+
+
+class VerificationError(CudnnConvertError):
+    """The artifact's numbers differ from the reference; `report` says where and by how much."""
+
+    exit_code = 3
+
+    def __init__(self, report: Any, message: str) -> None:
+        self.report = report
+        super().__init__(message)
+
+
+class WriteError(CudnnConvertError):
+    """The disk, a permission or another process stood in the way."""
+
+    exit_code = 4
+
+    def __init__(self, path: object, reason: str) -> None:
+        self.path, self.reason = str(path), reason
+        super().__init__(f"{self.path}: {reason}")
+
+
+class MissingDependencyError(CudnnConvertError):
+    """A package that the chosen target needs is missing or unusable."""
+
+    exit_code = 4

@@ -1,0 +1,103 @@
+"""Small constructors and static facts of GraphDefs: constants, placeholders, subgraphs, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from cudnn_convert.model import Array
+
+
+def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> Any:
+    """A NodeDef; an attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes."""
+    made = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
+    for key, value in attributes.items():
+        made.attr[key].CopyFrom(_attribute(value))
+    return made
+
+
+def _attribute(value: Any) -> Any:
+    attr = tf.compat.v1.AttrValue()
+    match value:
+        case tf.DType():
+            attr.type = value.as_datatype_enum
+        case tf.TensorShape():
+            attr.shape.CopyFrom(value.as_proto())
+        case bool():
+            attr.b = value
+        case int():
+            attr.i = value
+        case str():
+            attr.s = value.encode()
+        case list():
+            attr.list.type.extend(dtype.as_datatype_enum for dtype in value)
+        case np.ndarray():
+            attr.tensor.CopyFrom(tf.make_tensor_proto(value))
+        case _:
+            raise TypeError(f"no attribute form for {type(value).__name__}")
+    return attr
+
+
+def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> Any:
+    """A Const node."""
+    return node(name, "Const", control, dtype=tf.as_dtype(value.dtype), value=value)
+
+
+def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> Any:
+    """A Placeholder node."""
+    return node(name, "Placeholder", dtype=dtype, shape=shape)
+
+
+def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> Any:
+    """An Identity node; `dtype` is the enum's number, as NodeDefs hold it."""
+    return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
+
+
+def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
+    """A GraphDef with `nodes` and the versions and function library of `graph`."""
+    made = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+    made.node.extend(nodes)
+    return made
+
+
+def rewritten(graph: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of `graph` in which each node named in `changes` is replaced in its place."""
+    return with_nodes(graph, (changes.get(found.name, found) for found in graph.node))
+
+
+def kept(graph: Any, names: Iterable[str]) -> Any:
+    """The subgraph of `names`, in the graph's own order; control inputs from elsewhere are dropped."""
+    wanted = set(names)
+    nodes = []
+    for found in graph.node:
+        if found.name in wanted:
+            copy = node_def_pb2.NodeDef()
+            copy.CopyFrom(found)
+            inputs = [name for name in copy.input if not name.startswith("^") or name[1:] in wanted]
+            del copy.input[:]
+            copy.input.extend(inputs)
+            nodes.append(copy)
+    return with_nodes(graph, nodes)
+
+
+def placed(graph: Any) -> Any:
+    """A copy without devices and colocation, which name machines and nodes that need not exist here."""
+    made = graph_pb2.GraphDef()
+    made.CopyFrom(graph)
+    everywhere = [*made.node, *(found for function in made.library.function for found in function.node_def)]
+    for found in everywhere:
+        found.device = ""
+        found.attr.pop("_class", None)
+    return made
+
+
+def imported(graph: Any) -> tf.Graph:
+    """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
+    made = tf.Graph()
+    with made.as_default():
+        tf.import_graph_def(placed(graph), name="")
+    return made

@@ -1,0 +1,48 @@
+"""Constant folding: the value of a tensor that depends on no input, or None.
+
+Only pure ops run, and only small subgraphs: this serves predicates, dropout rates and shapes, not weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.model import Array
+
+#: Array ops without state, I/O or randomness.
+PURE: Final = frozenset(
+    "Const Identity Cast Reshape Squeeze ExpandDims Pack StridedSlice Slice ConcatV2 Transpose Fill "
+    "ZerosLike OnesLike Add AddV2 Sub Mul Div RealDiv Maximum Minimum Neg Abs Less LessEqual Greater "
+    "GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Prod Sum Range Floor "
+    "FloorDiv FloorMod Rank Size Shape All Any".split()
+)
+_LIMIT: Final = 64
+
+
+def value(index: Index, tensor: str) -> Array | None:
+    """The value of `tensor` (`op:k`), or None where it is not a small pure function of constants."""
+    op, _ = split(tensor)
+    ops = index.ancestors([op], control=False)
+    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops):
+        return None
+    small = build.kept(
+        build.with_nodes(graph_pb2.GraphDef(), [index.nodes[name] for name in sorted(ops)]), ops
+    )
+    graph = build.imported(small)
+    with tf.compat.v1.Session(graph=graph) as session:
+        try:
+            return np.asarray(session.run(tensor))
+        except tf.errors.OpError:
+            return None
+
+
+def scalar(index: Index, tensor: str) -> Any:
+    """The Python value of a one-element constant, or None."""
+    found = value(index, tensor)
+    return found.reshape(()).item() if found is not None and found.size == 1 else None

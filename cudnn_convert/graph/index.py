@@ -1,0 +1,90 @@
+"""Looking things up in a GraphDef: tensor names, producers, consumers, ancestors.
+
+The GraphDef stays the one in-memory form of a graph; an `Index` only points into it. A tensor is named
+`op:k` throughout, a control input `^op`.
+Source: tensorflow v2.21.0 core/framework/node_def.proto (input forms).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
+
+#: The forward ops of cuDNN; their outputs 0-2 are output, output_h, output_c.
+CUDNN_OPS: Final = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
+INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
+OUTPUTS: Final = 3
+
+
+def split(reference: str) -> tuple[str, int]:
+    """`("op", k)` of an input reference `op`, `op:k`, or `^op` (k is then -1)."""
+    if reference.startswith("^"):
+        return reference[1:], -1
+    op, _, k = reference.rpartition(":")
+    return (op, int(k)) if op and k.isdigit() else (reference, 0)
+
+
+def tensor(reference: str) -> str:
+    """The full name `op:k` of an input reference."""
+    op, k = split(reference)
+    return f"{op}:{k}"
+
+
+def reference(name: str) -> str:
+    """The way a NodeDef writes the tensor `op:k`: without its index where that is 0."""
+    return name.removesuffix(":0")
+
+
+class Index:
+    """The nodes of a graph by name and the consumers of each op; built once, never written."""
+
+    def __init__(self, graph: Any) -> None:
+        self.nodes: dict[str, Any] = {node.name: node for node in graph.node}
+        self._consumers: dict[str, list[tuple[Any, int, int]]] = defaultdict(list)
+        for node in graph.node:
+            for position, name in enumerate(node.input):
+                op, k = split(name)
+                self._consumers[op].append((node, position, k))
+
+    def data_inputs(self, node: Any) -> list[str]:
+        """The tensors `op:k` that a node reads, in order."""
+        return [tensor(name) for name in node.input if not name.startswith("^")]
+
+    def consumers(self, op: str, k: int | None = None) -> Iterator[Any]:
+        """The nodes that read output `k` of `op`, or any of its outputs."""
+        return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
+
+    def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
+        """The names of `ops` and of everything they need; what feeds a `stop` op is left out."""
+        seen: set[str] = set()
+        todo = [op for op in ops if op in self.nodes]
+        while todo:
+            op = todo.pop()
+            if op in seen:
+                continue
+            seen.add(op)
+            if op not in stop:
+                found = (split(name) for name in self.nodes[op].input)
+                todo += [source for source, k in found if source in self.nodes and (control or k >= 0)]
+        return seen
+
+    def descendants(self, ops: Iterable[str]) -> set[str]:
+        """The names of everything that reads data of `ops`, directly or not, and of `ops`."""
+        seen: set[str] = set()
+        todo = list(ops)
+        while todo:
+            op = todo.pop()
+            if op not in seen:
+                seen.add(op)
+                todo += [node.name for node in self.consumers(op)]
+        return seen
+
+
+def unique(name: str, taken: Collection[str]) -> str:
+    """`name`, or the first of `name_1`, `name_2`, ... that is not taken."""
+    candidate, count = name, 0
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate

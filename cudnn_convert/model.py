@@ -1,0 +1,189 @@
+"""The waist: what every reader makes and every target takes. Knows neither files nor TensorFlow.
+
+Arrays follow cuDNN's own convention: weights are `[gates, units, inputs]` (a matrix multiplies a column
+vector), biases are `[gates, units]`, gates in the order of `Mode.gates`, and the two biases stay apart,
+because the GRU's candidate needs them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cudnn_convert.errors import InvalidModelError
+
+Array = npt.NDArray[Any]
+
+
+class Gate(Enum):
+    """A gate by its full name; the letters that sources use for it stand in `layouts`."""
+
+    INPUT = "input"
+    FORGET = "forget"
+    CELL = "cell"  # the LSTM's new memory, cuDNN's c'
+    OUTPUT = "output"
+    RESET = "reset"
+    UPDATE = "update"  # keeps the old state where it is 1
+    CANDIDATE = "candidate"  # the GRU's new state, cuDNN's h'
+    HIDDEN = "hidden"  # the only "gate" of a plain RNN
+
+
+class Mode(Enum):
+    """The four recurrences of cuDNN, by the value of the attribute `rnn_mode`."""
+
+    LSTM = "lstm"
+    GRU = "gru"
+    RNN_TANH = "rnn_tanh"
+    RNN_RELU = "rnn_relu"
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates in cuDNN's order of linear layer ids (cudnnGetRNNWeightParams, cuDNN 9)."""
+        if self is Mode.LSTM:
+            return (Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT)
+        if self is Mode.GRU:
+            return (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
+        return (Gate.HIDDEN,)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The weights of one pseudo-layer: one direction of one layer.
+
+    kernel `[gates, units, inputs]`, recurrent_kernel `[gates, units, units]`, bias and recurrent_bias
+    `[gates, units]`, all of one dtype.
+    """
+
+    mode: Mode
+    kernel: Array
+    recurrent_kernel: Array
+    bias: Array
+    recurrent_bias: Array
+
+    def __post_init__(self) -> None:
+        gates, units = len(self.mode.gates), self.recurrent_kernel.shape[-1]
+        inputs = self.kernel.shape[-1]
+        for name, shape in (
+            ("kernel", (gates, units, inputs)),
+            ("recurrent_kernel", (gates, units, units)),
+            ("bias", (gates, units)),
+            ("recurrent_bias", (gates, units)),
+        ):
+            found = getattr(self, name)
+            if found.shape != shape:
+                raise InvalidModelError(f"cell.{name}", expected=f"shape {shape}", found=f"{found.shape}")
+            if found.dtype != self.kernel.dtype:
+                raise InvalidModelError(
+                    f"cell.{name}", expected=f"{self.kernel.dtype}", found=f"{found.dtype}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers that fix the length of a parameter blob."""
+
+    mode: Mode
+    layers: int
+    directions: int
+    units: int
+    input_size: int
+
+    def inputs(self, layer: int) -> int:
+        """Width of what `layer` sees: the model's input, or both directions of the layer below."""
+        return self.input_size if layer == 0 else self.directions * self.units
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the artifact takes and gives: key -> tensor name of the source, in order."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+class Tensor(Protocol):
+    """A named array that stays in its file until `read` is called."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def read(self) -> Array:
+        """The array; raises ReadError where the bytes do not match their checksum."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalParameters:
+    """The per-gate tensors that a source stores beside, or instead of, a parameter blob.
+
+    `scope` is the variable scope they were found under; the blob they belong to is a variable of that
+    scope or of a scope directly inside it. `modes` has two members where names cannot tell tanh from relu.
+    `decode` gives the cells `[layer][direction]` of the chosen mode; `tensors` is what the independent
+    reference evaluates: the arrays as stored, by their key without `scope`.
+    """
+
+    scope: str
+    modes: tuple[Mode, ...]
+    layers: int
+    directions: int
+    units: int
+    input_size: int
+    decode: Callable[[Mode], tuple[tuple[Cell, ...], ...]]
+    tensors: Callable[[], Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A source, read: its graph, its values, and what it says about its own signature.
+
+    `graph` is a `tensorflow.GraphDef`; `variables` maps the op name of each variable to its value.
+    """
+
+    path: Path
+    kind: str
+    graph: Any
+    variables: Mapping[str, Tensor]
+    canonical: tuple[CanonicalParameters, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobEvidence:
+    """Where a recurrence's weights came from: the 1-D parameter blob as stored."""
+
+    blob: Array
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalEvidence:
+    """Where a recurrence's weights came from: canonical tensors as stored, by key without the scope."""
+
+    tensors: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """One cuDNN node of a graph with its weights decoded and checked.
+
+    `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in
+    the root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with
+    the same one share their weights.
+    """
+
+    node: str
+    op: str
+    sizes: Sizes
+    time_major: bool
+    lengths: bool
+    dtype: np.dtype[Any]
+    cells: tuple[tuple[Cell, ...], ...]
+    evidence: BlobEvidence | CanonicalEvidence
+    shared: str
+    passage: tuple[str, ...] = ()
