@@ -63,6 +63,11 @@ def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     return _flat(kernel).T.copy(), _flat(recurrent).T.copy()
 
 
+def stacked_columns(cell: Cell, layout: Layout) -> Array:
+    """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
+    return np.concatenate(columns(cell, layout))
+
+
 def rows(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     """`(kernel [gates*units, inputs], recurrent_kernel [gates*units, units])`, ONNX's convention."""
     order = _permutation(cell, layout)

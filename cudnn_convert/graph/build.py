@@ -47,6 +47,12 @@ def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> Any:
     return node(name, "Const", control, dtype=tf.as_dtype(value.dtype), value=value)
 
 
+def string_constant(name: str, values: list[str], *, scalar: bool = False) -> Any:
+    """A Const of strings, `[len(values)]` or, for one value, a scalar."""
+    made = np.array(values[0] if scalar else values, dtype=object)
+    return node(name, "Const", dtype=tf.string, value=made)
+
+
 def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> Any:
     """A Placeholder node."""
     return node(name, "Placeholder", dtype=dtype, shape=shape)

@@ -1,0 +1,128 @@
+"""Cutting a graph down to what its outputs need: inputs become placeholders, `--set` values constants."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import Index, reference, split, tensor, unique
+from cudnn_convert.model import Array
+
+#: Sources that a program, not a file, fills: cut at the components used.
+STREAMS: Final = frozenset(
+    "IteratorGetNext IteratorGetNextSync OneShotIterator QueueDequeue QueueDequeueV2 QueueDequeueMany "
+    "QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 FIFOQueueV2 Unstage".split()
+)
+PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A tensor to become an input; `shape` refines what the graph knows."""
+
+    tensor: str
+    shape: tuple[int | None, ...] | None = None
+
+
+def require(path: Path, index: Index, names: Iterable[str]) -> None:
+    """Raises UsageError where a tensor `op:k` is not in the graph, with the nearest names."""
+    reasons = []
+    for name in names:
+        op, _ = split(name)
+        if op not in index.nodes:
+            near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
+            hint = (
+                f"the nearest are {', '.join(f'{found}:0' for found in near)}" if near else "nothing is near"
+            )
+            reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
+    if reasons:
+        raise UsageError("\n".join(reasons))
+
+
+def streams(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
+    """The components of iterators and queues that `outputs` need, as tensors `op:k`."""
+    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(name)[0] for name in stop})
+    found = {
+        name
+        for op in needed
+        for name in index.data_inputs(index.nodes[op])
+        if index.nodes[split(name)[0]].op in STREAMS
+    }
+    return sorted(found)
+
+
+def cut(
+    graph: Any, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Iterable[str]
+) -> tuple[Any, dict[str, str]]:
+    """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
+    index, inputs = Index(graph), list(inputs)
+    seen = build.imported(build.kept(graph, _ancestors(index, inputs, constants)))
+    taken, moved, made = set(index.nodes), {}, []
+    for found in inputs:
+        op, k = split(found.tensor)
+        # The first output keeps the op's own name; nothing else of the op is left to need it.
+        name = op if k == 0 and _is_free(index, op, inputs) else unique(f"{op}_{k}", taken)
+        taken.add(name)
+        moved[found.tensor] = f"{name}:0"
+        source = seen.get_tensor_by_name(found.tensor)
+        made.append(build.placeholder(name, source.dtype, _refined(found, source.shape)))
+    for name, value in constants.items():
+        op, k = split(name)
+        fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
+        taken.add(fresh)
+        moved[name] = f"{fresh}:0"
+        made.append(build.constant(fresh, value))
+    return _pruned(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
+
+
+def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) -> set[str]:
+    return index.ancestors(split(name)[0] for name in [*(found.tensor for found in inputs), *constants])
+
+
+def _is_free(index: Index, op: str, inputs: list[Cut]) -> bool:
+    cut_here = {split(found.tensor)[1] for found in inputs if split(found.tensor)[0] == op}
+    used = {split(name)[1] for node in index.consumers(op) for name in node.input if split(name)[0] == op}
+    return used <= cut_here
+
+
+def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
+    wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
+    if not wanted.is_compatible_with(shape):
+        raise UsageError(f"tensor {found.tensor}: expected a shape like {shape}, found {wanted} in --inputs")
+    return wanted.merge_with(shape)
+
+
+def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
+    """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
+    fresh = {node.name for node in made}
+    nodes = [node for node in build.placed(graph).node if node.name not in fresh]
+    for node in nodes:
+        redirected = [
+            name if name.startswith("^") or tensor(name) not in moved else reference(moved[tensor(name)])
+            for name in node.input
+        ]
+        if redirected != list(node.input):
+            del node.input[:]
+            node.input.extend(redirected)
+    whole = build.with_nodes(graph, [*made, *nodes])
+    return build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
+
+
+def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
+    """The constant that `--set NAME=TEXT` binds, in the tensor's own dtype and, if fixed, its shape."""
+    found = seen.get_tensor_by_name(name)
+    words = {"true": True, "false": False}
+    try:
+        value: Array = np.asarray(words.get(text.lower(), text)).astype(found.dtype.as_numpy_dtype)
+        shape = found.shape if found.shape.is_fully_defined() else tf.TensorShape([])
+        return np.array(np.broadcast_to(value, shape.as_list()))
+    except (TypeError, ValueError) as cause:
+        raise UsageError(f"--set {name}: expected a {found.dtype.name}, found {text!r}") from cause

@@ -1,0 +1,96 @@
+"""What stays in the graph must run on a CPU, always with the same result; else all reasons at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels, op_def_registry
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.cut import PLACEHOLDERS
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
+from cudnn_convert.graph.simplify import RANDOM, mask
+
+_SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
+_SHOWN: Final = 5
+
+
+def unsupported(path: Path, graph: Any) -> None:
+    """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`."""
+    index = Index(graph)
+    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *_reserved(index)]
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+
+
+def _random(index: Index) -> Iterator[str]:
+    """Dropout that is on, with the `--set` that turns it off, and any other random op."""
+    explained: set[str] = set()
+    for node in index.nodes.values():
+        found = mask(index, f"{node.name}:0")
+        if found is None:
+            continue
+        rate, neutral = found
+        explained |= {name for name in index.ancestors([node.name]) if index.nodes[name].op in RANDOM}
+        held = [name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in _SOURCES]
+        cure = " ".join(f"--set {name}:0={neutral}" for name in sorted(held)) or f"--set {rate}={neutral}"
+        yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
+    for node in index.nodes.values():
+        if node.op in RANDOM and node.name not in explained:
+            yield (
+                f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
+                f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
+            )
+
+
+def _training(index: Index) -> Iterator[str]:
+    for node in index.nodes.values():
+        # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
+        training = "is_training" not in node.attr or node.attr["is_training"].b
+        if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
+            yield (
+                f"{node.name}: expected batch normalisation with its moving averages, found it in "
+                "training mode; choose an output of the inference graph with --outputs"
+            )
+
+
+def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
+    library = {function.signature.name for function in graph.library.function}
+    found: dict[tuple[str, str], list[str]] = {}
+    for node in index.nodes.values():
+        if node.op in library or node.op in CUDNN_OPS:
+            continue
+        if op_def_registry.get(node.op) is None:
+            found.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
+        elif not _has_cpu_kernel(node.op):
+            found.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
+    for (op, what), names in sorted(found.items()):
+        shown = ", ".join(names[:_SHOWN]) + (
+            f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        )
+        readers = [name for name in index.data_inputs(index.nodes[names[0]]) if not name.startswith("^")]
+        cure = f"; cut before it with --outputs {readers[0]}" if readers else ""
+        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}{cure}"
+
+
+def _has_cpu_kernel(op: str) -> bool:
+    listed = kernels.get_registered_kernels_for_op(op).kernel
+    # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
+    return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
+        not listed and not op.startswith("Cudnn")
+    )
+
+
+def _reserved(index: Index) -> Iterator[str]:
+    for node in index.nodes.values():
+        if node.op in CUDNN_OPS:
+            for reader in index.consumers(node.name):
+                used = {k for op, k in map(split, reader.input) if op == node.name}
+                if max(used) >= OUTPUTS:
+                    yield (
+                        f"{reader.name}: expected to read outputs 0 to 2 of {node.name}, found "
+                        f"{node.name}:{max(used)}, which only gradients need; choose other --outputs"
+                    )

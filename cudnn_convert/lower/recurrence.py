@@ -1,0 +1,155 @@
+"""A cuDNN recurrence in TensorFlow ops that have CPU kernels in every build.
+
+`fast` takes `BlockLSTMV2` for LSTMs of float and half, one kernel call for all steps. Everything else, and
+`portable`, is a `while` loop over steps with the input's product hoisted out of it. Both carry the state
+itself, so that a row of length 0 and a run of 0 steps give the initial state.
+Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2; shapes are cuDNN's, time-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert import layouts
+from cudnn_convert.model import Array, Cell, Mode, Recurrence
+
+LOWERINGS: Final = ("fast", "portable")
+_BLOCK_DTYPES: Final = ("float32", "float16")
+_ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
+
+
+def uses_block(recurrence: Recurrence, lowering: str) -> bool:
+    """Whether the recurrence becomes BlockLSTMV2, which knows LSTMs of float and half only."""
+    is_lstm = recurrence.sizes.mode is Mode.LSTM
+    return lowering == "fast" and is_lstm and recurrence.dtype.name in _BLOCK_DTYPES
+
+
+def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
+    """The arrays that one pseudo-layer's computation takes, by name, in the order it takes them."""
+    if block:
+        kernel = layouts.stacked_columns(cell, layouts.BLOCK_LSTM)
+        return {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM)}
+    kernel, recurrent = layouts.columns(cell, layouts.LOOP)
+    if cell.mode is Mode.GRU:
+        bias, recurrent_bias = layouts.biases(cell, layouts.LOOP)
+        return {
+            "kernel": kernel,
+            "recurrent_kernel": recurrent,
+            "bias": bias,
+            "recurrent_bias": recurrent_bias,
+        }
+    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": layouts.summed_bias(cell, layouts.LOOP)}
+
+
+def stack(recurrence: Recurrence, *, block: bool) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
+    sizes, time_major = recurrence.sizes, recurrence.time_major
+    layer = _block_layer if block else _loop_layer
+    each = len(weights(recurrence.cells[0][0], block=block))
+
+    def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
+        x, h0 = (t if time_major else tf.transpose(t, [1, 0, 2]) for t in (x, h0))
+        # Only an LSTM has a cell state; other modes pass whatever they were given, even a scalar.
+        c0 = tf.transpose(c0, [1, 0, 2]) if sizes.mode is Mode.LSTM and not time_major else c0
+        states = []
+        for first in range(0, sizes.layers * sizes.directions, sizes.directions):
+            ways = []
+            for p in range(first, first + sizes.directions):
+                state = (h0[p], c0[p]) if sizes.mode is Mode.LSTM else (h0[p],)
+                taken = arrays[p * each : (p + 1) * each]
+                ways.append(layer(sizes.mode, x, state, lengths, taken, backward=p > first))
+            x = tf.concat([way[0] for way in ways], 2) if len(ways) > 1 else ways[0][0]
+            states += [way[1:] for way in ways]
+        h = tf.stack([state[0] for state in states])
+        c = tf.stack([state[1] for state in states]) if sizes.mode is Mode.LSTM else tf.identity(c0)
+        if time_major:
+            return x, h, c
+        swapped = tf.transpose(c, [1, 0, 2]) if sizes.mode is Mode.LSTM else c
+        return tf.transpose(x, [1, 0, 2]), tf.transpose(h, [1, 0, 2]), swapped
+
+    return compute
+
+
+def _reversed(x: Any, lengths: Any) -> Any:
+    """Time reversed inside each row's valid part."""
+    return tf.reverse(x, [0]) if lengths is None else tf.reverse_sequence(x, lengths, 0, 1)
+
+
+def _alive(x: Any, lengths: Any) -> Any:
+    """`[time, batch, 1]`: whether a step lies inside its row's length."""
+    return tf.transpose(tf.sequence_mask(lengths, tf.shape(x)[0]))[:, :, None]
+
+
+def _at_end(first: Any, steps: Any, lengths: Any) -> Any:
+    """The state at each row's own end: `first` at length 0, else the step before the length."""
+    if lengths is None:
+        return tf.concat([first[None], steps[-1:]], 0)[-1]
+    rows = tf.range(tf.shape(first)[0])
+    return tf.gather_nd(tf.concat([first[None], steps], 0), tf.stack([lengths, rows], 1))
+
+
+def _block_layer(
+    mode: Mode, x: Any, state: tuple[Any, ...], lengths: Any, arrays: Sequence[Any], *, backward: bool
+) -> tuple[Any, Any, Any]:
+    (kernel, bias), (h0, c0) = arrays, state
+    x = _reversed(x, lengths) if backward else x
+    unused = tf.zeros([kernel.shape[1] // 4], x.dtype)  # peepholes
+    steps = tf.cast(tf.shape(x)[0], tf.int64)
+    _, cs, _, _, _, _, y = tf.raw_ops.BlockLSTMV2(
+        seq_len_max=steps, x=x, cs_prev=c0, h_prev=h0, w=kernel, wci=unused, wcf=unused, wco=unused, b=bias
+    )
+    h, c = _at_end(h0, y, lengths), _at_end(c0, cs, lengths)
+    y = y if lengths is None else tf.where(_alive(x, lengths), y, tf.zeros_like(y))
+    return _reversed(y, lengths) if backward else y, h, c
+
+
+def _loop_layer(
+    mode: Mode, x: Any, state: tuple[Any, ...], lengths: Any, arrays: Sequence[Any], *, backward: bool
+) -> tuple[Any, Any, Any]:
+    kernel, recurrent, bias = arrays[:3]
+    time, batch, units = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
+    inputs = tf.reshape(x, [-1, kernel.shape[0]]) @ kernel + bias
+    inputs = tf.reshape(inputs, [time, batch, kernel.shape[1]])
+    shape = tf.stack([batch, units])  # given at run time, or 0 steps would have no shape to stack to
+    outputs = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
+    alive = None if lengths is None else _alive(x, lengths)
+
+    def step(t: Any, held: Any, *old: Any) -> tuple[Any, ...]:
+        at = time - 1 - t if backward else t
+        new = _cell(mode, inputs[at], old, recurrent, arrays[3:])
+        y = new[0]
+        if alive is not None:
+            now = alive[at]
+            new = tuple(tf.where(now, one, other) for one, other in zip(new, old, strict=True))
+            y = tf.where(now, y, tf.zeros_like(y))
+        return t + 1, tf.raw_ops.TensorListSetItem(input_handle=held, index=at, item=y), *new
+
+    start = (tf.constant(0), outputs, *state)
+    known = [tf.TensorShape([]), tf.TensorShape([])] + [tf.TensorShape([None, units])] * len(state)
+    _, held, *final = tf.while_loop(lambda t, *_: t < time, step, start, shape_invariants=tuple(known))
+    y = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)
+    return tf.ensure_shape(y, [None, None, units]), final[0], final[-1]
+
+
+def _cell(
+    mode: Mode, x: Any, old: tuple[Any, ...], recurrent: Any, recurrent_bias: Sequence[Any]
+) -> tuple[Any, ...]:
+    """One step; gates in the order of `layouts.LOOP`. `x` already holds the input's product and its bias."""
+    h = old[0]
+    if mode is Mode.LSTM:
+        sums = x + h @ recurrent
+        gates, memory = tf.split(sums, [3 * h.shape[1], h.shape[1]], 1)
+        i, f, o = tf.split(tf.sigmoid(gates), 3, 1)
+        c = f * old[1] + i * tf.tanh(memory)
+        return o * tf.tanh(c), c
+    if mode is Mode.GRU:
+        sizes = [2 * h.shape[1], h.shape[1]]
+        gates, candidate = tf.split(x, sizes, 1)
+        gates_h, candidate_h = tf.split(h @ recurrent + recurrent_bias[0], sizes, 1)
+        r, z = tf.split(tf.sigmoid(gates + gates_h), 2, 1)
+        n = tf.tanh(candidate + r * candidate_h)
+        return ((1 - z) * n + z * h,)
+    return (_ACTIVATIONS[mode](x + h @ recurrent),)

@@ -1,0 +1,122 @@
+"""The TensorFlow lowering: every cuDNN node of a graph becomes CPU ops, its blob becomes plain variables.
+
+The weights of a pseudo-layer are stored as `<scope>/layer_<l>/<forward|backward>/<name>`, `<scope>` being
+that of the blob they came from; recurrences that share a blob share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import build, inline
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, unique
+from cudnn_convert.lower import recurrence as body
+from cudnn_convert.model import Array, Recurrence
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A graph of CPU ops and the values of those of its variables that the lowering made, by op name."""
+
+    graph: Any
+    variables: Mapping[str, Array]
+
+
+def lower(graph: Any, recurrences: Sequence[Recurrence], *, lowering: str = "fast") -> Lowered:
+    """`graph` with each cuDNN node replaced in place; `lowering` is `fast` or `portable`."""
+    index = Index(graph)
+    made: dict[str, list[Any]] = {}
+    variables: dict[str, Array] = {}
+    library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
+    for recurrence in recurrences:
+        block = body.uses_block(recurrence, lowering)
+        tensors = index.data_inputs(index.nodes[recurrence.node])
+        inputs = [tensors[position] for position in (INPUT, INPUT_H, INPUT_C)]
+        inputs += [tensors[LENGTHS]] if recurrence.lengths else []
+        nodes, weights = [], []
+        for wanted, value in _weights(recurrence, block=block).items():
+            name = unique(wanted, index.nodes)
+            variables[name], made[name] = value, _variable(name, value)
+            found, carried = _carried(index, recurrence, f"{name}/read")
+            nodes += carried
+            weights.append(found)
+        traced = _traced(recurrence, index, block=block)
+        nodes += inline.call(traced, recurrence.node, [reference(name) for name in [*inputs, *weights]])
+        made[recurrence.node] = nodes
+        library |= {function.signature.name: function for function in traced.library}
+    return Lowered(_assembled(graph, made, library), variables)
+
+
+def _weights(recurrence: Recurrence, *, block: bool) -> dict[str, Array]:
+    scope = recurrence.shared.rpartition("/")[0]
+    prefix = f"{scope}/" if scope else ""
+    # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
+    kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
+    return {
+        f"{prefix}layer_{number}/{way}{kind}/{name}": value
+        for number, layer in enumerate(recurrence.cells)
+        for way, cell in zip(("forward", "backward"), layer, strict=False)
+        for name, value in body.weights(cell, block=block).items()
+    }
+
+
+def _variable(name: str, value: Array) -> list[Any]:
+    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
+    handle = build.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
+    return [handle, build.node(f"{name}/read", "ReadVariableOp", [name], dtype=dtype)]
+
+
+def _carried(index: Index, recurrence: Recurrence, read: str) -> tuple[str, list[Any]]:
+    """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
+    found, nodes = read, []
+    for name in recurrence.passage:
+        original = index.nodes[name]
+        copy = type(original)()
+        copy.CopyFrom(original)
+        copy.name = f"{recurrence.node}/{read}/{name}"
+        copy.input[0] = found
+        copy.op = original.op.removeprefix("Ref")
+        copy.attr["T"].type = tf.as_dtype(recurrence.dtype).as_datatype_enum
+        nodes.append(copy)
+        side = _side(index, recurrence, name) if copy.op == "Switch" else 0
+        found = reference(f"{copy.name}:{side}")
+    return found, nodes
+
+
+def _side(index: Index, recurrence: Recurrence, switch: str) -> int:
+    """Which branch of a switch on the parameters' way the node stands in."""
+    below = index.ancestors([recurrence.node], control=False)
+    readers = (node for node in index.consumers(switch) if node.name in below)
+    return next(k for node in readers for op, k in map(split, node.input) if op == switch)
+
+
+def _traced(recurrence: Recurrence, index: Index, *, block: bool) -> inline.Body:
+    sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
+    depth = sizes.layers * sizes.directions
+    state = [depth, None, sizes.units] if recurrence.time_major else [None, depth, sizes.units]
+    specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(state, dtype)]
+    is_lstm = sizes.mode.value == "lstm"
+    specs.append(tf.TensorSpec(state if is_lstm else None, dtype))
+    specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
+    arrays = _weights(recurrence, block=block).values()
+    specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
+    compute = body.stack(recurrence, block=block)
+    if recurrence.lengths:
+        return inline.traced(compute, *specs)
+    return inline.traced(lambda x, h, c, *rest: compute(x, h, c, None, *rest), *specs)
+
+
+def _assembled(graph: Any, made: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
+    """The graph with each replaced node's successors in its place, new variables first, unused nodes gone."""
+    old = {node.name for node in graph.node}
+    fresh = [node for name, nodes in made.items() if name not in old for node in nodes]
+    replaced = [found for node in graph.node for found in made.get(node.name, [node])]
+    result = build.with_nodes(graph, [*fresh, *replaced])
+    del result.library.function[:]
+    result.library.function.extend(library[name] for name in sorted(library))
+    return result

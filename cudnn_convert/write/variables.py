@@ -1,0 +1,22 @@
+"""Variable bundles: `<prefix>.index` and `<prefix>.data-00000-of-00001`, written by TensorFlow's own op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import tensorflow as tf
+
+from cudnn_convert.model import Tensor
+
+
+def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
+    """Writes each tensor under its key; at least one, for a bundle cannot be empty."""
+    names = sorted(variables)
+    with tf.device("/CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=tf.constant(names, tf.string),
+            shape_and_slices=tf.constant([""] * len(names), tf.string),
+            tensors=[tf.convert_to_tensor(variables[name].read()) for name in names],
+        )
