@@ -1,0 +1,56 @@
+"""Makes tests/data/tf1/<TensorFlow version>/<case>: genuine TensorFlow 1 GPU checkpoints with CPU answers.
+
+    python scripts/make_tf1_fixtures.py [CASE ...]
+
+run under Python 3.7 with tensorflow==1.15.5, protobuf<3.21, numpy<1.19, h5py<3 (and Python 3.6 with
+tensorflow 1.8.0 and 1.12.3, protobuf<3.18, numpy<1.17). No GPU is needed: TensorFlow 1 builds and exports a
+graph of Cudnn layers anywhere, it only cannot run it. So every case is built twice. The Cudnn graph, with
+gradients and savers, gives model.ckpt.meta. Its twin of CudnnCompatible cells, whose variables have the very
+keys that the Cudnn graph's saver writes, gives the checkpoint and golden.npz. Under 1.15.5 it makes
+models/bilstm_tagger too. Every run writes the same bytes.
+"""
+import os
+import sys
+
+import tensorflow as tf
+
+from tf1_fixtures import (
+    cases_control_flow,
+    cases_inputs,
+    cases_lengths,
+    cases_modes,
+    cases_scopes,
+    cases_training,
+)
+from tf1_fixtures.record import record
+from tf1_fixtures.tagger import bilstm_tagger
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FIXTURES = os.path.join(ROOT, "tests", "data", "tf1", tf.__version__)
+
+EVERY_VERSION = cases_modes.CASES + cases_training.CASES + cases_control_flow.CASES
+ONLY_1_15 = (
+    cases_modes.CASES_1_15
+    + cases_training.CASES_1_15
+    + cases_scopes.CASES_1_15
+    + cases_control_flow.CASES_1_15
+    + cases_lengths.CASES_1_15
+    + cases_inputs.CASES_1_15
+)
+
+
+def main(names):
+    newest = tf.__version__.startswith("1.15.")
+    wanted = {build: os.path.join(FIXTURES, build.__name__) for build in EVERY_VERSION}
+    if newest:
+        wanted.update({build: os.path.join(FIXTURES, build.__name__) for build in ONLY_1_15})
+        wanted[bilstm_tagger] = os.path.join(ROOT, "models", "bilstm_tagger")
+    for build, folder in wanted.items():
+        if not names or build.__name__ in names:
+            print(build.__name__)
+            record(build, folder)
+
+
+if __name__ == "__main__":
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    main(sys.argv[1:])
