@@ -1,3 +1,122 @@
-"""cudnn-convert: TensorFlow and Keras models with cuDNN recurrences become CPU models."""
+"""cudnn-convert: TensorFlow and Keras models with cuDNN recurrences become CPU models.
+
+    from cudnn_convert import convert
+    report = convert("model.ckpt", "out/", format="onnx")
+
+The functions take what the command line's flags take, under the same names. They raise
+`CudnnConvertError`s, never print and never exit. TensorFlow is imported by the first call, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from cudnn_convert.errors import (
+    AmbiguousSourceError,
+    CudnnConvertError,
+    InvalidModelError,
+    MissingDependencyError,
+    ReadError,
+    UnsupportedModelError,
+    UsageError,
+    VerificationError,
+    WriteError,
+)
+from cudnn_convert.report import Report, Verification
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AmbiguousSourceError",
+    "CudnnConvertError",
+    "InvalidModelError",
+    "MissingDependencyError",
+    "ReadError",
+    "Report",
+    "UnsupportedModelError",
+    "UsageError",
+    "Verification",
+    "VerificationError",
+    "WriteError",
+    "convert",
+    "verify",
+]
+
+
+def convert(
+    source: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    format: str = "savedmodel",  # noqa: A002 - the flag's own name
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    set: Sequence[str] = (),  # noqa: A002 - the flag's own name
+    weights: str = "auto",
+    opset: int = 17,
+    lowering: str = "fast",
+    data: str | PathLike[str] | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    verify: bool = True,
+    trust: bool = False,
+    force: bool = False,
+) -> Report:
+    """Converts the model at `source` to `out` and verifies it.
+
+    `inputs` and `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
+    UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
+    where the numbers differ, WriteError for the disk; nothing is then left at `out`.
+    """
+    from cudnn_convert import pipeline
+
+    options = pipeline.Options(
+        format=format,
+        inputs=inputs,
+        outputs=outputs,
+        set=set,
+        weights=weights,
+        opset=opset,
+        lowering=lowering,
+        data=None if data is None else Path(data),
+        atol=atol,
+        rtol=rtol,
+        verify=verify,
+        trust=trust,
+        force=force,
+    )
+    return pipeline.convert(Path(source), Path(out), options)
+
+
+def verify(
+    source: str | PathLike[str],
+    artifact: str | PathLike[str],
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    set: Sequence[str] = (),  # noqa: A002 - the flag's own name
+    data: str | PathLike[str] | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    trust: bool = False,
+) -> Verification:
+    """Compares an artifact, a file or an OUT folder, with its source.
+
+    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Raises as `convert`.
+    """
+    from cudnn_convert import pipeline
+
+    return pipeline.verify(
+        Path(source),
+        Path(artifact),
+        pipeline.Options(
+            inputs=inputs,
+            outputs=outputs,
+            set=set,
+            data=None if data is None else Path(data),
+            atol=atol,
+            rtol=rtol,
+            trust=trust,
+        ),
+    )

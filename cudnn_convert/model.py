@@ -120,6 +120,24 @@ class Tensor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class InMemory:
+    """A tensor that needs no file."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    def read(self) -> Array:
+        return self.array
+
+
+@dataclass(frozen=True, slots=True)
 class CanonicalParameters:
     """The per-gate tensors that a source stores beside, or instead of, a parameter blob.
 

@@ -18,8 +18,8 @@ from cudnn_convert.model import Array
 
 #: Sources that a program, not a file, fills: cut at the components used.
 STREAMS: Final = frozenset(
-    "IteratorGetNext IteratorGetNextSync OneShotIterator QueueDequeue QueueDequeueV2 QueueDequeueMany "
-    "QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2 FIFOQueueV2 Unstage".split()
+    "IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany QueueDequeueManyV2 "
+    "QueueDequeueUpTo QueueDequeueUpToV2 Unstage".split()
 )
 PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
 

@@ -21,7 +21,7 @@ _SHOWN: Final = 5
 def unsupported(path: Path, graph: Any) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`."""
     index = Index(graph)
-    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *_reserved(index)]
+    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index)]
     if reasons:
         raise UnsupportedModelError(path, reasons)
 
@@ -84,7 +84,8 @@ def _has_cpu_kernel(op: str) -> bool:
     )
 
 
-def _reserved(index: Index) -> Iterator[str]:
+def reserved(index: Index) -> Iterator[str]:
+    """Readers of what a cuDNN node keeps for its gradient, which no CPU form has."""
     for node in index.nodes.values():
         if node.op in CUDNN_OPS:
             for reader in index.consumers(node.name):

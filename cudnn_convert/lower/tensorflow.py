@@ -6,7 +6,7 @@ that of the blob they came from; recurrences that share a blob share them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +15,34 @@ import tensorflow as tf
 
 from cudnn_convert.graph import build, inline
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, unique
+from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.model import Array, InMemory, Recurrence, Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph of CPU ops and the values of those of its variables that the lowering made, by op name."""
+    """A graph of CPU ops, and the value of each of its variables by the name a checkpoint calls it."""
 
     graph: Any
-    variables: Mapping[str, Array]
+    variables: Mapping[str, Tensor]
 
 
-def lower(graph: Any, recurrences: Sequence[Recurrence], *, lowering: str = "fast") -> Lowered:
-    """`graph` with each cuDNN node replaced in place; `lowering` is `fast` or `portable`."""
+def lower(
+    graph: Any,
+    recurrences: Sequence[Recurrence],
+    values: Mapping[str, Tensor],
+    *,
+    outputs: Iterable[str],
+    lowering: str = "fast",
+) -> Lowered:
+    """`graph` down to the tensors `outputs`, each cuDNN node replaced in place, all variables resources.
+
+    `lowering` is `fast` or `portable`; `values` are those of the source's variables.
+    """
     index = Index(graph)
     made: dict[str, list[Any]] = {}
-    variables: dict[str, Array] = {}
+    variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
     for recurrence in recurrences:
         block = body.uses_block(recurrence, lowering)
@@ -41,7 +52,7 @@ def lower(graph: Any, recurrences: Sequence[Recurrence], *, lowering: str = "fas
         nodes, weights = [], []
         for wanted, value in _weights(recurrence, block=block).items():
             name = unique(wanted, index.nodes)
-            variables[name], made[name] = value, _variable(name, value)
+            variables[name], made[name] = InMemory(value), _variable(name, value)
             found, carried = _carried(index, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
@@ -49,7 +60,9 @@ def lower(graph: Any, recurrences: Sequence[Recurrence], *, lowering: str = "fas
         nodes += inline.call(traced, recurrence.node, [reference(name) for name in [*inputs, *weights]])
         made[recurrence.node] = nodes
         library |= {function.signature.name: function for function in traced.library}
-    return Lowered(_assembled(graph, made, library), variables)
+    whole = _assembled(graph, made, library)
+    pruned = build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
+    return Lowered(as_resources(pruned, variables), variables)
 
 
 def _weights(recurrence: Recurrence, *, block: bool) -> dict[str, Array]:
@@ -66,9 +79,8 @@ def _weights(recurrence: Recurrence, *, block: bool) -> dict[str, Array]:
 
 
 def _variable(name: str, value: Array) -> list[Any]:
-    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
-    handle = build.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
-    return [handle, build.node(f"{name}/read", "ReadVariableOp", [name], dtype=dtype)]
+    read = build.node(f"{name}/read", "ReadVariableOp", [name], dtype=tf.as_dtype(value.dtype))
+    return [handle(name, name, value), read]
 
 
 def _carried(index: Index, recurrence: Recurrence, read: str) -> tuple[str, list[Any]]:

@@ -76,14 +76,13 @@ def _parameters(
     inputs = kernel.shape[0] - (units if summed else 0)
     stems = [[scope + stem.format(layer=i) + cell + "/" for stem in STEMS[directions]] for i in range(layers)]
 
+    def cell_of(mode: Mode, stem: str, width: int) -> Cell:
+        return layouts.unpack_contrib(mode, _cell(path, tensors, stem, mode, units=units, inputs=width))
+
     def decode(mode: Mode) -> tuple[tuple[Cell, ...], ...]:
         widths = [inputs] + [directions * units] * (layers - 1)
-        return tuple(
-            tuple(
-                layouts.unpack_contrib(mode, _cell(path, tensors, stem, mode, units=units, inputs=width)) for stem in row
-            )
-            for row, width in zip(stems, widths, strict=True)
-        )
+        pairs = zip(stems, widths, strict=True)
+        return tuple(tuple(cell_of(mode, stem, width) for stem in row) for row, width in pairs)
 
     def stored() -> Mapping[str, Array]:
         keys = (key for row in stems for stem in row for key in tensors if key.startswith(stem))

@@ -18,7 +18,8 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2, saver_pb2
 
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import tensor, unique
-from cudnn_convert.graph.trace import VARIABLES
+from cudnn_convert.graph.session import variable_ops
+from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Signature, Tensor
 from cudnn_convert.write.variables import write_bundle
 
@@ -31,13 +32,13 @@ def write(
 ) -> None:
     """Writes `saved_model.pb`, `variables/` and `assets.extra/` into the existing empty `folder`.
 
-    `variables` holds the value of each variable op of `graph` by name.
+    `variables` holds the value of each variable op of `graph` by the name a checkpoint calls it.
     """
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tags.append("serve")
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
-    ops = [node for node in graph.node if node.op in VARIABLES]
+    ops = variable_ops(graph)
     meta.graph_def.CopyFrom(graph)
     if ops:
         _add_variables(meta, ops, variables)
@@ -47,7 +48,10 @@ def write(
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:
         (folder / "variables").mkdir()
-        write_bundle(folder / "variables" / "variables", {node.name: variables[node.name] for node in ops})
+        write_bundle(
+            folder / "variables" / "variables",
+            {checkpoint_key(node): variables[checkpoint_key(node)] for node in ops},
+        )
     (folder / "assets.extra").mkdir()
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
 
@@ -55,7 +59,7 @@ def write(
 def _add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
     """The nodes that save and restore, and the protos that tell a loader of them."""
     scope = unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
-    dtypes = [tf.as_dtype(variables[node.name].dtype) for node in ops]
+    dtypes = [tf.as_dtype(variables[checkpoint_key(node)].dtype) for node in ops]
     prefix = build.string_constant(f"{scope}/Const", ["model"], scalar=True)
     added = [prefix, *_restore(ops, dtypes, scope), *_save(ops, dtypes, scope)]
     meta.graph_def.node.extend(added)
@@ -69,7 +73,7 @@ def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any
     restored = []
     for node, dtype in zip(ops, dtypes, strict=True):
         stem = f"{scope}/{node.name}"
-        names = build.string_constant(f"{stem}/tensor_names", [node.name])
+        names = build.string_constant(f"{stem}/tensor_names", [checkpoint_key(node)])
         slices = build.string_constant(f"{stem}/shape_and_slices", [""])
         inputs = [f"{scope}/Const", names.name, slices.name]
         read = build.node(f"{stem}/RestoreV2", "RestoreV2", inputs, dtypes=[dtype])
@@ -83,7 +87,7 @@ def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any
 
 
 def _save(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any]:
-    names = build.string_constant(f"{scope}/tensor_names", [node.name for node in ops])
+    names = build.string_constant(f"{scope}/tensor_names", [checkpoint_key(node) for node in ops])
     slices = build.string_constant(f"{scope}/shape_and_slices", ["" for _ in ops])
     reads = [
         build.node(f"{scope}/{node.name}/read", "ReadVariableOp", [node.name], dtype=dtype)

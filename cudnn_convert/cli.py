@@ -1,0 +1,169 @@
+"""The command line: arguments, tables, progress and exit codes; no logic of its own.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
+differ, 4 the environment, 130 interrupted, 70 a bug of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import __version__
+from cudnn_convert.errors import CudnnConvertError, UsageError
+from cudnn_convert.formats import FORMATS
+
+_BUG: Final = 70
+_INTERRUPTED: Final = 130
+_SUBCOMMANDS: Final = ("verify", "formats")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors in one line, as all others."""
+
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if words[:1] and words[0] in _SUBCOMMANDS:
+            return _COMMANDS[words[0]](words[1:])
+        return _convert(words)
+    except CudnnConvertError as error:
+        print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except SystemExit as stop:  # argparse, after --help and --version
+        return int(stop.code or 0)
+    except Exception:  # noqa: BLE001 - whatever is left is our own bug, and must say so
+        traceback.print_exc()
+        print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
+        return _BUG
+
+
+def _convert(words: Sequence[str]) -> int:
+    parser = _Parser(
+        prog="cudnn-convert",
+        description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
+        epilog="Also: cudnn-convert verify SOURCE ARTIFACT; cudnn-convert formats.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="a checkpoint's prefix, .index, .meta or folder")
+    parser.add_argument("out", metavar="OUT", help="what to write; see --format")
+    parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
+    _add_signature(parser)
+    weights = ("auto", "canonical", "raw", "ema")
+    parser.add_argument("--weights", choices=weights, default="auto", help="which copy; default %(default)s")
+    parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
+    lowerings = ("fast", "portable")
+    parser.add_argument("--lowering", choices=lowerings, default="fast", help="default %(default)s")
+    _add_verification(parser)
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
+    parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
+    _add_output(parser)
+    parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    options = pipeline.Options(
+        format=flags.format,
+        weights=flags.weights,
+        opset=flags.opset,
+        lowering=flags.lowering,
+        verify=not flags.no_verify,
+        force=flags.force,
+        progress=tables.silent if flags.quiet else tables.progress,
+        **_shared(flags),
+    )
+    report = pipeline.convert(Path(flags.source), Path(flags.out), options)
+    if flags.report:
+        _write(flags.report, report.to_json())
+    if not flags.quiet:
+        tables.explain(report)
+    print(report.to_json() if flags.json else report.out)
+    return 0
+
+
+def _verify(words: Sequence[str]) -> int:
+    parser = _Parser(prog="cudnn-convert verify", description="Compare an artifact with its source.")
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
+    _add_signature(parser)
+    _add_verification(parser)
+    _add_output(parser)
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    result = pipeline.verify(Path(flags.source), Path(flags.artifact), pipeline.Options(**_shared(flags)))
+    if flags.report:
+        _write(flags.report, result.to_json())
+    if not flags.quiet:
+        tables.verification(result)
+    print(result.to_json() if flags.json else "equal")
+    return 0
+
+
+def _formats(words: Sequence[str]) -> int:
+    _Parser(prog="cudnn-convert formats", description="List the targets.").parse_args(words)
+    for name, form in FORMATS.items():
+        print(f"{name:<12}{form.about}")
+    return 0
+
+
+def _add_signature(parser: argparse.ArgumentParser) -> None:
+    spec = "[KEY=]TENSOR[[shape]],..."
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--inputs", metavar=spec, help="tensors to take; repeatable", **repeated)
+    parser.add_argument("--outputs", metavar=spec, help="tensors to give; repeatable", **repeated)
+    parser.add_argument("--set", metavar="TENSOR=VALUE", help="bind a constant; repeatable", **repeated)
+
+
+def _add_verification(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, metavar="NPZ", help="real inputs to compare on, by input key")
+    parser.add_argument("--atol", type=float, help="absolute tolerance; default by dtype and noise floor")
+    parser.add_argument("--rtol", type=float, help="relative tolerance; default by dtype and noise floor")
+    parser.add_argument(
+        "--trust", action="store_true", help="verify even where that runs more than arithmetic"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON to FILE")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+
+
+def _shared(flags: argparse.Namespace) -> dict[str, Any]:
+    names = ("inputs", "outputs", "set", "data", "atol", "rtol", "trust")
+    return {name: getattr(flags, name) for name in names}
+
+
+def _silence() -> None:
+    """TensorFlow's C++ side logs to stderr unless told before its import."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GLOG_minloglevel", "3")
+
+
+def _write(path: Path, text: str) -> None:
+    from cudnn_convert.errors import WriteError
+
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as cause:
+        raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
+
+
+_COMMANDS: Final = {"verify": _verify, "formats": _formats}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Running a graph whose variables get their values from files: for freezing and for verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert.graph import build
+from cudnn_convert.graph.trace import VARIABLES
+from cudnn_convert.graph.variables import checkpoint_key
+from cudnn_convert.model import Tensor
+
+
+def variable_ops(graph: Any) -> list[Any]:
+    """The nodes of a GraphDef that hold a variable."""
+    return [node for node in graph.node if node.op in VARIABLES]
+
+
+@contextmanager
+def session(graph: Any, variables: Mapping[str, Tensor]) -> Iterator[Any]:
+    """A Session over a GraphDef with its variables set, through placeholders: a Const is copied often."""
+    made = build.imported(graph)
+    # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
+    config = tf.compat.v1.ConfigProto(graph_options=tf.compat.v1.GraphOptions(place_pruned_graph=True))
+    with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
+        for node in variable_ops(graph):
+            _assign(running, node, variables[checkpoint_key(node)])
+        yield running
+
+
+def _assign(running: Any, node: Any, value: Tensor) -> None:
+    """Sets a variable op of the session's graph, whichever of the two kinds it is."""
+    target = running.graph.get_tensor_by_name(f"{node.name}:0")
+    fed = tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape)
+    if node.op == "VarHandleOp":
+        assign = tf.raw_ops.AssignVariableOp(resource=target, value=fed)
+    else:
+        assign = tf.raw_ops.Assign(ref=target, value=fed)
+    running.run(assign, {fed: value.read()})

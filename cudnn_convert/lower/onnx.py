@@ -1,0 +1,208 @@
+"""The ONNX lowering: tf2onnx converts the graph, our handler its cuDNN nodes.
+
+tf2onnx's own CudnnRNN handler reads the blob in a wrong order (tf2onnx v1.17.0 tf2onnx/onnx_opset/rnn.py);
+one given to `process_tf_graph` comes before it, where one made with tf2onnx's decorator would not. The call
+leaves tf2onnx's tables and loggers as they were, but changes them meanwhile: one at a time in a process.
+tf2onnx has no bfloat16 (it declares float16), so that such graphs are widened to float, inputs included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from tf2onnx import constants, optimizer, tf_loader, tfonnx
+from tf2onnx.handler import tf_op
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
+from cudnn_convert.lower import freeze, onnx_recurrence
+from cudnn_convert.lower.onnx_canonical import all_nodes, canonical
+from cudnn_convert.model import Recurrence, Signature
+
+OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
+_DOMAINS: Final = ("", "ai.onnx.ml")
+_NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
+
+
+def lower(graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17) -> Any:
+    """A canonical `onnx.ModelProto` of a frozen GraphDef that still holds its cuDNN nodes.
+
+    The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
+    Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
+    outside `OPSETS`.
+    """
+    if opset not in OPSETS:
+        raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
+    _refuse_reserved(graph, signature)
+    keys = {tensor: key for key, tensor in signature.inputs.items()}
+    prepared, outputs = _prepared(graph, signature, recurrences)
+    made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset)
+    made = canonical(made, names=keys | outputs)
+    _check(made)
+    onnx_recurrence.redeem(made.graph, recurrences)
+    return made
+
+
+def _refuse_reserved(graph: Any, signature: Signature) -> None:
+    cudnn = {node.name for node in graph.node if node.op in CUDNN_OPS}
+    read = [(node.name, name) for node in graph.node for name in node.input]
+    read += [(f"output {key}", name) for key, name in signature.outputs.items()]
+    reasons = [
+        f"{reader}: expected to read outputs 0 to 2 of {split(name)[0]}, found {name}, which only gradients "
+        f"need; choose other --outputs"
+        for reader, name in read
+        if split(name)[0] in cudnn and split(name)[1] >= OUTPUTS
+    ]
+    if reasons:
+        raise UnsupportedModelError("onnx", reasons)
+
+
+def _prepared(
+    graph: Any, signature: Signature, recurrences: Sequence[Recurrence]
+) -> tuple[Any, dict[str, str]]:
+    """The graph without parameter blobs, an Identity for each output, and the outputs' keys by tensor.
+
+    Each cuDNN node carries the number of its recurrence in `seed2`, which survives what tf2onnx does to its
+    name. The Identity lets two keys share a tensor, and an input be an output.
+    """
+    ends = [*signature.inputs.values(), *signature.outputs.values()]
+    made = freeze.without_parameters(graph, recurrences, ends)
+    nodes = {node.name: node for node in made.node}
+    for number, recurrence in enumerate(recurrences):
+        if recurrence.node in nodes:
+            nodes[recurrence.node].attr["seed2"].i = number
+    seen, outputs = build.imported(made), {}
+    for key, tensor in signature.outputs.items():
+        name = unique("output", nodes)
+        nodes[name] = build.identity(name, tensor, seen.get_tensor_by_name(tensor).dtype.as_datatype_enum)
+        made.node.append(nodes[name])
+        outputs[f"{name}:0"] = key
+    return _widened(build.placed(made)), outputs
+
+
+def _widened(graph: Any) -> Any:
+    """`graph`, changed in place: each bfloat16 becomes float."""
+    for value in (value for node in graph.node for value in node.attr.values()):
+        if value.type == _NARROW:
+            value.type = _WIDE
+        for k, dtype in enumerate(value.list.type):
+            value.list.type[k] = _WIDE if dtype == _NARROW else dtype
+        if value.tensor.dtype == _NARROW:
+            wide = tf.make_ndarray(value.tensor).astype(np.float32)
+            value.tensor.CopyFrom(tf.make_tensor_proto(wide))
+    return graph
+
+
+def _converted(
+    graph: Any, inputs: list[str], outputs: list[str], recurrences: Sequence[Recurrence], *, opset: int
+) -> Any:
+    """tf2onnx's ModelProto; raises UnsupportedModelError."""
+
+    def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+        onnx_recurrence.replace(context, node, recurrences)
+
+    failures: dict[str, str] = {}
+    with _listening(failures), _restored_tables():
+        with tf.Graph().as_default():
+            optimized = tf_loader.tf_optimize(inputs, outputs, graph)
+        try:
+            with tf.Graph().as_default() as imported:
+                tf.import_graph_def(optimized, name="")
+                made = tfonnx.process_tf_graph(
+                    imported,
+                    continue_on_error=False,
+                    opset=opset,
+                    custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
+                    input_names=inputs,
+                    output_names=outputs,
+                )
+            result = None if failures else optimizer.optimize_graph(made).make_model("")
+        except Exception as error:
+            ops = {node.name: node.op for node in optimized.node}
+            if any(ops.get(name) in CUDNN_OPS for name in failures):
+                raise  # our own handler failed, which is no fault of the model
+            failures = failures or {"graph": f"{type(error).__name__}: {error}"}
+            raise UnsupportedModelError("onnx", _reasons(optimized, failures)) from error
+    if result is None:
+        raise UnsupportedModelError("onnx", _reasons(optimized, failures))
+    return result
+
+
+def _reasons(graph: Any, failures: Mapping[str, str]) -> list[str]:
+    """A line for each node that was left behind: what it is, why, and where to cut."""
+    index = Index(graph)
+    reasons = []
+    for name, why in failures.items():
+        node = index.nodes.get(name)
+        reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
+        reason += f" ({why})" if why else ""
+        read = index.data_inputs(node) if node else []
+        found = [tensor for tensor in read if index.nodes[split(tensor)[0]].op != "Const"]
+        reasons.append(f"{reason}; cut before it with --outputs {found[0]}" if found else reason)
+    return reasons
+
+
+@contextmanager
+def _listening(failures: dict[str, str]) -> Iterator[None]:
+    """Keep tf2onnx and TensorFlow quiet; note each node that tf2onnx says it cannot convert, and why.
+
+    tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
+    (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
+    """
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
+                return
+            if record.msg.startswith("Tensorflow op [%s: %s] is not supported"):
+                failures[str(record.args[0])] = ""
+            elif record.msg.startswith("Failed to convert node %r") and record.exc_info:
+                failures[str(record.args[0])] = str(record.exc_info[1])
+
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [Listener(logging.ERROR)], False
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
+@contextmanager
+def _restored_tables() -> Iterator[None]:
+    """tf2onnx keeps the handlers it is given; put back what its tables held."""
+    tables, domain = tf_op.get_opsets(), constants.TENSORFLOW_OPSET.domain
+    before = [dict(handlers) for handlers in tables.get(domain, [])]
+    mapping, domains = tf_op._MAPPING, tf_op._DOMAIN_MAPPING
+    try:
+        yield
+    finally:
+        tables.pop(domain, None)
+        if before:
+            tables[domain] = before
+        tf_op._MAPPING, tf_op._DOMAIN_MAPPING = mapping, domains
+
+
+def _check(model: Any) -> None:
+    """Raises UnsupportedModelError for what is not standard ONNX; sets the lowest IR version that will do."""
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    reasons = [
+        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}"
+        for node in all_nodes(model.graph)
+        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
+    ]
+    if reasons:
+        raise UnsupportedModelError("onnx", reasons)
+    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+    onnx.checker.check_model(model)

@@ -1,0 +1,181 @@
+"""What to convert: the outputs, the inputs, the constants, the graph between them and its recurrences.
+
+Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from cudnn_convert import specs
+from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
+from cudnn_convert.graph import build, choose, cut, refuse, resolve, simplify, variables
+from cudnn_convert.graph.cut import Cut
+from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.model import Array, Model, Recurrence, Signature
+from cudnn_convert.specs import Spec
+
+SERVING: Final = "serving_default"
+#: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
+AVERAGE: Final = "ExponentialMovingAverage"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A model cut down to its chosen signature.
+
+    `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where
+    a tensor in the middle of the graph became an input. `whole` is the cut graph with everything that
+    inference does not need still in it: verification runs that one.
+    """
+
+    model: Model
+    whole: Any
+    graph: Any
+    source: Signature
+    signature: Signature
+    recurrences: tuple[Recurrence, ...]
+    notes: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def make(
+    model: Model,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    weights: str = "auto",
+) -> Plan:
+    """The plan for a model and the flags `--inputs`, `--outputs`, `--set` and `--weights`."""
+    if weights == "ema":
+        model, weights = _averaged(model), "raw"
+    index = Index(model.graph)
+    wanted_inputs, wanted_outputs = (
+        specs.parse(inputs, flag="--inputs"),
+        specs.parse(outputs, flag="--outputs"),
+    )
+    given = _signature(model)
+    if not wanted_outputs:
+        wanted_outputs = given[1] or [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
+        wanted_inputs = wanted_inputs or given[0]
+    names = [spec.tensor for spec in wanted_outputs]
+    cut.require(model.path, index, [*names, *(spec.tensor for spec in wanted_inputs)])
+    bound = _constants(model, index, constants, names)
+    cuts = [Cut(spec.tensor, spec.shape) for spec in wanted_inputs]
+    stop = [*(found.tensor for found in cuts), *bound]
+    streams = [] if inputs else cut.streams(index, names, stop=stop)
+    cuts += [Cut(name) for name in streams]
+    whole, moved = cut.cut(model.graph, inputs=cuts, constants=bound, outputs=names)
+    kept = [moved.get(name, name) for name in names]
+    graph = simplify.simplified(whole, kept)
+    found = _inputs(model, graph, moved, wanted_inputs, streams, complete=not inputs)
+    source = Signature(specs.keyed(found), specs.keyed(wanted_outputs))
+    signature = Signature(
+        {key: moved.get(name, name) for key, name in source.inputs.items()},
+        dict(zip(source.outputs, kept, strict=True)),
+    )
+    refuse.unsupported(model.path, graph)
+    recurrences = resolve.recurrences(model, graph, copy=weights)
+    variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
+    flags = _flags(source, constants)
+    notes = _notes(source, recurrences, streams, chosen=not outputs and not given[1])
+    return Plan(model, whole, graph, source, signature, recurrences, notes, flags)
+
+
+def _averaged(model: Model) -> Model:
+    """The model with each variable's moving average for its value. Canonical keys hold no averages."""
+    shadows = {
+        name: model.variables.get(f"{name}/{AVERAGE}", found) for name, found in model.variables.items()
+    }
+    if all(shadows[name] is found for name, found in model.variables.items()):
+        raise UnsupportedModelError(model.path, [f"--weights ema: expected keys .../{AVERAGE}, found none"])
+    return replace(model, variables=shadows)
+
+
+def _signature(model: Model) -> tuple[list[Spec], list[Spec]]:
+    """The inputs and outputs that the file itself names, if it does."""
+    if not model.signatures:
+        return [], []
+    key = SERVING if SERVING in model.signatures else next(iter(model.signatures))
+    if key != SERVING and len(model.signatures) > 1:
+        listed = ", ".join(sorted(model.signatures))
+        raise AmbiguousSourceError(
+            model.path, [f"signatures: expected {SERVING} or one, found {listed}; name --outputs"]
+        )
+    found = model.signatures[key]
+    return (
+        [Spec(key, name) for key, name in found.inputs.items()],
+        [Spec(key, name) for key, name in found.outputs.items()],
+    )
+
+
+def _constants(model: Model, index: Index, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:
+    """The values that `--set` binds, by tensor. Globs match the tensors that the outputs need."""
+    if not settings:
+        return {}
+    needed = index.ancestors(split(name)[0] for name in outputs)
+    seen = build.imported(build.kept(model.graph, needed))
+    bound: dict[str, Array] = {}
+    for setting in settings:
+        pattern, equals, text = setting.rpartition("=")
+        if not equals or not pattern:
+            raise UsageError(f"--set: expected TENSOR=VALUE, found {setting!r}")
+        ops = [op for op in index.nodes if op in needed and fnmatchcase(op, pattern.removesuffix(":0"))]
+        names = [f"{op}:0" for op in ops] or [tensor(pattern)]
+        cut.require(model.path, index, names)
+        for name in names:
+            if split(name)[0] in needed:
+                bound[name] = cut.parse_value(seen, name, text)
+    return bound
+
+
+def _inputs(
+    model: Model, graph: Any, moved: dict[str, str], wanted: list[Spec], streams: list[str], *, complete: bool
+) -> list[Spec]:
+    """The inputs of the cut graph in its order, each with the name that the source has for it."""
+    origin = {name: source for source, name in moved.items()}
+    keys = {spec.tensor: spec for spec in wanted}
+    found, missing = [], []
+    for node in graph.node:
+        if node.op in cut.PLACEHOLDERS:
+            name = origin.get(f"{node.name}:0", f"{node.name}:0")
+            found.append(keys.get(name, Spec(None, name)))
+            missing += [] if name in keys or complete else [name]
+    if missing:
+        listed = ", ".join(missing)
+        advice = "add them, or bind them with --set"
+        raise UsageError(f"{model.path}: --inputs: the outputs also need {listed}; {advice}")
+    unused = [spec.tensor for spec in wanted if spec not in found]
+    if unused and not complete:
+        raise UsageError(
+            f"{model.path}: --inputs: the outputs do not need {', '.join(unused)}; leave them out"
+        )
+    order = {spec.tensor: place for place, spec in enumerate(wanted)}
+    return sorted(found, key=lambda spec: order.get(spec.tensor, len(order)))
+
+
+def _flags(source: Signature, constants: Sequence[str]) -> tuple[str, ...]:
+    """The flags that repeat this plan."""
+    flags = [
+        f"--{name}={','.join(f'{key}={value}' for key, value in tensors.items())}"
+        for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
+        if tensors
+    ]
+    return (*flags, *(f"--set={setting}" for setting in constants))
+
+
+def _notes(
+    source: Signature, recurrences: Sequence[Recurrence], streams: list[str], *, chosen: bool
+) -> tuple[str, ...]:
+    notes = []
+    if chosen:
+        notes.append(f"outputs chosen from the graph: {', '.join(source.outputs.values())}")
+    if streams:
+        notes.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
+    if not recurrences:
+        notes.append("no cuDNN recurrence reaches the outputs; the rest of the graph was converted as it is")
+    return tuple(notes)

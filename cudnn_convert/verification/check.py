@@ -1,0 +1,148 @@
+"""An artifact against its source: the walk from feeds to a `Verification`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.report import OutputReport, Verification
+from cudnn_convert.verification import compare, feeds, source
+from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.verification.run import RUNNERS
+
+SEED: Final = 20240229
+#: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
+_COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
+
+
+def verified(
+    plan: Plan,
+    artifact: Path,
+    *,
+    form: str,
+    data: Path | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    trust: bool = False,
+) -> Verification:
+    """Runs source and artifact on the same feeds; `form` is the artifact's format."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    scores = _scores(plan)
+    wanted = [*plan.signature.outputs.values(), *scores.values()]
+    with source.opened(plan, trust=trust) as judge:
+        fed = feeds.given(plan, data) if data else feeds.generated(plan, judge, seed=SEED)
+        expected = [judge.run(feed, wanted) for feed in fed]
+    dtype = _coarsest(plan, form)
+    with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
+        rounded = [rough.run(feed, wanted) for feed in fed]
+    run = RUNNERS[form](artifact, plan.signature)
+    found = [run({keys[name]: value for name, value in feed.items()}) for feed in fed]
+    noise = {name: _noise(expected, rounded, place) for place, name in enumerate(wanted)}
+    if dtype.name == "float64":
+        noise = dict.fromkeys(noise, 0.0)
+    outputs = list(plan.signature.outputs.items())
+    bounds = {
+        key: compare.tolerance(_judged(expected, place, dtype), noise[name], atol=atol, rtol=rtol)
+        for place, (key, name) in enumerate(outputs)
+    }
+    differences: list[list[Difference]] = []
+    for values, artifact_values in zip(expected, found, strict=True):
+        by_name = dict(zip(wanted, values, strict=True))
+        slack = {
+            key: _too_close(by_name[scores[key]], artifact_values.get(key), by_name[name], noise[scores[key]])
+            for key, name in outputs
+            if key in scores
+        }
+        by_key = {key: by_name[name] for key, name in outputs}
+        differences.append(compare.outputs(artifact_values, by_key, bounds, slack))
+    reports = tuple(_merged(group, bounds) for group in zip(*differences, strict=True))
+    shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
+    return Verification(all(r.passed for r in reports), SEED, shapes, reports, _warnings(reports))
+
+
+def _coarsest(plan: Plan, form: str) -> np.dtype[Any]:
+    """The type to judge by: the coarsest of the recurrences'. ONNX runtimes compute doubles as float32."""
+    names = [recurrence.dtype.name for recurrence in plan.recurrences]
+    coarsest = max(names, key=_COARSENESS.index, default="float32")
+    if coarsest == "float64" and form == "onnx":
+        coarsest = "float32"
+    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in plan.recurrences}
+    return kinds.get(coarsest, np.dtype(np.float32))
+
+
+def _working(dtype: np.dtype[Any]) -> Any:
+    return np.float32 if dtype.name == "float64" else dtype.type
+
+
+def _judged(expected: Sequence[Sequence[Array]], place: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    own = expected[0][place].dtype
+    if own.name not in _COARSENESS:
+        return dtype
+    return max(own, dtype, key=lambda kind: _COARSENESS.index(kind.name))
+
+
+def _noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence[Array]], place: int) -> float:
+    """The largest difference that the working type's rounding alone makes to one output."""
+    worst = 0.0
+    for one, other in zip(exact, rounded, strict=True):
+        if one[place].shape == other[place].shape and one[place].dtype.kind == "f":
+            gap = np.abs(one[place].astype(np.float64) - other[place].astype(np.float64))
+            worst = max(worst, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    return worst
+
+
+def _scores(plan: Plan) -> dict[str, str]:
+    """For each output that is an ArgMax over the last axis: the tensor of the scores that decide it."""
+    index, found = Index(plan.whole), {}
+    for key, name in plan.signature.outputs.items():
+        node = index.nodes[split(name)[0]]
+        while node.op in ("Identity", "Cast"):
+            node = index.nodes[split(node.input[0])[0]]
+        if node.op == "ArgMax":
+            found[key] = tensor(node.input[0])
+    return found
+
+
+def _too_close(scores: Array, found: Array | None, expected: Array, noise: float) -> Array:
+    """Where the score of the artifact's choice is within twice the noise of the best one's."""
+    if found is None or found.shape != expected.shape or scores.shape[:-1] != expected.shape:
+        return np.zeros(expected.shape, bool)
+    chosen = np.take_along_axis(scores, np.clip(found, 0, scores.shape[-1] - 1)[..., None].astype(int), -1)
+    return np.asarray(scores.max(-1) - chosen[..., 0] <= 2 * noise)
+
+
+def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
+    """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
+    worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
+    compared = sum(difference.compared for difference in group)
+    bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
+    return OutputReport(
+        output=worst.output,
+        passed=compared > 0 and all(difference.passed for difference in group),
+        compared=compared,
+        worst=worst.worst,
+        needed=worst.needed,
+        atol=bound.atol,
+        rtol=bound.rtol,
+        reason=bound.reason,
+        excused=sum(difference.excused for difference in group),
+        message=worst.message if compared or worst.message else "empty for every feed",
+    )
+
+
+def _warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
+    found = []
+    for report in reports:
+        if "noise floor" in report.reason:
+            found.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
+        if report.passed and report.message:
+            found.append(f"{report.output}: {report.message}")
+        if report.excused:
+            found.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
+    return tuple(found)

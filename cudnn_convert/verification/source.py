@@ -1,0 +1,146 @@
+"""The judge: the source's own graph, run with each cuDNN node computed by `reference`.
+
+It runs as the file has it, cut at the inputs but not simplified, so that what `graph.simplify` takes away is
+judged too. Ops that touch files, run Python or keep state are refused unless the user trusts the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import script_ops
+
+from cudnn_convert import reference
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import CUDNN_OPS, INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split
+from cudnn_convert.graph.session import session
+from cudnn_convert.graph.simplify import RANDOM
+from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
+from cudnn_convert.plan import Plan
+
+#: Stateful ops that keep to their own graph: variables, arrays of loops, tables, and what only prints.
+_HARMLESS: Final = RANDOM | frozenset(
+    "VariableV2 Variable VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd VarIsInitializedOp "
+    "TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayGatherV3 TensorArrayScatterV3 "
+    "TensorArraySizeV3 TensorArrayConcatV3 TensorArraySplitV3 TensorArrayCloseV3 TensorArrayGradV3 StackV2 "
+    "StackPushV2 StackPopV2 HashTableV2 LookupTableFindV2 LookupTableSizeV2 Assert Print PrintV2 "
+    "PlaceholderWithDefault StatefulPartitionedCall While If".split()
+)
+#: Ops that TensorFlow calls stateless although they read or write files or run code.
+_OUTSIDE: Final = frozenset(
+    "ReadFile WriteFile MatchingFiles PyFuncStateless EagerPyFunc MergeV2Checkpoints".split()
+)
+
+
+@dataclass(slots=True)
+class Source:
+    """A source that answers feeds; `batches` collects the batch sizes that the recurrences saw."""
+
+    run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
+    batches: list[int]
+
+
+@contextmanager
+def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+    """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
+
+    Raises UnsupportedModelError where running it would run more than arithmetic.
+    """
+    graph = build.placed(plan.whole)
+    if not trust:
+        _refuse_effects(plan, graph)
+    batches: list[int] = []
+    functions = _insert_references(graph, plan.recurrences, dtype, batches)
+    # The recurrences' own parameters are read by nobody now, and need no value.
+    needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
+    graph = build.kept(graph, Index(graph).ancestors(needed))
+    with session(graph, plan.model.variables) as running:
+
+        def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+            batches.clear()
+            values = running.run(list(wanted), dict(feeds))
+            return [np.asarray(value) for value in values]
+
+        yield Source(run, batches)
+    del functions  # TensorFlow's registry holds them weakly: they must outlive the session
+
+
+def _refuse_effects(plan: Plan, graph: Any) -> None:
+    found: dict[str, list[str]] = {}
+    for node in graph.node:
+        definition = op_def_registry.get(node.op)
+        stateful = definition is not None and definition.is_stateful
+        if node.op not in CUDNN_OPS | _HARMLESS and (stateful or node.op in _OUTSIDE):
+            found.setdefault(node.op, []).append(node.name)
+    if found:
+        cure = "vouch for the file with --trust, or convert with --no-verify"
+        reasons = [
+            f"{', '.join(names[:3])}: expected arithmetic only while verifying, found {op}; {cure}"
+            for op, names in sorted(found.items())
+        ]
+        raise UnsupportedModelError(plan.model.path, reasons)
+
+
+def _insert_references(
+    graph: Any, recurrences: Sequence[Recurrence], dtype: Any, batches: list[int]
+) -> list[Any]:
+    """Each cuDNN node becomes a PyFunc of its old name; returns the functions, which the caller keeps."""
+    known = {recurrence.node: recurrence for recurrence in recurrences}
+    functions = []
+    for node in graph.node:
+        if node.op in CUDNN_OPS:
+            function = _function(known.get(node.name), dtype, batches)
+            functions.append(function)
+            kind = tf.as_dtype(node.attr["T"].type)
+            positions = [INPUT, INPUT_H, INPUT_C] + ([LENGTHS] if node.op == "CudnnRNNV3" else [])
+            control = [name for name in node.input if name.startswith("^")]
+            inputs = [node.input[position] for position in positions]
+            types = [kind] * 3 + [tf.int32] * (len(positions) - 3)
+            token = script_ops._py_funcs.insert(function)
+            node.CopyFrom(
+                build.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=[kind] * 3)
+            )
+    return functions
+
+
+def _function(recurrence: Recurrence | None, dtype: Any, batches: list[int]) -> Callable[..., list[Array]]:
+    if recurrence is None:
+
+        def dead(*_: Any) -> list[Array]:
+            raise RuntimeError("a branch that was taken for dead is alive")
+
+        return dead
+    sizes, evidence, time_major = recurrence.sizes, recurrence.evidence, recurrence.time_major
+    mode = sizes.mode.value
+    common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
+    if isinstance(evidence, CanonicalEvidence):
+        steps = reference.steps_from_canonical(evidence.tensors, mode, **common)
+    else:
+        steps = reference.steps_from_blob(
+            evidence.blob, mode, units=sizes.units, input_size=sizes.input_size, **common
+        )
+
+    def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
+        kind, cell = x.dtype, c
+        x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
+        c = (c if time_major else c.swapaxes(0, 1)) if mode == "lstm" else np.zeros_like(h)
+        batches.append(x.shape[1])
+        y, h, c = reference.run(
+            steps,
+            x.astype(dtype),
+            h.astype(dtype),
+            c.astype(dtype),
+            directions=sizes.directions,
+            lengths=lengths,
+        )
+        y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
+        return [np.ascontiguousarray(t, kind) for t in (y, h, c if mode == "lstm" else cell)]
+
+    return compute
