@@ -78,11 +78,12 @@ def make(
         {key: moved.get(name, name) for key, name in source.inputs.items()},
         dict(zip(source.outputs, kept, strict=True)),
     )
-    refuse.unsupported(model.path, graph)
+    chosen = not outputs and not given[1]
+    refuse.unsupported(model.path, graph, hint=_chosen(source) if chosen else None)
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
     flags = _flags(source, constants)
-    notes = _notes(source, recurrences, streams, chosen=not outputs and not given[1])
+    notes = _notes(source, recurrences, streams, chosen=chosen)
     return Plan(model, whole, graph, source, signature, recurrences, notes, flags)
 
 
@@ -168,12 +169,16 @@ def _flags(source: Signature, constants: Sequence[str]) -> tuple[str, ...]:
     return (*flags, *(f"--set={setting}" for setting in constants))
 
 
+def _chosen(source: Signature) -> str:
+    return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
+
+
 def _notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: list[str], *, chosen: bool
 ) -> tuple[str, ...]:
     notes = []
     if chosen:
-        notes.append(f"outputs chosen from the graph: {', '.join(source.outputs.values())}")
+        notes.append(_chosen(source))
     if streams:
         notes.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
     if not recurrences:

@@ -76,7 +76,7 @@ class Report:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(asdict(value), indent=2, sort_keys=True)
+    return json.dumps(asdict(value), indent=2)
 
 
 def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
@@ -113,5 +113,4 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
             "options": options,
         },
         indent=2,
-        sort_keys=True,
     )

@@ -5,6 +5,8 @@ Only pure ops run, and only small subgraphs: this serves predicates, dropout rat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,16 +27,17 @@ PURE: Final = frozenset(
 _LIMIT: Final = 64
 
 
-def value(index: Index, tensor: str) -> Array | None:
-    """The value of `tensor` (`op:k`), or None where it is not a small pure function of constants."""
+def value(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Array | None:
+    """The value of `tensor` (`op:k`), or None where it is not a small pure function of constants.
+
+    `given` are scalars to take for the ops it names, placeholders most likely.
+    """
     op, _ = split(tensor)
-    ops = index.ancestors([op], control=False)
-    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops):
+    ops = index.ancestors([op], control=False, stop=given)
+    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
         return None
-    small = build.kept(
-        build.with_nodes(graph_pb2.GraphDef(), [index.nodes[name] for name in sorted(ops)]), ops
-    )
-    graph = build.imported(small)
+    nodes = [_taken(index.nodes[name], given) if name in given else index.nodes[name] for name in sorted(ops)]
+    graph = build.imported(build.kept(build.with_nodes(graph_pb2.GraphDef(), nodes), ops))
     with tf.compat.v1.Session(graph=graph) as session:
         try:
             return np.asarray(session.run(tensor))
@@ -42,7 +45,12 @@ def value(index: Index, tensor: str) -> Array | None:
             return None
 
 
-def scalar(index: Index, tensor: str) -> Any:
-    """The Python value of a one-element constant, or None."""
-    found = value(index, tensor)
+def _taken(node: Any, given: Mapping[str, float]) -> Any:
+    dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
+    return build.constant(node.name, np.asarray(given[node.name], dtype))
+
+
+def scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:
+    """The Python value of a one-element constant, or None; `given` as for `value`."""
+    found = value(index, tensor, given)
     return found.reshape(()).item() if found is not None and found.size == 1 else None

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import fold
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.simplify import RANDOM, mask
@@ -18,12 +19,12 @@ _SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
 _SHOWN: Final = 5
 
 
-def unsupported(path: Path, graph: Any) -> None:
-    """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`."""
+def unsupported(path: Path, graph: Any, *, hint: str | None = None) -> None:
+    """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
     index = Index(graph)
     reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index)]
     if reasons:
-        raise UnsupportedModelError(path, reasons)
+        raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
 
 def _random(index: Index) -> Iterator[str]:
@@ -35,8 +36,7 @@ def _random(index: Index) -> Iterator[str]:
             continue
         rate, neutral = found
         explained |= {name for name in index.ancestors([node.name]) if index.nodes[name].op in RANDOM}
-        held = [name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in _SOURCES]
-        cure = " ".join(f"--set {name}:0={neutral}" for name in sorted(held)) or f"--set {rate}={neutral}"
+        cure = _cure(index, rate, neutral)
         yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
     for node in index.nodes.values():
         if node.op in RANDOM and node.name not in explained:
@@ -44,6 +44,15 @@ def _random(index: Index) -> Iterator[str]:
                 f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
                 f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
             )
+
+
+def _cure(index: Index, rate: str, neutral: int) -> str:
+    """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
+    held = [name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in _SOURCES]
+    for setting in (neutral, 1 - neutral):
+        if len(held) == 1 and fold.scalar(index, rate, {held[0]: setting}) == neutral:
+            return f"--set {held[0]}:0={setting}"
+    return f"--set {rate}={neutral}"
 
 
 def _training(index: Index) -> Iterator[str]:

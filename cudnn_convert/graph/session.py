@@ -38,5 +38,6 @@ def _assign(running: Any, node: Any, value: Tensor) -> None:
     if node.op == "VarHandleOp":
         assign = tf.raw_ops.AssignVariableOp(resource=target, value=fed)
     else:
-        assign = tf.raw_ops.Assign(ref=target, value=fed)
+        # TensorFlow 1 lets a variable be declared without its shape; the value's own counts then.
+        assign = tf.raw_ops.Assign(ref=target, value=fed, validate_shape=False)
     running.run(assign, {fed: value.read()})

@@ -128,8 +128,8 @@ def _converted(
             ops = {node.name: node.op for node in optimized.node}
             if any(ops.get(name) in CUDNN_OPS for name in failures):
                 raise  # our own handler failed, which is no fault of the model
-            failures = failures or {"graph": f"{type(error).__name__}: {error}"}
-            raise UnsupportedModelError("onnx", _reasons(optimized, failures)) from error
+            other = [f"expected a graph that tf2onnx converts, found {type(error).__name__}: {_line(error)}"]
+            raise UnsupportedModelError("onnx", _reasons(optimized, failures) or other) from error
     if result is None:
         raise UnsupportedModelError("onnx", _reasons(optimized, failures))
     return result
@@ -139,7 +139,7 @@ def _reasons(graph: Any, failures: Mapping[str, str]) -> list[str]:
     """A line for each node that was left behind: what it is, why, and where to cut."""
     index = Index(graph)
     reasons = []
-    for name, why in failures.items():
+    for name, why in sorted(failures.items()):
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
         reason += f" ({why})" if why else ""
@@ -147,6 +147,10 @@ def _reasons(graph: Any, failures: Mapping[str, str]) -> list[str]:
         found = [tensor for tensor in read if index.nodes[split(tensor)[0]].op != "Const"]
         reasons.append(f"{reason}; cut before it with --outputs {found[0]}" if found else reason)
     return reasons
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())
 
 
 @contextmanager
@@ -164,7 +168,7 @@ def _listening(failures: dict[str, str]) -> Iterator[None]:
             if record.msg.startswith("Tensorflow op [%s: %s] is not supported"):
                 failures[str(record.args[0])] = ""
             elif record.msg.startswith("Failed to convert node %r") and record.exc_info:
-                failures[str(record.args[0])] = str(record.exc_info[1])
+                failures[str(record.args[0])] = _line(record.exc_info[1])
 
     loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]

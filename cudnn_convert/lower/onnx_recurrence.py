@@ -11,7 +11,7 @@ tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -27,6 +27,12 @@ from cudnn_convert.model import Array, Cell, Mode, Recurrence
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
+#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction.
+_WEIGHTS: Final[tuple[Callable[[Cell], Array], ...]] = (
+    lambda cell: layouts.rows(cell, layouts.ONNX)[0],
+    lambda cell: layouts.rows(cell, layouts.ONNX)[1],
+    lambda cell: np.concatenate(layouts.biases(cell, layouts.ONNX)),
+)
 
 
 def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
@@ -169,16 +175,12 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> None:
             tensor = constants.get(name)
             if tensor is not None and len(tensor.dims) == 1:  # real weights have rank 2 or 3
                 owner, layer, slot = onnx.numpy_helper.to_array(tensor).astype(int)
-                value = np.stack([_weights(cell)[slot] for cell in recurrences[owner].cells[layer]])
-                tensor.CopyFrom(onnx.numpy_helper.from_array(value.astype(np.float32), name))
+                parts = [_WEIGHTS[slot](cell) for cell in recurrences[owner].cells[layer]]
+                tensor.dims[:] = [len(parts), *parts[0].shape]
+                tensor.raw_data = b"".join(np.asarray(part, "<f4").tobytes() for part in parts)
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The GraphProtos in a node's attributes, by attribute name."""
     for attribute in sorted(node.attribute, key=lambda found: str(found.name)):
         yield from chain([attribute.g] if attribute.HasField("g") else [], attribute.graphs)
-
-
-def _weights(cell: Cell) -> tuple[Array, Array, Array]:
-    kernel, recurrent = layouts.rows(cell, layouts.ONNX)
-    return kernel, recurrent, np.concatenate(layouts.biases(cell, layouts.ONNX))

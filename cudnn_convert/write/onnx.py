@@ -36,8 +36,8 @@ def write(model: Any, path: Path, *, provenance: str) -> None:
 
 
 def _size(tensor: Any) -> int:
-    width: int = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * width
+    width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(width * math.prod(tensor.dims))
 
 
 def _split(model: Any, data: BinaryIO) -> Any:

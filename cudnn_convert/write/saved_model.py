@@ -8,7 +8,7 @@ python/training/saver.py (names of the restore subgraph).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2, saver_pb2
 
 from cudnn_convert.graph import build
-from cudnn_convert.graph.index import tensor, unique
+from cudnn_convert.graph.index import reference, split, tensor, unique
 from cudnn_convert.graph.session import variable_ops
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Signature, Tensor
@@ -38,8 +38,9 @@ def write(
     meta.meta_info_def.tags.append("serve")
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
-    ops = variable_ops(graph)
-    meta.graph_def.CopyFrom(graph)
+    signature_ops = [split(name)[0] for name in [*signature.inputs.values(), *signature.outputs.values()]]
+    meta.graph_def.CopyFrom(without_case_clashes(graph, keep=signature_ops))
+    ops = variable_ops(meta.graph_def)
     if ops:
         _add_variables(meta, ops, variables)
     seen = build.imported(meta.graph_def)
@@ -54,6 +55,38 @@ def write(
         )
     (folder / "assets.extra").mkdir()
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
+
+
+def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
+    """A copy in which no two op names differ by case alone; the ops in `keep` are the last to be renamed.
+
+    tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
+    the two another name and then not find it.
+    """
+    made = build.placed(graph)
+    first = set(keep)
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    for node in sorted(made.node, key=lambda node: node.name not in first):
+        name, count = node.name, 0
+        while name.lower() in taken:
+            count += 1
+            name = f"{node.name}_{count}"
+        taken.add(name.lower())
+        if name != node.name:
+            renamed[node.name] = name
+    for node in made.node:
+        node.name = renamed.get(node.name, node.name)
+        for position, found in enumerate(node.input):
+            node.input[position] = _renamed(found, renamed)
+    return made
+
+
+def _renamed(found: str, renamed: Mapping[str, str]) -> str:
+    op, k = split(found)
+    if op not in renamed:
+        return found
+    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
 
 
 def _add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
@@ -80,7 +113,9 @@ def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any
         if node.op == "VarHandleOp":
             assign = build.node(f"{stem}/Assign", "AssignVariableOp", [node.name, read.name], dtype=dtype)
         else:
-            assign = build.node(f"{stem}/Assign", "Assign", [node.name, read.name], T=dtype)
+            assign = build.node(
+                f"{stem}/Assign", "Assign", [node.name, read.name], T=dtype, validate_shape=False
+            )
         restored.append(f"^{assign.name}")
         yield from (names, slices, read, assign)
     yield build.node(f"{scope}/restore_all", "NoOp", restored)

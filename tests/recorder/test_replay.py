@@ -1,0 +1,250 @@
+"""cuDNN's own recordings, replayed: every case against `cudnn_convert.reference`, every offset against
+`cudnn_convert.opaque`'s layout.
+
+`python scripts/record_cudnn.py` on a machine with a CUDA device makes the recordings. What is missing is
+named: one skip per file, and one warning that lists files and cases. With none at all this passes, and says
+that cuDNN has not been heard. What is recorded must hold.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import record_cudnn as rec
+from standin import StandInDevice, compute
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "cudnn"
+OUTPUTS = tuple(f"outputs_{mode}.npz" for mode in rec.MODES)
+FILES = ("offsets.npz", *OUTPUTS)
+HOW = "run `python scripts/record_cudnn.py` where there is a CUDA device"
+
+
+def load(path: Path) -> tuple[dict[str, Any], dict[str, rec.Array]]:
+    """The file's meta and its arrays."""
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    return json.loads(str(arrays.pop("meta"))), arrays
+
+
+def case_of(entry: Mapping[str, Any]) -> rec.Case:
+    fields = dict(entry["case"])
+    return rec.Case(**{**fields, "network": rec.Network(**fields["network"])})
+
+
+def replay(case: rec.Case, arrays: Mapping[str, rec.Array]) -> float:
+    """Distance of the recorded outputs of `case` from the reference on the recorded inputs.
+
+    Projection and skip input, which the package refuses to convert, go by the recorder's own equations.
+    """
+    stem = case.network.name
+    values = rec.Values(*(arrays[f"{stem}/{key}"] for key in rec.Values._fields))
+    h0, c0 = rec.initial_states(case, values)
+    y, h, c = compute(case.network, values.blob, (values.x, h0, c0), case.row_lengths)
+    wanted = rec.Outputs(y, h, c if case.network.mode == "lstm" else c[:0])
+    return rec.error_of(rec.Outputs(*(arrays[f"{case.name}/{key}"] for key in "yhc")), wanted)
+
+
+def disagreements(path: Path) -> list[str]:
+    """Every recorded case of a file that is further from the reference than rounding explains."""
+    meta, arrays = load(path)
+    assert meta["format"] == rec.FORMAT and meta["kind"] == "outputs"
+    cases = [case_of(entry) for entry in meta["cases"] if entry["status"] == "ok"]
+    assert cases, f"{path}: no case ran"
+    errors = {case: replay(case, arrays) for case in cases}
+    return [
+        f"{case.name}: off by {error:.3g}, rounding explains {rec.noise_floor(case):.3g}"
+        for case, error in errors.items()
+        if not error <= rec.noise_floor(case)
+    ]
+
+
+def offset_disagreements(path: Path) -> list[str]:
+    """Every network of an offsets file whose size or regions are not the formula's.
+
+    cuDNN refuses a projection for anything but LSTM; any other refusal counts as a disagreement.
+    """
+    meta, arrays = load(path)
+    assert meta["format"] == rec.FORMAT and meta["kind"] == "offsets"
+    assert len(meta["networks"]) == len(rec.offset_networks())
+    found = []
+    for name, entry in meta["networks"].items():
+        net = entry["network"]
+        regions = arrays[name].tolist() if name in arrays else []
+        verdict = rec.offset_verdict({**entry, "regions": regions})
+        if verdict != "equal" and not (net["projection"] and net["mode"] != "lstm"):
+            found.append(f"{name}: {verdict}")
+    return found
+
+
+def missing(folder: Path) -> list[str]:
+    """Names of what a complete recording would have and `folder` has not."""
+    found = [name for name in FILES if not (folder / name).exists()]
+    heard = {
+        entry["job"]: entry["status"]
+        for name in OUTPUTS
+        if name not in found
+        for entry in load(folder / name)[0]["cases"]
+    }
+    for case in rec.output_cases():
+        status = heard.get(case.name, "not in the file")
+        if f"outputs_{case.network.mode}.npz" not in found and status != "ok":
+            found.append(f"{case.name}: {status}")
+    return found
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_recorded_outputs_are_the_reference_s(name: str) -> None:
+    if not (DATA / name).exists():
+        pytest.skip(f"no recording tests/data/cudnn/{name}: {HOW}")
+    assert load(DATA / name)[0]["about"]["source"] == "device", "only a device's outputs are a recording"
+    assert disagreements(DATA / name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("offsets.npz", "device"), ("host_offsets.npz", "host code with a blank handle, no device")],
+)
+def test_recorded_offsets_are_the_formula_s(name: str, source: str) -> None:
+    if not (DATA / name).exists():
+        flag = "" if source == "device" else " or, for this one, anywhere with --without-device"
+        pytest.skip(f"no recording tests/data/cudnn/{name}: {HOW}{flag}")
+    assert load(DATA / name)[0]["about"]["source"] == source
+    assert offset_disagreements(DATA / name) == []
+
+
+def test_missing_recordings_are_named() -> None:
+    absent = missing(DATA)
+    if absent:
+        heard = "cuDNN has not been heard" if len(absent) == len(FILES) else "cuDNN has been heard in part"
+        text = f"{heard}; missing in tests/data/cudnn: {', '.join(absent)}; {HOW}"
+        warnings.warn(text, stacklevel=1)
+
+
+# The replay itself, on files that a stand-in made in a temporary folder.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rec.Results]:
+    """A complete set of files, whose outputs come from the reference and whose offsets from the formula."""
+    folder, device = tmp_path_factory.mktemp("made"), StandInDevice()
+    results = rec.Results(about={"source": "stand-in, no recording"})
+    for case in rec.output_cases():
+        results.outputs[case.name] = rec.run_cudnn(device, case, rec.values_of(case))  # type: ignore[arg-type]
+        results.jobs[case.name] = {"job": case.name, "status": "ok"}
+    entries = {
+        net.name: {
+            "network": vars(net),
+            "status": "ok",
+            "bytes": rec.blob_size(net) * rec.ITEM_SIZE[net.dtype],
+            "regions": rec.regions(net),
+        }
+        for net in rec.offset_networks()
+    }
+    results.jobs[rec.OFFSETS_JOB] = {"job": rec.OFFSETS_JOB, "status": "ok", "offsets": entries}
+    rec.save_outputs(folder, results)
+    rec.save_offsets(folder / "offsets.npz", results)
+    return folder, results
+
+
+def rewrite(path: Path, target: Path, changes: Mapping[str, rec.Array]) -> Path:
+    """`path` with some arrays changed, as `target`."""
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    assert set(changes) <= set(arrays)
+    np.savez(target, **{**arrays, **changes})
+    return target
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_replay_accepts_what_the_reference_computes(made: tuple[Path, rec.Results], name: str) -> None:
+    assert disagreements(made[0] / name) == []
+
+
+def test_replay_accepts_the_formula_s_offsets(made: tuple[Path, rec.Results]) -> None:
+    assert offset_disagreements(made[0] / "offsets.npz") == []
+
+
+def test_nothing_is_missing_in_a_complete_folder(made: tuple[Path, rec.Results]) -> None:
+    assert missing(made[0]) == []
+
+
+def test_an_empty_folder_misses_every_file(tmp_path: Path) -> None:
+    assert missing(tmp_path) == list(FILES)
+
+
+def test_a_whole_run_writes_what_the_replay_reads(
+    made: tuple[Path, rec.Results],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`record` from the results on: files, summary, printed answers."""
+    monkeypatch.setattr(rec, "run_jobs", lambda jobs, **flags: made[1])
+    assert rec.record(tmp_path, seconds=1) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "recording.json"}
+    assert missing(tmp_path) == []
+    summary = json.loads((tmp_path / "recording.json").read_text())
+    assert summary["source"] == "stand-in, no recording"
+    assert len(summary["cases"]) == len(rec.output_cases()) + 1
+    kept = sum(not case.network.skip_input for case in rec.output_cases())
+    assert summary["answers"]["equations"].startswith(f"{kept} of {kept} within the noise floor, worst")
+    printed = capsys.readouterr().out
+    assert all(f"\nQ{n}: " in printed for n in range(1, 12))
+    assert "Q1: 384 networks: equal" in printed
+
+
+def test_a_refused_case_is_missing_with_its_status(made: tuple[Path, rec.Results], tmp_path: Path) -> None:
+    case = next(case for case in rec.output_cases() if case.lengths == "zero")
+    results = made[1]
+    jobs = {**results.jobs, case.name: {"job": case.name, "status": "refused"}}
+    outputs = {name: found for name, found in results.outputs.items() if name != case.name}
+    rec.save_outputs(tmp_path, rec.Results(results.about, jobs, outputs))
+    assert missing(tmp_path) == ["offsets.npz", f"{case.name}: refused"]
+    assert disagreements(tmp_path / f"outputs_{case.network.mode}.npz") == []
+
+
+@pytest.mark.parametrize("mode", rec.MODES)
+def test_replay_sees_two_swapped_gates_and_a_lost_bias(
+    made: tuple[Path, rec.Results], tmp_path: Path, mode: str
+) -> None:
+    """Changes to one network's blob must fail exactly that network's cases."""
+    net = rec.Network(mode, 2, 2)
+    path, key = made[0] / f"outputs_{mode}.npz", f"{net.name}/blob"
+    blob = load(path)[1][key]
+    table = rec.regions(net)
+    first, second = table[0], table[1]
+    area = first.rows * first.columns
+    swapped, unbiased = blob.copy(), blob.copy()
+    # With one gate the neighbour of W is R; both are cut from the same memory all the same.
+    swapped[first.matrix_offset :][:area] = blob[second.matrix_offset :][:area]
+    swapped[second.matrix_offset :][:area] = blob[first.matrix_offset :][:area]
+    unbiased[table[-1].bias_offset :] = 0
+    cases = {name for name in made[1].outputs if name.startswith(net.name)}
+    for changed in (swapped, unbiased):
+        found = disagreements(rewrite(path, tmp_path / "changed.npz", {key: changed}))
+        assert {line.split(":")[0] for line in found} == cases
+
+
+def test_replay_sees_poison_past_the_lengths(made: tuple[Path, rec.Results], tmp_path: Path) -> None:
+    case = next(case for case in rec.output_cases() if case.lengths == "short")
+    path, key = made[0] / f"outputs_{case.network.mode}.npz", f"{case.name}/y"
+    y = load(path)[1][key]
+    y[-1, 0, 0] = np.nan
+    (line,) = disagreements(rewrite(path, tmp_path / "poisoned.npz", {key: y}))
+    assert line.startswith(f"{case.name}: off by inf, rounding explains")
+
+
+def test_replay_sees_one_moved_region(made: tuple[Path, rec.Results], tmp_path: Path) -> None:
+    net = rec.Network("gru", 2, 3)
+    moved = load(made[0] / "offsets.npz")[1][net.name]
+    moved[4, 2] += 1
+    (line,) = offset_disagreements(
+        rewrite(made[0] / "offsets.npz", tmp_path / "moved.npz", {net.name: moved})
+    )
+    assert line.startswith(f"{net.name}: 1 regions differ, first (0, 4,")
