@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -60,16 +60,17 @@ def streams(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> lis
 
 
 def cut(
-    graph: Any, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Iterable[str]
+    graph: Any, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
 ) -> tuple[Any, dict[str, str]]:
     """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
     index, inputs = Index(graph), list(inputs)
     seen = build.imported(build.kept(graph, _ancestors(index, inputs, constants)))
+    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, made = set(index.nodes), {}, []
     for found in inputs:
         op, k = split(found.tensor)
         # The first output keeps the op's own name; nothing else of the op is left to need it.
-        name = op if k == 0 and _is_free(index, op, inputs) else unique(f"{op}_{k}", taken)
+        name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
         taken.add(name)
         moved[found.tensor] = f"{name}:0"
         source = seen.get_tensor_by_name(found.tensor)
@@ -87,9 +88,11 @@ def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) 
     return index.ancestors(split(name)[0] for name in [*(found.tensor for found in inputs), *constants])
 
 
-def _is_free(index: Index, op: str, inputs: list[Cut]) -> bool:
+def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
+    """Whether the outputs need nothing of an op but what is cut off it."""
     cut_here = {split(found.tensor)[1] for found in inputs if split(found.tensor)[0] == op}
-    used = {split(name)[1] for node in index.consumers(op) for name in node.input if split(name)[0] == op}
+    readers = (node for node in index.consumers(op) if node.name in needed)
+    used = {split(name)[1] for node in readers for name in node.input if split(name)[0] == op}
     return used <= cut_here
 
 

@@ -23,7 +23,8 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
 from cudnn_convert.lower import freeze, onnx_recurrence
-from cudnn_convert.lower.onnx_canonical import all_nodes, canonical
+from cudnn_convert.lower.onnx_canonical import canonical
+from cudnn_convert.lower.onnx_order import all_nodes
 from cudnn_convert.model import Recurrence, Signature
 
 OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 import onnx
 
 from cudnn_convert import __version__
-from cudnn_convert.lower.onnx_recurrence import subgraphs
+from cudnn_convert.lower.onnx_order import all_nodes, is_identity, ordered, settle, subgraphs
 
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 _UNKNOWN: Final = re.compile(r"unk__\d+")  # tf2onnx v1.17.0 tf2onnx/utils.py make_onnx_shape
@@ -29,7 +29,9 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
 
     The inputs and outputs of the graph are renamed by `names`; those not in it keep their names.
     """
-    graph = model.graph
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    settle(graph, {value.name: value.name for value in graph.input})
     kept = {value.name: names.get(value.name, value.name) for value in chain(graph.input, graph.output)}
     made = onnx.ModelProto(
         ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
@@ -42,53 +44,12 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     return made
 
 
-def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a GraphProto and of every graph nested in it."""
-    for node in graph.node:
-        yield node
-        for nested in subgraphs(node):
-            yield from all_nodes(nested)
-
-
-def _ordered(graph: Any) -> list[tuple[Any, list[str]]]:
-    """The nodes that the outputs need, each after what it reads, with the names it reads."""
-    nodes = [(node, _reads(node)) for node in graph.node]
-    producers = {name: k for k, (node, _) in enumerate(nodes) for name in node.output if name}
-    todo = [producers[value.name] for value in reversed(graph.output) if value.name in producers]
-    placed: dict[int, None] = {}
-    while todo:
-        k = todo[-1]
-        missing = [producers[name] for name in nodes[k][1] if name in producers]
-        missing = [found for found in missing if found not in placed]
-        if missing and k not in placed:
-            todo += reversed(missing)
-        else:
-            placed.setdefault(todo.pop())
-    return [nodes[k] for k in placed]
-
-
-def _reads(node: Any) -> list[str]:
-    """The names that a node reads, those that its nested graphs take from around them included."""
-    found = dict.fromkeys(name for name in node.input if name)
-    for nested in subgraphs(node):
-        order = _ordered(nested)
-        own = {value.name for value in chain(nested.input, nested.initializer)}
-        own.update(name for inner, _ in order for name in inner.output)
-        read = chain.from_iterable([*(names for _, names in order), [value.name for value in nested.output]])
-        found.update(dict.fromkeys(name for name in read if name not in own))
-    return list(found)
-
-
-def _is_identity(node: Any) -> bool:
-    return node.op_type == "Identity" and not node.domain
-
-
 def _claims(graph: Any) -> dict[str, str]:
     """For each tensor that a node makes for an output: the first output that is it, Identities aside.
 
     tf2onnx lets chance decide which of two outputs of one tensor is the Identity of the other.
     """
-    sources = {node.output[0]: node.input[0] for node in graph.node if _is_identity(node)}
+    sources = {node.output[0]: node.input[0] for node in graph.node if is_identity(node)}
     produced = {name for node in graph.node for name in node.output}
     claims: dict[str, str] = {}
     for value in graph.output:
@@ -139,10 +100,10 @@ class _Names:
 
         claims = _claims(source)
         wanted = {root: kept[value] for root, value in claims.items() if value in kept}
-        for node, reads in _ordered(source):
+        for node, reads in ordered(source):
             for old in reads:
                 find(old)
-            if _is_identity(node):
+            if is_identity(node):
                 scope[node.output[0]] = scope[node.input[0]]
             else:
                 made.node.append(self.node(node, scope, wanted))

@@ -11,8 +11,7 @@ tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from tf2onnx.utils import make_name
 
 from cudnn_convert import layouts
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS
+from cudnn_convert.lower.onnx_order import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Recurrence
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
@@ -178,9 +178,3 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> None:
                 parts = [_WEIGHTS[slot](cell) for cell in recurrences[owner].cells[layer]]
                 tensor.dims[:] = [len(parts), *parts[0].shape]
                 tensor.raw_data = b"".join(np.asarray(part, "<f4").tobytes() for part in parts)
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The GraphProtos in a node's attributes, by attribute name."""
-    for attribute in sorted(node.attribute, key=lambda found: str(found.name)):
-        yield from chain([attribute.g] if attribute.HasField("g") else [], attribute.graphs)

@@ -1,0 +1,31 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each sets up its own .venv.
+
+PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	@mkdir -p out
+	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger --force
+	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger.onnx --format onnx --force
+	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.10-3.13 found; install one, or name it: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv out

@@ -1,0 +1,64 @@
+"""Every genuine TensorFlow 1 checkpoint, in every format, against TensorFlow 1's own recorded answers.
+
+The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime, without cudnn_convert.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import artifacts
+import numpy as np
+import pytest
+from samples import FIXTURES, ROOT, Fixture
+
+from cudnn_convert.formats import FORMATS
+
+SAMPLES = (*FIXTURES, Fixture(ROOT / "models" / "bilstm_tagger"))
+#: By dtype of the recurrences. ONNX runtimes have no double recurrence: judged as float32.
+BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory):
+    """All samples in one format, converted once: `[format][sample name] -> (report, job)`."""
+    made: dict[str, dict] = {}
+
+    def of(form: str) -> dict:
+        if form not in made:
+            folder = tmp_path_factory.mktemp(form)
+            made[form] = {sample.name: artifacts.convert(sample, form, folder) for sample in SAMPLES}
+            artifacts.answer([job for _, job in made[form].values()], folder)
+        return made[form]
+
+    return of
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "form", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in FORMATS]
+)
+def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> None:
+    report, job = converted(form)[sample.name]
+    assert [*report.outputs.values()] == sample.case["outputs"]
+    assert sorted(report.inputs.values()) == sorted(sample.case["inputs"])
+    dtype = report.recurrences[0].dtype
+    bound = BOUNDS["float32" if form == "onnx" and dtype == "float64" else dtype]
+    with np.load(Path(job["answers"])) as answers:
+        for number, feed in enumerate(sample.feeds()):
+            for key, name in report.outputs.items():
+                found, expected = answers[f"feed{number}/{key}"], feed[name]
+                if expected.dtype.kind in "iu":
+                    np.testing.assert_array_equal(found, expected)
+                else:
+                    assert artifacts.within(found, expected, atol=bound, rtol=bound) <= 1
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.xdist_group("savedmodel")
+def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
+    report, _ = converted("savedmodel")[sample.name]
+    keys = ("node", "op", "mode", "layers", "directions", "units", "input_size")
+    found = [{key: getattr(recurrence, key) for key in keys} for recurrence in report.recurrences]
+    expected = [{key: recurrence[key] for key in keys} for recurrence in sample.case["recurrences"]]
+    assert sorted(found, key=str) == sorted(expected, key=str)

@@ -1,0 +1,427 @@
+"""The ONNX lowering against the float64 reference, in ONNX Runtime."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from tf2onnx.handler import tf_op
+
+from cudnn_convert import layouts, opaque, reference
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.lower.onnx import lower
+from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence, Signature, Sizes
+
+STEPS, BATCH, INPUTS, UNITS = 7, 3, 4, 5
+FUSED = {"LSTM", "GRU", "RNN"}
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One cuDNN node: what its graph is made from, and what the reference computes it with."""
+
+    mode: Mode
+    layers: int = 1
+    directions: int = 1
+    op: str = "CudnnRNN"
+    time_major: bool = True
+    dtype: str = "float32"
+    units: int = UNITS
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.mode, self.layers, self.directions, self.units, INPUTS)
+
+    @property
+    def depth(self) -> int:
+        return self.layers * self.directions
+
+    @property
+    def blob(self) -> Array:
+        """Distinct values of a fixed seed, so that no swap of two parts goes unseen."""
+        random = np.random.default_rng(self.depth + len(self.mode.value))
+        return random.uniform(-0.5, 0.5, opaque.length(self.sizes)).astype(self.dtype)
+
+    def recurrence(self, node: str = "rnn") -> Recurrence:
+        """The decoded node."""
+        return Recurrence(
+            node,
+            self.op,
+            self.sizes,
+            self.time_major,
+            self.op == "CudnnRNNV3",
+            np.dtype(self.dtype),
+            opaque.split(self.blob, self.sizes, where=node),
+            BlobEvidence(self.blob),
+            f"{node}/blob",
+        )
+
+    def op_call(self, x: Any, h: Any, c: Any, lengths: Any = None, *, name: str = "rnn") -> Any:
+        """The cuDNN op in the graph under construction."""
+        call = getattr(tf.raw_ops, self.op)
+        extra = (
+            {"sequence_lengths": lengths, "time_major": self.time_major} if self.op == "CudnnRNNV3" else {}
+        )
+        way = "bidirectional" if self.directions == 2 else "unidirectional"
+        return call(
+            input=x,
+            input_h=h,
+            input_c=c,
+            params=tf.constant(self.blob, name=f"{name}/blob"),
+            rnn_mode=self.mode.value,
+            direction=way,
+            is_training=False,
+            name=name,
+            **extra,
+        )
+
+    def placeholders(self) -> list[Any]:
+        """x, h, c and, for V3, the lengths."""
+        state = [self.depth, None, self.units] if self.time_major else [None, self.depth, self.units]
+        is_lstm = self.mode is Mode.LSTM
+        found = [
+            v1.placeholder(self.dtype, [None, None, INPUTS], "x"),
+            v1.placeholder(self.dtype, state, "h"),
+            v1.placeholder(self.dtype, state if is_lstm else [], "c"),
+        ]
+        if self.op == "CudnnRNNV3":
+            found.append(v1.placeholder("int32", [None], "lengths"))
+        return found
+
+    def graph(self) -> tuple[Any, Signature]:
+        """A graph of just this node, and its signature."""
+        with tf.Graph().as_default() as graph:
+            inputs = self.placeholders()
+            outputs = self.op_call(*inputs)
+        ends = ("y", "h_n", "c_n")[: 3 if self.mode is Mode.LSTM else 2]
+        return graph.as_graph_def(), Signature(
+            {t.op.name: t.name for t in inputs if t.op.name != "c" or len(ends) == 3},
+            {key: outputs[k].name for k, key in enumerate(ends)},
+        )
+
+    def feeds(self, steps: int = STEPS, batch: int = BATCH) -> dict[str, Array]:
+        """Random inputs in cuDNN's own (time-major) layout; some rows are shorter, one is empty."""
+        random = np.random.default_rng(steps * 31 + batch)
+        state = (self.depth, batch, self.units)
+        found = {"x": random.normal(size=(steps, batch, INPUTS))}
+        found |= {key: random.uniform(-1, 1, state) for key in ("h", "c")}
+        found = {key: value.astype(self.dtype) for key, value in found.items()}
+        if self.op == "CudnnRNNV3":
+            found["lengths"] = np.minimum(np.array([steps, 0, 3, 1, 5])[:batch], steps).astype(np.int32)
+        return found
+
+    def expected(self, feeds: dict[str, Array]) -> list[Array]:
+        """What the reference gives for `feeds`, time-major."""
+        sizes = {"layers": self.layers, "directions": self.directions, "units": self.units}
+        steps = reference.steps_from_blob(self.blob, self.mode.value, input_size=INPUTS, **sizes)
+        x, h, c = (feeds[key].astype(np.float64) for key in ("x", "h", "c"))
+        found = reference.run(steps, x, h, c, directions=self.directions, lengths=feeds.get("lengths"))
+        return list(found)[: 3 if self.mode is Mode.LSTM else 2]
+
+
+def session(model: Any) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def swapped(value: Array) -> Array:
+    """Batch-major to time-major and back."""
+    return value.swapaxes(0, 1) if value.ndim == 3 else value
+
+
+def errors(case: Case, run: Any, feeds: dict[str, Array]) -> list[float]:
+    """By how much each output misses, in units of its tolerance."""
+    turn = (lambda value: value) if case.time_major else swapped
+    given = {entry.name: turn(feeds[entry.name]) for entry in run.get_inputs()}
+    epsilon = max(1e-5, float(np.finfo(case.dtype).eps))
+    found = []
+    for got, want in zip(run.run(None, given), case.expected(feeds), strict=True):
+        assert turn(got).shape == want.shape
+        assert got.dtype == case.dtype
+        found.append(float(np.max(np.abs(turn(got) - want) / (epsilon + epsilon * np.abs(want)), initial=0)))
+    return found
+
+
+def agrees(case: Case, model: Any, *shapes: tuple[int, int]) -> None:
+    run = session(model)
+    for steps, batch in shapes or ((STEPS, BATCH), (4, 5), (1, 1), (0, 2)):
+        assert max(errors(case, run, case.feeds(steps, batch))) <= 1
+
+
+def counts(model: Any) -> collections.Counter[str]:
+    return collections.Counter(node.op_type for node in all_nodes(model.graph))
+
+
+def lowered(case: Case, **options: Any) -> Any:
+    graph, signature = case.graph()
+    return lower(graph, signature, [case.recurrence()], **options)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_mode_direction_and_depth(mode: Mode, directions: int, layers: int) -> None:
+    case = Case(mode, layers, directions)
+    model = lowered(case)
+    agrees(case, model)
+    found = counts(model)
+    assert sum(found[op] for op in FUSED) == layers
+    assert not {"Loop", "Scan", "If"} & set(found)
+    assert [entry.name for entry in model.graph.input] == (
+        ["x", "h", "c"] if mode is Mode.LSTM else ["x", "h"]
+    )
+    assert [entry.name for entry in model.graph.output] == ["y", "h_n", "c_n"][: len(model.graph.output)]
+    assert model.ir_version == 8
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_ragged_lengths(mode: Mode, directions: int, time_major: bool) -> None:
+    case = Case(mode, 2, directions, "CudnnRNNV3", time_major)
+    agrees(case, lowered(case))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+def test_other_dtypes_are_computed_in_float(mode: Mode, dtype: str) -> None:
+    model = lowered(Case(mode, 2, 2, "CudnnRNNV2", dtype=dtype))
+    # bfloat16 is the one that the model's own ends are widened from; its blob still holds rounded values.
+    outer = {"float64": "double", "float16": "float16", "bfloat16": "float"}[dtype]
+    assert {session(model).get_outputs()[0].type, session(model).get_inputs()[0].type} == {f"tensor({outer})"}
+    if dtype != "bfloat16":
+        agrees(Case(mode, 2, 2, "CudnnRNNV2", dtype=dtype), model)
+    else:
+        rounded = Rounded(mode, 2, 2, "CudnnRNNV2")
+        agrees(rounded, model)
+
+
+class Rounded(Case):
+    """The float node that a bfloat16 one becomes."""
+
+    @property
+    def blob(self) -> Array:
+        return Case(self.mode, self.layers, self.directions, dtype="bfloat16").blob.astype(np.float32)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 15, 18])
+def test_opsets(opset: int) -> None:
+    case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", time_major=False)
+    model = lowered(case, opset=opset)
+    agrees(case, model)
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", opset)]
+    with pytest.raises(UsageError, match="--opset: expected 11 to 18, found 19"):
+        lowered(case, opset=19)
+
+
+def test_a_known_number_of_steps_needs_no_guard() -> None:
+    case = Case(Mode.GRU, 2)
+    graph, signature = case.graph()
+    next(node for node in graph.node if node.name == "x").attr["shape"].shape.dim[0].size = STEPS
+    model = lower(graph, signature, [case.recurrence()])
+    assert not {"Where", "Expand", "Equal"} & set(counts(model))
+    agrees(case, model, (STEPS, BATCH))
+
+
+def test_only_the_output_costs_no_guard() -> None:
+    case = Case(Mode.LSTM, 2)
+    graph, signature = case.graph()
+    model = lower(graph, Signature(signature.inputs, {"y": "rnn:0"}), [case.recurrence()])
+    assert set(counts(model)) == {"LSTM", "Slice", "Squeeze"}
+
+
+@pytest.fixture
+def v1_control_flow() -> Any:
+    """Graphs built meanwhile hold Switch, Merge and Enter, as TensorFlow 1 wrote them."""
+    before = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    yield
+    if before:
+        v1.enable_control_flow_v2()
+
+
+def branches() -> tuple[Any, Signature, tuple[Case, Case]]:
+    """A node in each branch of a cond, within a larger graph."""
+    cases = Case(Mode.LSTM, 2, 2), Case(Mode.LSTM, 1, 2)
+    with tf.Graph().as_default() as graph:
+        x, h, c = cases[0].placeholders()
+        deep = v1.placeholder("bool", [], "deep")
+        y = v1.cond(
+            deep,
+            lambda: cases[0].op_call(x, h, c, name="two").output,
+            lambda: cases[1].op_call(x, h[:2], c[:2], name="one").output * 2.0,
+            name="cond",
+        )
+        logits = tf.tensordot(y, tf.constant(np.linspace(-1, 1, 60).reshape(10, 6), tf.float32), 1)
+        tf.nn.softmax(logits, name="probs")
+        tf.identity(y, name="y")
+    nodes = [node.name for node in graph.as_graph_def().node if node.op == "CudnnRNN"]
+    assert sorted(nodes) == ["cond/one", "cond/two"]
+    signature = Signature(
+        {key: f"{key}:0" for key in ("deep", "x", "h", "c")}, {"probs": "probs:0", "y": "y:0", "again": "y:0"}
+    )
+    return graph.as_graph_def(), signature, cases
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+def test_in_both_branches_of_a_cond() -> None:
+    graph, signature, (two, one) = branches()
+    before = graph.SerializeToString(deterministic=True)
+    model = lower(graph, signature, [two.recurrence("cond/two"), one.recurrence("cond/one")])
+    assert graph.SerializeToString(deterministic=True) == before
+    assert [entry.name for entry in model.graph.output] == ["probs", "y", "again"]
+    assert counts(model)["If"] == 1
+    assert counts(model)["LSTM"] == 3
+    feeds = two.feeds()
+    _, y, again = session(model).run(None, feeds | {"deep": np.array(True)})
+    np.testing.assert_allclose(y, two.expected(feeds)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(y, again)
+    y = session(model).run(["y"], feeds | {"deep": np.array(False)})[0]
+    shallow = feeds | {"h": feeds["h"][:2], "c": feeds["c"][:2]}
+    np.testing.assert_allclose(y, 2 * one.expected(shallow)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+def test_in_the_body_of_a_loop() -> None:
+    case = Case(Mode.GRU, 1, 2, "CudnnRNNV3", time_major=False)
+    with tf.Graph().as_default() as graph:
+        x, h, c, lengths = case.placeholders()
+        times = v1.placeholder("int32", [], "times")
+
+        def body(k: Any, state: Any) -> tuple[Any, Any]:
+            return k + 1, case.op_call(x, state, c, lengths).output_h
+
+        zero = tf.constant(0)
+        last = v1.while_loop(lambda k, _: k < times, body, [zero, h], name="while")[1]
+        tf.identity(last, name="last")
+    inputs = {key: f"{key}:0" for key in ("x", "h", "lengths", "times")}
+    found = lower(graph.as_graph_def(), Signature(inputs, {"last": "last:0"}), [case.recurrence("while/rnn")])
+    assert (counts(found)["Loop"], counts(found)["GRU"]) == (1, 1)
+    feeds = case.feeds()
+    given = {key: swapped(feeds[key]) for key in ("x", "h", "lengths")}
+    got = session(found).run(None, given | {"times": np.array(3, np.int32)})[0]
+    for _ in range(3):
+        feeds["h"] = case.expected(feeds)[1].astype(np.float32)
+    np.testing.assert_allclose(swapped(got), feeds["h"], rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_may_be_an_input_and_an_input_may_be_unused() -> None:
+    case = Case(Mode.RNN_TANH)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        unused = v1.placeholder("int64", [None], "unused")
+        outputs = case.op_call(x, h, c)
+    signature = Signature(
+        {"a": h.name, "unused": unused.name, "x:0": c.name, "b": x.name},
+        {"given": x.name, "h:0": outputs.output_c.name, "b_y": outputs.output.name},
+    )
+    model = lower(graph.as_graph_def(), signature, [case.recurrence()])
+    run, feeds = session(model), case.feeds()
+    assert [entry.name for entry in run.get_inputs()] == ["a", "unused", "x:0", "b"]
+    assert [entry.name for entry in run.get_outputs()] == ["given", "h:0", "b_y"]
+    scalar, unread = np.array(3, np.float32), np.zeros(2, np.int64)
+    given, cell, y = run.run(None, {"a": feeds["h"], "b": feeds["x"], "x:0": scalar, "unused": unread})
+    np.testing.assert_array_equal(given, feeds["x"])
+    assert cell == scalar
+    np.testing.assert_allclose(y, case.expected(feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_nodes_that_share_a_blob_share_its_weights() -> None:
+    case = Case(Mode.GRU, 1, 2)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        outputs = [case.op_call(x * k, h, c, name=f"rnn_{k}").output for k in (1.0, 2.0)]
+        tf.add_n(outputs, name="y")
+    twins = [dataclasses.replace(case.recurrence(f"rnn_{k}"), shared="blob") for k in ("1.0", "2.0")]
+    signature = Signature({"x": x.name, "h": h.name}, {"y": "y:0"})
+    model = lower(graph.as_graph_def(), signature, twins)
+    weights = [tensor for tensor in model.graph.initializer if len(tensor.dims) == 3]
+    assert counts(model)["GRU"] == 2
+    assert len(weights) == 2
+
+
+@pytest.mark.parametrize("output", ["rnn:3", "rnn:4"])
+def test_reserved_outputs_are_refused(output: str) -> None:
+    case = Case(Mode.LSTM, op="CudnnRNNV2")
+    graph, signature = case.graph()
+    with pytest.raises(UnsupportedModelError, match=f"output r: .*found {output}, which only gradients need"):
+        lower(graph, Signature(signature.inputs, {"r": output}), [case.recurrence()])
+
+
+def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    case = Case(Mode.LSTM)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        y = case.op_call(x, h, c).output
+        axis = v1.placeholder("int32", [], "axis")
+        tf.raw_ops.Digamma(x=y, name="odd")
+        tf.raw_ops.Roll(input=y, shift=1, axis=axis, name="rolled")
+    signature = Signature(
+        {"x": x.name, "h": h.name, "c": c.name, "axis": axis.name}, {"odd": "odd:0", "rolled": "rolled:0"}
+    )
+    tables = {domain: [dict(ops) for ops in versions] for domain, versions in tf_op.get_opsets().items()}
+    with pytest.raises(UnsupportedModelError) as caught:
+        lower(graph.as_graph_def(), signature, [case.recurrence()])
+    assert tables == tf_op.get_opsets()
+    first, second = sorted(caught.value.reasons)
+    assert first == "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs rnn:0"
+    assert second.startswith("rolled: expected an op that ONNX has, found Roll (")
+    assert second.endswith("; cut before it with --outputs rnn:0")
+    assert "tf2onnx" not in "".join(capfd.readouterr())
+
+
+def test_swapped_gates_and_a_lost_bias_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(Mode.GRU, 2, 2)
+    row = layouts.ONNX.gates[Mode.GRU]
+    turned = dataclasses.replace(layouts.ONNX, gates={Mode.GRU: (row[1], row[0], row[2])})
+    with monkeypatch.context() as patch:
+        patch.setattr(layouts, "ONNX", turned)
+        assert min(errors(case, session(lowered(case)), case.feeds())) > 1
+    right = layouts.biases
+    with monkeypatch.context() as patch:
+        patch.setattr(layouts, "biases", lambda *given: (right(*given)[0], 0 * right(*given)[1]))
+        assert min(errors(case, session(lowered(case)), case.feeds())) > 1
+
+
+MAKE = """
+import hashlib, sys
+sys.path.insert(0, {folder!r})
+import test_onnx
+test_onnx.v1.disable_control_flow_v2()
+graph, signature, (two, one) = test_onnx.branches()
+pair = [two.recurrence("cond/two"), one.recurrence("cond/one")]
+print([hashlib.sha256(test_onnx.lower(graph, signature, pair).SerializeToString()).hexdigest() for _ in "12"])
+"""
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    """Names and orders depend neither on addresses nor on hashes."""
+    script = MAKE.format(folder=str(Path(__file__).parent))
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for seed in ("1", "4242")
+    ]
+    found = {digest for run in runs for digest in ast.literal_eval(run.stdout.strip())}
+    assert len(found) == 1

@@ -1,0 +1,168 @@
+"""One model, one sequence of bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from cudnn_convert import __version__
+from cudnn_convert.lower.onnx_canonical import canonical
+from cudnn_convert.lower.onnx_order import all_nodes, subgraphs
+
+#: A loop in a branch; both read names from around them, and `early` feeds both branches.
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 2], producer_name: "someone", doc_string: "old">
+main (float[unk__7, 3] x, bool which, int64 LSTM_0)
+    => (float[unk__9, 3] y, float[rows, 3] z, float[rows, 3] again)
+<float[3] weight = {1.5, 2.5, 3.5}, float unused = {0.0}, bool yes = {1}>
+{
+    dead = Neg (x)
+    early = Add (x, weight)
+    mid = Identity (early)
+    twice, y = If <then_branch = loud () => (float[unk__20, 3] more, float[unk__11, 3] out)
+            <float two = {2.0}>
+            { scaled = Mul (mid, two)
+              more = Mul (scaled, two)
+              out, last = Loop <body = again_and_again (
+                      int64 k, bool go, float[unk__12, 3] held, float[unk__15, 3] older
+                  ) => (bool still, float[unk__13, 3] next, float[unk__16, 3] old)
+                  { still = Identity (go)
+                    next = Add (held, older)
+                    old = Add (held, early) }> (LSTM_0, yes, scaled, early) },
+            else_branch = quiet () => (float[unk__21, 3] less, float[unk__14, 3] out)
+            { out = Identity (mid)
+              less = Neg (mid) }> (which)
+    square = Gemm <alpha: float = 0.5, transB: int = 0, beta: float = 1.0> (early, table, weight)
+    z = Add (square, twice)
+    again = Identity (z)
+    table = Constant <value = float[3, 3] {1, 2, 3, 4, 5, 6, 7, 8, 9}> ()
+}
+"""
+
+
+@pytest.fixture
+def model() -> Any:
+    found = onnx.parser.parse_model(TEXT)
+    # The text form wants order; the pass does not.
+    nodes = sorted(found.graph.node, key=lambda node: node.op_type != "Constant")
+    del found.graph.node[:]
+    found.graph.node.extend(nodes)
+    for node in found.graph.node:
+        node.doc_string = "made by hand"
+    return found
+
+
+def turn_round(node: Any) -> None:
+    """Reverse what a node with graphs in it hands on: all outputs of an If, the carried ones of a Loop."""
+    first = 1 if node.op_type == "Loop" else 0
+    values = [(nested.output, first) for nested in subgraphs(node)] + [(node.output, 0)]
+    if node.op_type == "Loop":
+        values += [(next(subgraphs(node)).input, 2), (node.input, 2)]
+    for found, start in values:
+        moved = list(found)[start:][::-1]
+        del found[start:]
+        found.extend(moved)
+
+
+def disguised(model: Any, seed: int) -> Any:
+    """The same model with other internal names and in another order."""
+    chance = random.Random(seed)
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    ends = {value.name for value in (*made.graph.input, *made.graph.output)}
+    names: dict[str, str] = {}
+
+    def rename(name: str) -> str:
+        return name if name in ends or not name else names.setdefault(name, f"n__{chance.randrange(10**9)}")
+
+    def turn(graph: Any, *, ends_too: bool) -> None:
+        for node in graph.node:
+            node.name = f"node__{chance.randrange(10**9)}"
+            node.input[:] = [rename(name) for name in node.input]
+            node.output[:] = [rename(name) for name in node.output]
+            node.attribute.sort(key=lambda _: chance.random())
+            if node.op_type in ("If", "Loop"):
+                turn_round(node)
+            for nested in subgraphs(node):
+                turn(nested, ends_too=True)
+        for value in (*graph.initializer, *((*graph.input, *graph.output) if ends_too else ())):
+            value.name = rename(value.name)
+        graph.initializer.sort(key=lambda _: chance.random())
+        graph.node.sort(key=lambda _: chance.random())
+
+    turn(made.graph, ends_too=False)
+    return made
+
+
+def bytes_of(model: Any) -> bytes:
+    return bytes(canonical(model).SerializeToString(deterministic=True))
+
+
+def test_order_and_names_do_not_matter(model: Any) -> None:
+    before = model.SerializeToString(deterministic=True)
+    assert {bytes_of(disguised(model, seed)) for seed in range(8)} == {bytes_of(model)}
+    assert model.SerializeToString(deterministic=True) == before
+    assert bytes_of(canonical(model)) == bytes_of(model)
+
+
+def test_the_model_stays_valid_and_computes_the_same(model: Any) -> None:
+    made = canonical(model)
+    onnx.checker.check_model(made, full_check=True)
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    for which in (True, False):
+        feeds = {"x": x, "which": np.array(which), "LSTM_0": np.array(3, np.int64)}
+        both = [
+            onnxruntime.InferenceSession(found.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+                None, feeds
+            )
+            for found in (model, made)
+        ]
+        for old, new in zip(*both, strict=True):
+            np.testing.assert_array_equal(old, new)
+
+
+def test_names_are_unique_in_all_graphs(model: Any) -> None:
+    made = canonical(model)
+    nodes = [node.name for node in all_nodes(made.graph)]
+    tensors = [name for node in all_nodes(made.graph) for name in node.output]
+    tensors += [value.name for value in (*made.graph.input, *made.graph.initializer)]
+    assert len(set(nodes)) == len(nodes)
+    assert len(set(tensors)) == len(tensors)
+    assert [value.name for value in made.graph.input] == ["x", "which", "LSTM_0"]
+    assert [value.name for value in made.graph.output] == ["y", "z", "again"]
+
+
+def test_what_does_not_count_goes(model: Any) -> None:
+    made = canonical(model)
+    ops = [node.op_type for node in all_nodes(made.graph)]
+    # A branch and a body hand on what is not theirs, an output is another; `mid` is no one's.
+    assert ops.count("Identity") == 3
+    assert ops.count("Neg") == 1
+    assert [tensor.name for tensor in made.graph.initializer] == ["constant_0", "constant_1"]
+    assert not made.graph.value_info
+    assert not made.doc_string + "".join(node.doc_string for node in all_nodes(made.graph))
+    assert (made.producer_name, made.producer_version) == ("cudnn-convert", __version__)
+    assert [(opset.domain, opset.version) for opset in made.opset_import] == [("", 17)]
+
+
+def test_unknown_dimensions_are_numbered_and_known_names_kept(model: Any) -> None:
+    made = canonical(model)
+    found = [
+        value.type.tensor_type.shape.dim[0].dim_param for value in (made.graph.input[0], *made.graph.output)
+    ]
+    assert found[0] == "dim_0"
+    assert found[1].startswith("dim_")
+    assert found[2:] == ["rows", "rows"]
+
+
+def test_ends_are_renamed(model: Any) -> None:
+    made = canonical(model, names={"x": "constant_0", "LSTM_0": "times", "again": "x"})
+    onnx.checker.check_model(made, full_check=True)
+    assert [value.name for value in made.graph.input] == ["constant_0", "which", "times"]
+    assert [value.name for value in made.graph.output] == ["y", "z", "x"]
+    assert "constant_0_" in [tensor.name for tensor in made.graph.initializer]

@@ -1,0 +1,62 @@
+"""The recorded samples: genuine TensorFlow 1 checkpoints, and real models where they are at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+TF1 = ROOT / "tests" / "data" / "tf1"
+REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A genuine TensorFlow 1 checkpoint with TensorFlow's own CPU answer."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.parent.name}-{self.folder.name}"
+
+    @property
+    def prefix(self) -> Path:
+        return self.folder / "model.ckpt"
+
+    @property
+    def case(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "case.json").read_text()))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The flags that the case needs, as the library's keywords."""
+        flags = self.case["flags"]
+        found: dict[str, Any] = {}
+        for flag, value in zip(flags[::2], flags[1::2], strict=True):
+            name = flag.removeprefix("--")
+            found[name] = [value] if name in ("set", "inputs", "outputs") else value
+        return found
+
+    def feeds(self) -> list[dict[str, np.ndarray]]:
+        """The recorded tensors of each feed, inputs and outputs, by the source's names."""
+        with np.load(self.folder / "golden.npz") as data:
+            count = len({key.partition("/")[0] for key in data.files})
+            return [
+                {key.partition("/")[2]: data[key] for key in data.files if key.startswith(f"feed{n}/")}
+                for n in range(count)
+            ]
+
+
+FIXTURES = tuple(Fixture(path.parent) for path in sorted(TF1.glob("*/*/case.json")))
+assert FIXTURES, f"no fixtures under {TF1}"
+
+
+def fixture(name: str) -> Fixture:
+    """One fixture by `<version>-<case>`."""
+    return next(found for found in FIXTURES if found.name == name)
