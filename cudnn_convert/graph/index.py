@@ -55,6 +55,10 @@ class Index:
         """The nodes that read output `k` of `op`, or any of its outputs."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
+    def readers(self, op: str) -> Iterator[Any]:
+        """The nodes that read data of `op` or wait for it."""
+        return (node for node, _, _ in self._consumers[op])
+
     def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
         """The names of `ops` and of everything they need; what feeds a `stop` op is left out."""
         seen: set[str] = set()

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import build, inline
+from cudnn_convert.graph.frames import enter, frames
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, unique
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
@@ -86,6 +87,11 @@ def _variable(name: str, value: Array) -> list[Any]:
 def _carried(index: Index, recurrence: Recurrence, read: str) -> tuple[str, list[Any]]:
     """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
     found, nodes = read, []
+    dtype = tf.as_dtype(recurrence.dtype)
+    # A constant blob may stand inside the loop itself, where no Enter shows the way in.
+    for level, frame in enumerate(frames(index).get(recurrence.shared, ())):
+        nodes.append(enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype))
+        found = nodes[-1].name
     for name in recurrence.passage:
         original = index.nodes[name]
         copy = type(original)()
@@ -93,7 +99,7 @@ def _carried(index: Index, recurrence: Recurrence, read: str) -> tuple[str, list
         copy.name = f"{recurrence.node}/{read}/{name}"
         copy.input[0] = found
         copy.op = original.op.removeprefix("Ref")
-        copy.attr["T"].type = tf.as_dtype(recurrence.dtype).as_datatype_enum
+        copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
         side = _side(index, recurrence, name) if copy.op == "Switch" else 0
         found = reference(f"{copy.name}:{side}")

@@ -1,0 +1,121 @@
+"""The TensorFlow lowering against the float64 reference, in a Session and after `tf.saved_model.load`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases import Case, swapped
+
+from cudnn_convert.graph.session import session
+from cudnn_convert.lower.recurrence import LOWERINGS, uses_block
+from cudnn_convert.lower.tensorflow import lower
+from cudnn_convert.model import Mode, Signature
+from cudnn_convert.verification.run import saved_model as opened
+from cudnn_convert.write import saved_model
+
+#: (steps, batch): long and short, one of each, and a run without steps.
+SHAPES = ((7, 3), (4, 5), (1, 1), (0, 2))
+#: float32 accumulates over some ten products a step; double is compared near its own rounding.
+BOUNDS = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def answers(case: Case, lowering: str, shapes: tuple[tuple[int, int], ...] = SHAPES) -> list[Any]:
+    """Pairs of what the lowered graph gives and what the reference does, for each shape and output."""
+    graph, signature = case.graph()
+    outputs = list(signature.outputs.values())
+    made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering=lowering)
+    turn = (lambda value: value) if case.time_major else swapped
+    pairs = []
+    with session(made.graph, made.variables) as running:
+        for steps, batch in shapes:
+            feeds = case.feeds(steps, batch)
+            fed = {name: turn(feeds[key]) for key, name in signature.inputs.items()}
+            if case.mode is not Mode.LSTM:
+                fed["c:0"] = np.zeros((), case.dtype)
+            found = running.run(outputs, fed)
+            pairs += zip(map(turn, found), case.expected(feeds), strict=True)
+    return pairs
+
+
+def agrees(case: Case, lowering: str, **given: Any) -> None:
+    bound = BOUNDS[case.dtype]
+    pairs = answers(case, lowering, **given)
+    for found, expected in pairs:
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_mode_direction_and_depth(mode: Mode, directions: int, layers: int, lowering: str) -> None:
+    agrees(Case(mode, layers, directions), lowering)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_ragged_lengths_with_an_empty_row(mode: Mode, time_major: bool, lowering: str) -> None:
+    agrees(Case(mode, 2, 2, "CudnnRNNV3", time_major), lowering)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_other_dtypes(mode: Mode, dtype: str) -> None:
+    agrees(Case(mode, 2, 2, "CudnnRNNV2", dtype=dtype), "fast")
+
+
+def test_a_row_without_steps_keeps_its_initial_state() -> None:
+    case = Case(Mode.LSTM, 1, 2, "CudnnRNNV3")
+    feeds = case.feeds(7, 3)
+    assert feeds["lengths"][1] == 0
+    (_, _), (h, _), (c, _) = answers(case, "fast", shapes=((7, 3),))
+    np.testing.assert_array_equal(h[:, 1], feeds["h"][:, 1])
+    np.testing.assert_array_equal(c[:, 1], feeds["c"][:, 1])
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_only_lstms_of_float_and_half_take_the_block(lowering: str) -> None:
+    for mode in Mode:
+        for dtype in BOUNDS:
+            recurrence = Case(mode, dtype=dtype).recurrence()
+            expected = lowering == "fast" and mode is Mode.LSTM and dtype in ("float32", "float16")
+            assert uses_block(recurrence, lowering) == expected
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("place", ["cond", "while"])
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+def test_inside_control_flow_after_loading(
+    tmp_path: Path, v1_control_flow: None, mode: Mode, place: str, lowering: str
+) -> None:
+    """A Session forgives nodes outside their frame; `tf.saved_model.load` does not."""
+    case = Case(mode, 2, 2)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        times = tf.compat.v1.placeholder("int32", [], "times")
+        again = lambda state: case.op_call(x, state, c).output_h  # noqa: E731
+        if place == "cond":
+            last = tf.compat.v1.cond(times > 0, lambda: again(h), lambda: h * 2.0, name="cond")
+        else:
+            loop = lambda k, state: (k + 1, again(state))  # noqa: E731
+            last = tf.compat.v1.while_loop(lambda k, _: k < times, loop, [tf.constant(0), h], name="while")[1]
+        tf.identity(last, name="last")
+    definition, keys = graph.as_graph_def(), ("x", "h", "c", "times")
+    signature = Signature({key: f"{key}:0" for key in keys}, {"last": "last:0"})
+    made = lower(definition, [case.recurrence(f"{place}/rnn")], {}, outputs=["last:0"], lowering=lowering)
+    saved_model.write(tmp_path, made.graph, signature, made.variables, provenance="{}")
+    run = opened(tmp_path, signature)
+    for repeats in (0, 1, 1 if place == "cond" else 3):
+        feeds = case.feeds()
+        given = {**feeds, "c": feeds["c"] if mode is Mode.LSTM else np.float32(0), "times": np.int32(repeats)}
+        found = run(given)["last"]
+        expected = feeds["h"] * 2 if place == "cond" and not repeats else feeds["h"]
+        for _ in range(repeats):
+            expected = case.expected({**feeds, "h": expected})[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
