@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.framework import meta_graph
 
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import reference, split
@@ -37,13 +39,20 @@ class Body:
 def traced(function: Any, *specs: Any) -> Body:
     """The body of a Python function of tensors, traced for `specs`; same nodes and names every time."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
-    graph = build.placed(concrete.graph.as_graph_def())
+    graph = _without_defaults(build.placed(concrete.graph.as_graph_def()))
     renamed = _hashed_names(graph.library.function)
     inputs = tuple(split(found.name)[0] for found in concrete.inputs)
     nodes = [_renamed(node, renamed) for node in graph.node if node.name not in inputs]
     library = tuple(_renamed_function(found, renamed) for found in graph.library.function)
     outputs, dtypes = zip(*((found.name, found.dtype) for found in concrete.outputs), strict=True)
     return Body(tuple(nodes), inputs, outputs, dtypes, library)
+
+
+def _without_defaults(graph: Any) -> Any:
+    """Attributes at their default go: TensorFlow 1 refuses those that it does not know."""
+    holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
+    meta_graph.strip_graph_default_valued_attrs(holder)
+    return holder.graph_def
 
 
 def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
