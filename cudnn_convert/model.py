@@ -192,7 +192,7 @@ class Recurrence:
 
     `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in
     the root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with
-    the same one share their weights.
+    the same one share their weights. `dropout` is the rate that the node would apply between layers.
     """
 
     node: str
@@ -205,3 +205,4 @@ class Recurrence:
     evidence: BlobEvidence | CanonicalEvidence
     shared: str
     passage: tuple[str, ...] = ()
+    dropout: float = 0.0

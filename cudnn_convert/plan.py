@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from cudnn_convert import specs
+from cudnn_convert import notes, specs
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
 from cudnn_convert.graph import build, choose, cut, refuse, resolve, simplify, variables
 from cudnn_convert.graph.cut import Cut
@@ -66,8 +66,7 @@ def make(
     cut.require(model.path, index, [*names, *(spec.tensor for spec in wanted_inputs)])
     bound = _constants(model, index, constants, names)
     cuts = [Cut(spec.tensor, spec.shape) for spec in wanted_inputs]
-    stop = [*(found.tensor for found in cuts), *bound]
-    streams = [] if inputs else cut.streams(index, names, stop=stop)
+    streams = [] if inputs else cut.streams(index, names, stop=[*(found.tensor for found in cuts), *bound])
     cuts += [Cut(name) for name in streams]
     whole, moved = cut.cut(model.graph, inputs=cuts, constants=bound, outputs=names)
     kept = [moved.get(name, name) for name in names]
@@ -79,12 +78,12 @@ def make(
         dict(zip(source.outputs, kept, strict=True)),
     )
     chosen = not outputs and not given[1]
-    refuse.unsupported(model.path, graph, hint=_chosen(source) if chosen else None)
+    refuse.unsupported(model.path, graph, hint=notes.chosen(source) if chosen else None)
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
-    flags = _flags(source, constants)
-    notes = _notes(source, recurrences, streams, chosen=chosen)
-    return Plan(model, whole, graph, source, signature, recurrences, notes, flags)
+    flags = notes.flags(source, constants)
+    told = notes.notes(source, recurrences, streams, chosen_here=chosen)
+    return Plan(model, whole, graph, source, signature, recurrences, told, flags)
 
 
 def _averaged(model: Model) -> Model:
@@ -140,16 +139,15 @@ def _inputs(
     """The inputs of the cut graph in its order, each with the name that the source has for it."""
     origin = {name: source for source, name in moved.items()}
     keys = {spec.tensor: spec for spec in wanted}
-    found, missing = [], []
+    # Without --inputs every stream was cut; with it, one may be left where inference goes.
+    found, missing = [], cut.streams(Index(graph), [f"{node.name}:0" for node in graph.node], stop=())
     for node in graph.node:
         if node.op in cut.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
             found.append(keys.get(name, Spec(None, name)))
             missing += [] if name in keys or complete else [name]
     if missing:
-        listed = ", ".join(missing)
-        advice = "add them, or bind them with --set"
-        raise UsageError(f"{model.path}: --inputs: the outputs also need {listed}; {advice}")
+        raise _incomplete(model, missing)
     unused = [spec.tensor for spec in wanted if spec not in found]
     if unused and not complete:
         raise UsageError(
@@ -159,28 +157,6 @@ def _inputs(
     return sorted(found, key=lambda spec: order.get(spec.tensor, len(order)))
 
 
-def _flags(source: Signature, constants: Sequence[str]) -> tuple[str, ...]:
-    """The flags that repeat this plan."""
-    flags = [
-        f"--{name}={','.join(f'{key}={value}' for key, value in tensors.items())}"
-        for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
-        if tensors
-    ]
-    return (*flags, *(f"--set={setting}" for setting in constants))
-
-
-def _chosen(source: Signature) -> str:
-    return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
-
-
-def _notes(
-    source: Signature, recurrences: Sequence[Recurrence], streams: list[str], *, chosen: bool
-) -> tuple[str, ...]:
-    notes = []
-    if chosen:
-        notes.append(_chosen(source))
-    if streams:
-        notes.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
-    if not recurrences:
-        notes.append("no cuDNN recurrence reaches the outputs; the rest of the graph was converted as it is")
-    return tuple(notes)
+def _incomplete(model: Model, missing: Sequence[str]) -> UsageError:
+    advice = "add them, or bind them with --set"
+    return UsageError(f"{model.path}: --inputs: the outputs also need {', '.join(missing)}; {advice}")

@@ -48,15 +48,11 @@ def require(path: Path, index: Index, names: Iterable[str]) -> None:
 
 
 def streams(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
-    """The components of iterators and queues that `outputs` need, as tensors `op:k`."""
-    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(name)[0] for name in stop})
-    found = {
-        name
-        for op in needed
-        for name in index.data_inputs(index.nodes[op])
-        if index.nodes[split(name)[0]].op in STREAMS
-    }
-    return sorted(found)
+    """The components of iterators and queues that `outputs` need beside `stop`, as tensors `op:k`."""
+    closed = set(stop)
+    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(name)[0] for name in closed})
+    read = {name for op in needed for name in index.data_inputs(index.nodes[op])}
+    return sorted(name for name in read - closed if index.nodes[split(name)[0]].op in STREAMS)
 
 
 def cut(

@@ -60,7 +60,14 @@ def _recurrence(model: Model, index: Index, seen: tf.Graph, node: Any, *, copy: 
         evidence=found.evidence,
         shared=origin.op,
         passage=origin.passage,
+        dropout=_dropout(node),
     )
+
+
+def _dropout(node: Any) -> float:
+    """The rate between layers; cuDNN applies it in training mode only, which is the op's default."""
+    training = "is_training" not in node.attr or node.attr["is_training"].b
+    return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0
 
 
 def _text(node: Any, name: str, default: str) -> str:

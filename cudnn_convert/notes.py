@@ -1,0 +1,45 @@
+"""What to tell the user of a plan: the choices made, how to say them again, and what is not certain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cudnn_convert.model import Recurrence, Signature
+
+
+def flags(source: Signature, constants: Sequence[str]) -> tuple[str, ...]:
+    """The flags that repeat a plan."""
+    found = [
+        f"--{name}={','.join(f'{key}={value}' for key, value in tensors.items())}"
+        for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
+        if tensors
+    ]
+    return (*found, *(f"--set={setting}" for setting in constants))
+
+
+def chosen(source: Signature) -> str:
+    """Which outputs were taken where nobody named any."""
+    return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
+
+
+def notes(
+    source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
+) -> tuple[str, ...]:
+    """Everything that was decided without being asked for; `streams` are components that became inputs."""
+    found = [chosen(source)] if chosen_here else []
+    if streams:
+        found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
+    if not recurrences:
+        found.append("no cuDNN recurrence reaches the outputs; the rest of the graph was converted as it is")
+    return (*found, *(note for recurrence in recurrences for note in _of(recurrence)))
+
+
+def _of(recurrence: Recurrence) -> Iterator[str]:
+    node, sizes = recurrence.node, recurrence.sizes
+    if recurrence.dropout:
+        yield f"{node}: trained with dropout {recurrence.dropout:g} between layers; inference has none"
+    if not recurrence.time_major and sizes.layers * sizes.directions > 1:
+        yield (
+            f"{node}: states read as [batch, layers*directions, units], as the op declares them; "
+            "that TensorFlow's GPU kernel keeps to it is not confirmed (docs/equations.md, Q10)"
+        )
