@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from cudnn_convert.errors import (
+    AccessError,
     AmbiguousSourceError,
     CudnnConvertError,
     InvalidModelError,
@@ -29,6 +30,7 @@ from cudnn_convert.report import Report, Verification
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessError",
     "AmbiguousSourceError",
     "CudnnConvertError",
     "InvalidModelError",
@@ -50,9 +52,9 @@ def convert(
     out: str | PathLike[str],
     *,
     format: str = "savedmodel",  # noqa: A002 - the flag's own name
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    set: Sequence[str] = (),  # noqa: A002 - the flag's own name
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
+    set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
     weights: str = "auto",
     opset: int = 17,
     lowering: str = "fast",
@@ -73,9 +75,9 @@ def convert(
 
     options = pipeline.Options(
         format=format,
-        inputs=inputs,
-        outputs=outputs,
-        set=set,
+        inputs=_items(inputs),
+        outputs=_items(outputs),
+        set=_items(set),
         weights=weights,
         opset=opset,
         lowering=lowering,
@@ -93,9 +95,9 @@ def verify(
     source: str | PathLike[str],
     artifact: str | PathLike[str],
     *,
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    set: Sequence[str] = (),  # noqa: A002 - the flag's own name
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
+    set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
     data: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
@@ -111,12 +113,17 @@ def verify(
         Path(source),
         Path(artifact),
         pipeline.Options(
-            inputs=inputs,
-            outputs=outputs,
-            set=set,
+            inputs=_items(inputs),
+            outputs=_items(outputs),
+            set=_items(set),
             data=None if data is None else Path(data),
             atol=atol,
             rtol=rtol,
             trust=trust,
         ),
     )
+
+
+def _items(given: str | Sequence[str]) -> Sequence[str]:
+    """One item may come without its list: a string is no sequence of flags."""
+    return [given] if isinstance(given, str) else given

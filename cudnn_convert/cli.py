@@ -7,12 +7,15 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from cudnn_convert import __version__
 from cudnn_convert.errors import CudnnConvertError, UsageError
@@ -20,23 +23,67 @@ from cudnn_convert.formats import FORMATS
 
 _BUG: Final = 70
 _INTERRUPTED: Final = 130
-_SUBCOMMANDS: Final = ("verify", "formats")
+#: How much of what native code said is shown after a crash.
+_TAIL: Final = 4000
 
 
 class _Parser(argparse.ArgumentParser):
-    """Usage errors in one line, as all others."""
+    """Usage errors in one line, as all others; no abbreviations, which later flags would break."""
+
+    def __init__(self, **names: str) -> None:
+        super().__init__(allow_abbrev=False, **names)  # type: ignore[arg-type]
 
     def error(self, message: str) -> Any:
-        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def run() -> None:
+    """The console script: `main`, without the lines that TensorFlow's native code writes to stderr.
+
+    They go past Python and nothing turns them off: absl prints them before it reads any setting.
+    """
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    held = _native_stderr()
+    code = _BUG
+    try:
+        code = main()
+    finally:
+        if code == _BUG and held is not None:
+            _show_tail(held)
+    sys.exit(code)
+
+
+def _native_stderr() -> IO[bytes] | None:
+    """Points file descriptor 2 at a file, for good, and `sys.stderr` at what 2 was.
+
+    Returns the file; None where there is no stderr, or nowhere to put a file: then all stays as it is.
+    """
+    try:
+        real, encoding = os.dup(2), sys.stderr.encoding
+        held = tempfile.TemporaryFile()  # noqa: SIM115 - native code writes to it until the very end
+    except (OSError, AttributeError):
+        return None
+    os.dup2(held.fileno(), 2)
+    sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
+    faulthandler.enable(sys.stderr)
+    return held
+
+
+def _show_tail(held: IO[bytes]) -> None:
+    size = held.seek(0, os.SEEK_END)
+    held.seek(max(0, size - _TAIL))
+    text = held.read().decode(errors="replace").rstrip()
+    if text:
+        print("cudnn-convert: native code said at the end:", text, sep="\n", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if words[:1] and words[0] in _SUBCOMMANDS:
-            return _COMMANDS[words[0]](words[1:])
-        return _convert(words)
+        command = _COMMANDS.get(words[0]) if words else None
+        return command(words[1:]) if command else _convert(words)
     except CudnnConvertError as error:
         print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return error.exit_code
@@ -163,7 +210,8 @@ def _write(path: Path, text: str) -> None:
         raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
 
 
+#: A subcommand wins over a file of that name; `./verify` is the file.
 _COMMANDS: Final = {"verify": _verify, "formats": _formats}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

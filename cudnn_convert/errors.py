@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
+    "AccessError",
     "AmbiguousSourceError",
     "CudnnConvertError",
     "InvalidModelError",
@@ -55,6 +56,16 @@ class ReadError(CudnnConvertError):
         )
         message = f"{self.path}: {where}: expected {expected}, found {found}"
         super().__init__(f"{message}; {advice}" if advice else message)
+
+
+class AccessError(CudnnConvertError):
+    """The system does not let us read the source: a permission, a disk."""
+
+    exit_code = 4
+
+    def __init__(self, path: object, reason: str) -> None:
+        self.path, self.reason = str(path), reason
+        super().__init__(f"{self.path}: cannot read: {reason}")
 
 
 class InvalidModelError(CudnnConvertError):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cudnn_convert.model import Recurrence, Signature
 
+Shape = tuple[int | None, ...]
 
-def flags(source: Signature, constants: Sequence[str]) -> tuple[str, ...]:
-    """The flags that repeat a plan."""
+
+def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
+    """The flags that repeat a plan; `shapes` are those that the user refined, by tensor."""
     found = [
-        f"--{name}={','.join(f'{key}={value}' for key, value in tensors.items())}"
+        f"--{name}={','.join(f'{key}={value}{_shape(shapes.get(value))}' for key, value in tensors.items())}"
         for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
         if tensors
     ]
     return (*found, *(f"--set={setting}" for setting in constants))
+
+
+def _shape(shape: Shape | None) -> str:
+    return "" if shape is None else f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
 def chosen(source: Signature) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert import __version__, plan, report
-from cudnn_convert.errors import VerificationError
+from cudnn_convert.errors import ReadError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.lower import freeze
 from cudnn_convert.lower import tensorflow as lower_tensorflow
@@ -22,6 +23,9 @@ from cudnn_convert.report import Report, Verification
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
 from cudnn_convert.write import frozen_graph, place, saved_model
+
+WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
+LOWERINGS: Final = ("fast", "portable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,18 @@ class Options:
     trust: bool = False
     force: bool = False
     progress: Callable[[str], None] = field(default=lambda _: None)
+
+    def __post_init__(self) -> None:
+        for flag, value, choices in (
+            ("--format", self.format, tuple(FORMATS)),
+            ("--weights", self.weights, WEIGHTS),
+            ("--lowering", self.lowering, LOWERINGS),
+        ):
+            if value not in choices:
+                raise UsageError(f"{flag}: expected {', '.join(choices)}, found {value!r}")
+        for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
+            if bound is not None and not 0 <= bound < math.inf:
+                raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
 
 @quiet()
@@ -65,8 +81,17 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             options.progress("verifying")
-            summary = replace(summary, verification=checked(made, artifact, options))
+            summary = replace(summary, verification=_proven(made, artifact, options))
     return summary
+
+
+def _proven(made: Plan, artifact: Path, options: Options) -> Verification:
+    try:
+        return checked(made, artifact, options)
+    except ReadError as cause:
+        if cause.path != str(artifact):
+            raise
+        raise RuntimeError("the artifact that was just written does not load") from cause
 
 
 def planned(model: Model, options: Options) -> Plan:
@@ -166,7 +191,8 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
         kept = recorded["options"]
         options = replace(
             options,
-            inputs=_pairs(recorded["inputs"]),
+            # As they were given, where they were: they may refine shapes.
+            inputs=kept["inputs"] or _pairs(recorded["inputs"]),
             outputs=_pairs(recorded["outputs"]),
             set=kept["set"],
             weights=kept["weights"],

@@ -58,6 +58,7 @@ def make(
         specs.parse(inputs, flag="--inputs"),
         specs.parse(outputs, flag="--outputs"),
     )
+    _refuse_repeated(wanted_inputs)
     given = _signature(model)
     if not wanted_outputs:
         wanted_outputs = given[1] or [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
@@ -81,9 +82,17 @@ def make(
     refuse.unsupported(model.path, graph, hint=notes.chosen(source) if chosen else None)
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
-    flags = notes.flags(source, constants)
+    shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}
+    flags = notes.flags(source, shapes, constants)
     told = notes.notes(source, recurrences, streams, chosen_here=chosen)
     return Plan(model, whole, graph, source, signature, recurrences, told, flags)
+
+
+def _refuse_repeated(inputs: list[Spec]) -> None:
+    names = [spec.tensor for spec in inputs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--inputs: expected each tensor once, found {name} twice")
 
 
 def _averaged(model: Model) -> Model:
@@ -118,7 +127,7 @@ def _constants(model: Model, index: Index, settings: Sequence[str], outputs: lis
     if not settings:
         return {}
     needed = index.ancestors(split(name)[0] for name in outputs)
-    seen = build.imported(build.kept(model.graph, needed))
+    seen = build.sound(build.kept(model.graph, needed))
     bound: dict[str, Array] = {}
     for setting in settings:
         pattern, equals, text = setting.rpartition("=")

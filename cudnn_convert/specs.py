@@ -26,12 +26,20 @@ class Spec:
 def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
     """The items of one repeatable flag. Raises UsageError."""
     found = []
-    for item in (part.strip() for text in items for part in _ITEM.findall(text)):
+    for item in (part.strip() for text in items for part in _parts(text, flag)):
         match = _SPEC.fullmatch(item)
         if match is None:
             raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]], found {item!r}")
         found.append(Spec(match["key"], tensor(match["tensor"]), _shape(match["shape"], flag, item)))
     return found
+
+
+def _parts(text: str, flag: str) -> list[str]:
+    """What stands between the commas outside of brackets; something must."""
+    parts = _ITEM.findall(text)
+    if not parts or _ITEM.sub("", text).strip(", "):
+        raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]],..., found {text!r}")
+    return parts
 
 
 def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | None:

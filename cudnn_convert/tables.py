@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import Final
 
 from rich.console import Console
@@ -9,7 +11,8 @@ from rich.table import Table
 
 from cudnn_convert.report import Report, Verification
 
-_CONSOLE: Final = Console(stderr=True, highlight=False, soft_wrap=True)
+#: Columns of a file or a pipe, where nothing needs to be cut.
+_WIDE: Final = 10_000
 
 
 def silent(_: str) -> None:
@@ -18,36 +21,52 @@ def silent(_: str) -> None:
 
 def progress(step: str) -> None:
     """One line for each step of the walk."""
-    _CONSOLE.print(f"{step} ...", style="dim")
+    _console().print(f"{step} ...", style="dim")
 
 
 def explain(report: Report) -> None:
     """What was found, what was chosen and how to say it again, and how equal the result is."""
-    table = Table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights", box=None)
+    console = _console()
+    table = _table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
     for found in report.recurrences:
         sizes = (found.layers, found.directions, found.units, found.input_size)
         table.add_row(found.node, found.op, found.mode, *map(str, sizes), found.weights)
     if report.recurrences:
-        _CONSOLE.print(table)
+        console.print(table)
     for note in report.notes:
-        _CONSOLE.print(f"note: {note}", markup=False)
-    _CONSOLE.print(f"repeat with: {' '.join(report.flags)}", markup=False)
+        console.print(f"note: {note}")
+    console.print(f"repeat with: {shlex.join(report.flags)}")
     if report.verification is None:
-        _CONSOLE.print("NOT VERIFIED: nothing was compared (--no-verify)", style="bold red")
+        console.print("NOT VERIFIED: nothing was compared (--no-verify)", style="bold red")
     else:
         verification(report.verification)
 
 
 def verification(result: Verification) -> None:
     """The worst difference of each output, and the share of its tolerance that it used."""
-    table = Table("output", "values", "worst difference", "of tolerance", "judged as", box=None)
+    console = _console()
+    table = _table("output", "values", "worst difference", "of tolerance", "judged as")
     for found in result.outputs:
         share = f"{found.needed:.1%}"
         table.add_row(found.output, str(found.compared), f"{found.worst:.2e}", share, found.reason)
-    _CONSOLE.print(table)
+    console.print(table)
     for warning in result.warnings:
-        _CONSOLE.print(f"warning: {warning}", markup=False)
+        console.print(f"warning: {warning}")
     sizes = "; ".join(
         ", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds
     )
-    _CONSOLE.print(f"compared on: {sizes} (seed {result.seed})", markup=False)
+    console.print(f"compared on: {sizes} (seed {result.seed})")
+
+
+def _console() -> Console:
+    """The stderr of this moment. Names come out of files: nothing in them is markup."""
+    width = None if sys.stderr.isatty() else _WIDE
+    return Console(stderr=True, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _table(*columns: str) -> Table:
+    """A table whose names fold where a terminal is narrow; a name that is cut is no name."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

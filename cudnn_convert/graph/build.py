@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Array
 
 
@@ -98,6 +99,7 @@ def placed(graph: Any) -> Any:
     for found in everywhere:
         found.device = ""
         found.attr.pop("_class", None)
+        found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
     return made
 
 
@@ -107,3 +109,14 @@ def imported(graph: Any) -> tf.Graph:
     with made.as_default():
         tf.import_graph_def(placed(graph), name="")
     return made
+
+
+def sound(graph: Any) -> tf.Graph:
+    """`imported` for a graph that comes from a file. Raises InvalidModelError where TensorFlow refuses it."""
+    try:
+        return imported(graph)
+    except (ValueError, UnicodeDecodeError) as cause:
+        found = str(cause).splitlines()[0]
+        raise InvalidModelError(
+            "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found
+        ) from cause

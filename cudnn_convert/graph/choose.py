@@ -102,7 +102,7 @@ def _is_boundary(index: Index, name: str, walked: dict[str, None]) -> bool:
 
 def _tensors(graph: Any, index: Index, names: list[str]) -> list[str]:
     """The outputs of `names` with a rank above 0 that are numbers."""
-    seen = build.imported(build.kept(graph, index.ancestors(names)))
+    seen = build.sound(build.kept(graph, index.ancestors(names)))
     found = []
     for node in graph.node:
         if node.name in names:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import build
@@ -36,15 +37,35 @@ def require(path: Path, index: Index, names: Iterable[str]) -> None:
     """Raises UsageError where a tensor `op:k` is not in the graph, with the nearest names."""
     reasons = []
     for name in names:
-        op, _ = split(name)
+        op, k = split(name)
         if op not in index.nodes:
             near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
             hint = (
                 f"the nearest are {', '.join(f'{found}:0' for found in near)}" if near else "nothing is near"
             )
             reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
+        elif (count := _outputs(index.nodes[op])) is not None and not 0 <= k < count:
+            reasons.append(
+                f"{path}: tensor {name}: expected one of the graph, found that {op} has {count} outputs"
+            )
     if reasons:
         raise UsageError("\n".join(reasons))
+
+
+def _outputs(node: Any) -> int | None:
+    """How many outputs a node has, or None where its op is unknown here or a function of the graph."""
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        return None
+    count = 0
+    for argument in definition.output_arg:
+        if argument.number_attr:
+            count += node.attr[argument.number_attr].i
+        elif argument.type_list_attr:
+            count += len(node.attr[argument.type_list_attr].list.type)
+        else:
+            count += 1
+    return count
 
 
 def streams(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
@@ -60,7 +81,7 @@ def cut(
 ) -> tuple[Any, dict[str, str]]:
     """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
     index, inputs = Index(graph), list(inputs)
-    seen = build.imported(build.kept(graph, _ancestors(index, inputs, constants)))
+    seen = build.sound(build.kept(graph, _ancestors(index, inputs, constants)))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, made = set(index.nodes), {}, []
     for found in inputs:
@@ -121,7 +142,10 @@ def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
     words = {"true": True, "false": False}
     try:
         value: Array = np.asarray(words.get(text.lower(), text)).astype(found.dtype.as_numpy_dtype)
-        shape = found.shape if found.shape.is_fully_defined() else tf.TensorShape([])
-        return np.array(np.broadcast_to(value, shape.as_list()))
     except (TypeError, ValueError) as cause:
         raise UsageError(f"--set {name}: expected a {found.dtype.name}, found {text!r}") from cause
+    shape = found.shape if found.shape.rank is not None else tf.TensorShape([])
+    if not shape.is_fully_defined():
+        cure = "make it an input with --inputs"
+        raise UsageError(f"--set {name}: expected a tensor of known shape, found {shape}; {cure}")
+    return np.array(np.broadcast_to(value, shape.as_list()))

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import opaque
-from cudnn_convert.errors import CudnnConvertError, RefusalError, UnsupportedModelError
+from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import build, trace, weights
 from cudnn_convert.graph.index import INPUT, INPUT_H, PARAMS, Index
 from cudnn_convert.model import Mode, Model, Recurrence, Sizes
@@ -28,6 +28,8 @@ def recurrences(model: Model, graph: Any, *, copy: str) -> tuple[Recurrence, ...
     for node in nodes:
         try:
             found.append(_recurrence(model, index, seen, node, copy=copy))
+        except ReadError:  # a damaged file, whatever the node
+            raise
         except RefusalError as error:
             reasons += error.reasons
         except CudnnConvertError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint
 
@@ -14,7 +14,14 @@ READERS: Final[tuple[ModuleType, ...]] = (checkpoint,)
 
 
 def read(path: Path) -> Model:
-    """The model at `path`, recognised by content. Raises ReadError where no reader knows it."""
+    """The model at `path`, recognised by content. Raises ReadError where no reader knows it, AccessError."""
+    try:
+        return _recognised(path)
+    except OSError as cause:
+        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def _recognised(path: Path) -> Model:
     for reader in READERS:
         found = reader.recognise(path)
         if found is not None:

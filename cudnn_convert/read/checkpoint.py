@@ -11,37 +11,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError
+from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
 from cudnn_convert.model import Array, Model, Signature, Tensor
 from cudnn_convert.read import contrib_names
 
 KIND = "TensorFlow 1 checkpoint"
+_SUFFIXES: Final = (".index", ".meta")
+#: What TensorFlow raises for a damaged file: its own classes, or the Python ones that pybind maps them to.
+_FAILURES: Final = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
 
 
 def recognise(path: Path) -> Path | None:
-    """The checkpoint's prefix where `path` names one: the prefix, its .index, .meta or .data, or a folder."""
-    if path.is_dir():
-        return _latest(path)
-    for suffix in (".index", ".meta"):
-        if path.suffix == suffix and Path(f"{path.with_suffix('')}.index").is_file():
-            return path.with_suffix("")
-    return path if Path(f"{path}.index").is_file() or Path(f"{path}.meta").is_file() else None
+    """The checkpoint's prefix where `path` names one: the prefix, its .index or .meta, or a folder."""
+    prefixes = [path, path.with_suffix("")] if path.suffix in _SUFFIXES else [path]
+    for prefix in prefixes:
+        if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
+            return prefix
+    return _latest(path) if path.is_dir() else None
 
 
 def _latest(folder: Path) -> Path | None:
-    """The newest checkpoint that a folder's `checkpoint` file names, wherever it was first written."""
+    """The newest checkpoint that a folder's `checkpoint` file names: the one in it, else where it points."""
     state = tf.train.get_checkpoint_state(str(folder)) if (folder / "checkpoint").is_file() else None
     if state is None:
         return None
     named = Path(state.model_checkpoint_path)
-    return named if Path(f"{named}.index").is_file() else folder / named.name
+    # A folder that was copied still names the place it came from.
+    inside = folder / named.name
+    return named if Path(f"{named}.index").is_file() and not Path(f"{inside}.index").is_file() else inside
 
 
 def read(prefix: Path) -> Model:
@@ -87,19 +91,20 @@ class CheckpointTensor:
     def read(self) -> Array:
         try:
             return np.asarray(self.reader.get_tensor(self.key))
-        except (tf.errors.OpError, RuntimeError, ValueError) as cause:
+        except _FAILURES as cause:
             raise _damaged(self.path, f"tensor {self.key}", cause) from cause
 
 
 def _tensors(prefix: Path) -> Mapping[str, Tensor]:
     if not Path(f"{prefix}.index").is_file():
-        raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found="no such file")
+        found = "a checkpoint of the V1 format" if prefix.is_file() else "no such file"
+        raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=found)
     if not list(prefix.parent.glob(f"{_escaped(prefix.name)}.data-*-of-*")):
         raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.data-*", found="no such file")
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    except (tf.errors.OpError, RuntimeError, ValueError) as cause:
+    except _FAILURES as cause:
         raise _damaged(prefix, "index", cause) from cause
     return {
         key: CheckpointTensor(prefix, key, tuple(shapes[key]), np.dtype(dtypes[key].as_numpy_dtype), reader)
@@ -111,8 +116,10 @@ def _escaped(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def _damaged(path: Path, where: str, cause: Exception) -> ReadError:
+def _damaged(path: Path, where: str, cause: Exception) -> ReadError | AccessError:
     first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    if isinstance(cause, tf.errors.PermissionDeniedError):
+        return AccessError(path, first)
     return ReadError(path, where, expected="readable bytes that match their checksum", found=first)
 
 

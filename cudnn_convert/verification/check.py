@@ -12,9 +12,8 @@ from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport, Verification
-from cudnn_convert.verification import compare, feeds, source
+from cudnn_convert.verification import compare, feeds, run, source
 from cudnn_convert.verification.compare import Difference, Tolerance
-from cudnn_convert.verification.run import RUNNERS
 
 SEED: Final = 20240229
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
@@ -41,8 +40,8 @@ def verified(
     dtype = _coarsest(plan, form)
     with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [rough.run(feed, wanted) for feed in fed]
-    run = RUNNERS[form](artifact, plan.signature)
-    found = [run({keys[name]: value for name, value in feed.items()}) for feed in fed]
+    answer = run.opened(form, artifact, plan.signature)
+    found = [answer({keys[name]: value for name, value in feed.items()}) for feed in fed]
     noise = {name: _noise(expected, rounded, place) for place, name in enumerate(wanted)}
     if dtype.name == "float64":
         noise = dict.fromkeys(noise, 0.0)

@@ -93,10 +93,12 @@ def _close(name: str, found: Array, expected: Array, bound: Tolerance) -> Differ
         return Difference(name, False, expected.size, np.inf, np.inf, "NaN or Inf at other places")
     gap = np.abs(found - expected, where=~odd, out=np.zeros(expected.shape))
     limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))
-    worst, needed = float(gap.max(initial=0.0)), float((gap / limit).max(initial=0.0))
+    # Equal values need nothing, even where nothing is allowed.
+    share = np.divide(gap, limit, where=limit > 0, out=np.where(gap > 0, np.inf, 0.0))
+    worst, needed = float(gap.max(initial=0.0)), float(share.max(initial=0.0))
     message = "NaN or Inf at the same places on both sides" if odd.any() else ""
     if needed > 1:
-        place = np.unravel_index(int(np.argmax(gap / limit)), gap.shape)
+        place = np.unravel_index(int(np.argmax(share)), gap.shape)
         message = (
             f"at {[int(i) for i in place]} expected {expected[place]:.9g}, found {found[place]:.9g}, "
             f"allowed {limit[place]:.1e}"

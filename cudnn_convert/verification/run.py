@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
+from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import build
 from cudnn_convert.model import Array, Signature
 from cudnn_convert.plan import SERVING
@@ -60,6 +61,15 @@ def onnx(path: Path, signature: Signature) -> Runner:
         return dict(zip(names, values, strict=True))
 
     return run
+
+
+def opened(form: str, path: Path, signature: Signature) -> Runner:
+    """The runner of an artifact. Raises ReadError where it does not load."""
+    try:
+        return RUNNERS[form](path, signature)
+    except Exception as cause:  # each runtime has exceptions of its own
+        first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+        raise ReadError(path, "artifact", expected=f"one that loads as {form}", found=first) from cause
 
 
 RUNNERS: Final = MappingProxyType({"savedmodel": saved_model, "frozen": frozen, "onnx": onnx})

@@ -8,11 +8,13 @@ and the next run puts it back after a crash.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.write.saved_model import PROVENANCE
 
 RECORD: Final = "conversion.json"
+_TEMPORARY: Final = ".tmp"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -31,11 +34,16 @@ def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Pa
     Raises UsageError where `out` may not be written, WriteError where the disk refuses. An exception in the
     body leaves `out` as it was.
     """
-    _restore_old(out)
+    out = out.resolve() if out.name in ("", "..") else out
     refuse(out, source=source, force=force)
+    if folder and out.is_file():
+        raise UsageError(f"{out}: expected a folder of this tool to replace, found a file; remove it")
+    missing = [parent for parent in out.parents if not parent.exists()]
     try:
+        _restore_old(out)
+        refuse(out, source=source, force=force)
         out.parent.mkdir(parents=True, exist_ok=True)
-        holder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent))
+        holder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_TEMPORARY, dir=out.parent))
     except OSError as cause:
         raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
     try:
@@ -48,10 +56,19 @@ def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Pa
         raise WriteError(out, f"cannot write: {cause.strerror or cause}") from cause
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+        if not out.exists():
+            _remove_empty(missing)
 
 
 def refuse(out: Path, *, source: Path, force: bool) -> None:
-    """Raises UsageError where writing to `out` could lose something."""
+    """Raises UsageError where writing to `out` could lose something, WriteError where nobody can tell."""
+    try:
+        _refuse(out, source=source, force=force)
+    except OSError as cause:
+        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
+
+
+def _refuse(out: Path, *, source: Path, force: bool) -> None:
     if out.is_symlink():
         raise UsageError(f"{out}: expected a new path, found a symbolic link; name its target")
     here, there = out.resolve(), source.resolve()
@@ -74,23 +91,47 @@ def _move(fresh: Path, out: Path) -> None:
         out.rmdir()
         fresh.rename(out)
     elif not _exchanged(fresh, out):
-        old = out.with_name(f"{out.name}.old")
-        out.rename(old)
-        fresh.rename(out)
-        _remove(old)
+        _replace(fresh, out)
 
 
 def _exchanged(one: Path, other: Path) -> bool:
     """Swaps two paths atomically; False where the system or the file system cannot."""
+    if sys.platform != "linux":
+        return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     names = (os.fsencode(one), os.fsencode(other))
     return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
 
 
-def _restore_old(out: Path) -> None:
-    old = out.with_name(f"{out.name}.old")
-    if old.exists() and not out.exists() and not out.is_symlink():
+def _replace(fresh: Path, out: Path) -> None:
+    """The exchange in steps, for systems that have no other: between two of them there is only `OUT.old`."""
+    old = _old(out)
+    if old.exists():
+        raise FileExistsError(errno.EEXIST, f"{old} is in the way, remove it")
+    out.rename(old)
+    try:
+        fresh.rename(out)
+    except OSError:
         old.rename(out)
+        raise
+    _remove(old)
+
+
+def _restore_old(out: Path) -> None:
+    """Puts `OUT.old` back where a run died between its steps; its temporary folder tells it from a backup."""
+    old = _old(out)
+    if old.exists() and not out.exists():
+        names = (found.name for found in out.parent.iterdir())
+        if any(name.startswith(_prefix(out)) and name.endswith(_TEMPORARY) for name in names):
+            old.rename(out)
+
+
+def _old(out: Path) -> Path:
+    return out.with_name(f"{out.name}.old")
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}."
 
 
 def _remove(path: Path) -> None:
@@ -98,3 +139,10 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders, innermost first, as long as nothing is in them."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

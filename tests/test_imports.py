@@ -1,0 +1,112 @@
+"""The architecture as its imports: rooms look up, never down."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import ROOT
+
+PACKAGE = ROOT / "cudnn_convert"
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+#: Each room, and the rooms that it may import from, its own always among them.
+ALLOWED = {
+    "errors": "",
+    "quiet": "",
+    "reference": "",
+    "formats": "",
+    "model": "errors",
+    "layouts": "errors model",
+    "opaque": "errors model",
+    "report": "errors model",
+    "read": "errors model layouts opaque",
+    "graph": "errors model layouts opaque",
+    "specs": "errors model graph",
+    "notes": "errors model graph specs",
+    "plan": "errors model layouts opaque graph specs notes",
+    "lower": "errors model layouts opaque graph version",
+    "write": "errors model formats graph",
+    "verification": "errors model formats reference report graph plan write.place write.saved_model",
+    "pipeline": "errors model formats report quiet read graph plan lower write verification version",
+    "tables": "errors model formats report",
+    "cli": "errors formats pipeline tables version",
+    "__main__": "cli",
+    "__init__": "errors report pipeline",
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of the package that a file imports anywhere, by name without the package."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = [f"{node.module}.{name.name}" for name in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "cudnn_convert":
+                yield "version" if rest == "__version__" else _module(rest)
+
+
+def _module(name: str) -> str:
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {room(module) for module in MODULES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_rooms_look_up(module: str) -> None:
+    allowed = {room(module), *ALLOWED[room(module)].split()}
+    found = {name for name in imported(MODULES[module]) if name not in allowed and room(name) not in allowed}
+    assert not found, f"{module} may not import {sorted(found)}"
+
+
+def test_the_rules_themselves_have_no_cycle() -> None:
+    order = list(ALLOWED)
+    for name, allowed in ALLOWED.items():
+        below = [other for other in map(room, allowed.split()) if other in order]
+        assert all(order.index(other) < order.index(name) for other in below), name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_command_line_talks(module: str) -> None:
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert module in ("cli", "tables") or not calls & {"print", "exit", "quit"}
+
+
+@pytest.mark.parametrize(
+    "module", ["__init__", "__main__", "cli", "errors", "formats", "model", "reference", "report", "tables"]
+)
+def test_what_the_command_line_loads_first_is_light(module: str) -> None:
+    heavy = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
+    top = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
+    found = {
+        name.partition(".")[0]
+        for node in top
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names]
+        )
+    }
+    assert not found & heavy

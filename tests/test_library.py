@@ -1,0 +1,176 @@
+"""The library: the flags as keywords, reports for answers, errors for refusals, and not a word."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import fixture
+from sources import DATA, beside, contents, copied
+
+import cudnn_convert
+from cudnn_convert.model import InMemory
+from cudnn_convert.read import read
+from cudnn_convert.write.variables import write_bundle
+
+FORMATS = ("savedmodel", "frozen", "onnx")
+SINGLE = {"frozen": "out.pb", "onnx": "out.onnx"}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_conversion_reports_and_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    prefix = copied(tmp_path)
+    before = contents(tmp_path / "source")
+    report = cudnn_convert.convert(prefix, tmp_path / "out", format=form)
+    assert capsys.readouterr() == ("", "")
+    assert contents(tmp_path / "source") == before
+    assert Path(report.out).exists()
+    assert (report.format, report.source) == (form, str(prefix))
+    assert report.inputs == {"x": "x:0", "h0": "h0:0"}
+    assert report.outputs == {"rnn_out": "rnn_out:0", "state_h": "state_h:0"}
+    [found] = report.recurrences
+    assert (found.node, found.mode, found.units) == ("cudnn_rnn_tanh/CudnnRNNV3", "rnn_tanh", 6)
+    assert report.verification is not None
+    assert report.verification.passed
+    assert json.loads(report.to_json())["verification"]["passed"] is True
+
+
+def test_loggers_are_left_as_they_were(tmp_path: Path) -> None:
+    levels = {"tensorflow": logging.DEBUG, "tf2onnx": logging.INFO}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    with pytest.raises(cudnn_convert.ReadError):
+        cudnn_convert.convert(tmp_path / "nothing", tmp_path / "out")
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
+    source = fixture("1.15.5-dropout_needs_set")
+    cudnn_convert.convert(source.prefix, tmp_path / "out", format=form, set=["keep_prob=1"])
+    before = contents(tmp_path)
+    found = cudnn_convert.verify(source.prefix, tmp_path / "out")
+    assert found.passed
+    assert [output.output for output in found.outputs] == ["logits"]
+    assert all(output.compared for output in found.outputs)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", SINGLE)
+def test_a_single_file_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
+    source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / SINGLE[form]
+    cudnn_convert.convert(source, out, format=form, outputs=["y=rnn_out:0"])
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    # A GraphDef has no room for its provenance.
+    named = {"inputs": ["x:0,h0:0"], "outputs": ["y=rnn_out:0"]} if form == "frozen" else {}
+    found = cudnn_convert.verify(source, out, **named)
+    assert found.passed
+    assert [output.output for output in found.outputs] == ["y"]
+
+
+def other_weights(folder: Path) -> Path:
+    """The same model with every weight a hundredth larger, in both copies."""
+    prefix = copied(folder)
+    values = {key: InMemory(found.read() * np.float32(1.01)) for key, found in read(prefix).variables.items()}
+    for suffix in (".index", DATA):
+        beside(prefix, suffix).unlink()
+    write_bundle(prefix, values)
+    return prefix
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    cudnn_convert.convert(source, tmp_path / "out", format=form)
+    with pytest.raises(cudnn_convert.VerificationError) as caught:
+        cudnn_convert.verify(other_weights(tmp_path), tmp_path / "out")
+    assert not caught.value.report.passed
+    assert [output.passed for output in caught.value.report.outputs] == [False, False]
+    first, second = str(caught.value).splitlines()
+    assert "model.ckpt: output rnn_out: at [" in first
+    assert "model.ckpt: output state_h: at [" in second
+    assert all(word in first for word in ("expected ", "found ", "allowed "))
+
+
+def test_numbers_that_differ_leave_nothing(tmp_path: Path) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    with pytest.raises(cudnn_convert.VerificationError):
+        cudnn_convert.convert(source, tmp_path / "out", atol=1e-30, rtol=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_verification_nothing_is_claimed(tmp_path: Path) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    assert cudnn_convert.convert(source, tmp_path / "out", verify=False).verification is None
+
+
+def test_a_value_that_is_zero_on_both_sides_is_equal(tmp_path: Path) -> None:
+    """A relative tolerance alone allows nothing where a relu gives zeros, and nothing is needed there."""
+    source = fixture("1.15.5-rnn_relu_bi").prefix
+    report = cudnn_convert.convert(source, tmp_path / "out", atol=0, rtol=1e-3)
+    assert report.verification is not None
+    assert report.verification.passed
+
+
+def test_one_item_needs_no_list(tmp_path: Path) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    report = cudnn_convert.convert(source, tmp_path / "out", outputs="state_h:0", verify=False)
+    assert report.outputs == {"state_h": "state_h:0"}
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "format": ({"format": "pickle"}, "--format: expected savedmodel, frozen, onnx, found 'pickle'"),
+    "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
+    "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
+    "negative atol": ({"atol": -1.0}, "--atol: expected a number of at least 0, found -1.0"),
+    "nan rtol": ({"rtol": float("nan")}, "--rtol: expected a number of at least 0, found nan"),
+    "infinite atol": ({"atol": float("inf")}, "--atol: expected a number of at least 0, found inf"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_option_is_a_usage_error(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    with pytest.raises(cudnn_convert.UsageError) as caught:
+        cudnn_convert.convert(source, tmp_path / "out", **options)
+    assert str(caught.value) == message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_source_is_a_read_error(tmp_path: Path) -> None:
+    prefix = copied(tmp_path)
+    data = beside(prefix, DATA)
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(cudnn_convert.ReadError) as caught:
+        cudnn_convert.convert(prefix, tmp_path / "out")
+    assert caught.value.path == str(prefix)
+    assert caught.value.where.startswith("tensor ")
+    assert caught.value.found == "Read less bytes than requested"
+
+
+def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    (tmp_path / "notes.txt").write_text("text")
+    for name, found in (("notes.txt", "something else"), ("nothing", "nothing")):
+        with pytest.raises(cudnn_convert.ReadError) as caught:
+            cudnn_convert.verify(source, tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, an .onnx or an OUT folder, "
+            f"found {found}"
+        )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_cut_off_artifact_is_a_read_error(tmp_path: Path, form: str) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form, verify=False)
+    path = Path(report.out) / "saved_model.pb" if form == "savedmodel" else Path(report.out)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(cudnn_convert.ReadError, match=r"artifact: expected .*, found"):
+        cudnn_convert.verify(source, tmp_path / "out")

@@ -1,0 +1,282 @@
+"""OUT appears whole or not at all, and nothing else is ever lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sources import contents
+
+from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.write import place
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A checkpoint's prefix, in a folder of its own."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "model.ckpt.index").write_text("index")
+    return tmp_path / "source" / "model.ckpt"
+
+
+def put(out: Path, source: Path, text: str, *, folder: bool = True, force: bool = False) -> None:
+    """Writes an artifact that holds `text`."""
+    with place.placed(out, source=source, folder=folder, force=force) as fresh:
+        (fresh / place.RECORD if folder else fresh).write_text(text)
+
+
+def held(out: Path) -> str:
+    return (out / place.RECORD if out.is_dir() else out).read_text()
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
+def test_a_new_artifact_stands_alone(tmp_path: Path, source: Path, folder: bool) -> None:
+    out = tmp_path / "new" / "parents" / "out"
+    put(out, source, "one", folder=folder)
+    assert held(out) == "one"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_an_empty_folder_may_be_out(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("out", "here"):
+        (tmp_path / name).mkdir()
+    put(tmp_path / "out", source, "one")
+    monkeypatch.chdir(tmp_path / "here")
+    put(Path(), source, "two")
+    assert held(tmp_path / "out") == "one"
+    assert held(tmp_path / "here") == "two"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "out", "source"]
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "in steps"])
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
+def test_force_replaces(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    put(tmp_path / "out", source, "old", folder=folder)
+    put(tmp_path / "out", source, "new", folder=folder, force=True)
+    assert held(tmp_path / "out") == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_saved_model_of_ours_may_be_replaced(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "out" / "assets.extra").mkdir(parents=True)
+    (tmp_path / "out" / "assets.extra" / "cudnn_convert.json").write_text("{}")
+    put(tmp_path / "out", source, "new", force=True)
+    assert held(tmp_path / "out") == "new"
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError, KeyboardInterrupt, OSError], ids=lambda error: error.__name__
+)
+@pytest.mark.parametrize("old", [True, False], ids=["over an old one", "new"])
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
+def test_a_failure_leaves_all_as_it_was(
+    tmp_path: Path, source: Path, error: type[BaseException], old: bool, folder: bool
+) -> None:
+    out = tmp_path / "new" / "out"
+    if old:
+        put(out, source, "old", folder=folder)
+    before = contents(tmp_path)
+    with (
+        pytest.raises(WriteError if error is OSError else error),
+        place.placed(out, source=source, folder=folder, force=True) as fresh,
+    ):
+        (fresh / "half" if folder else fresh).write_text("half")
+        raise error
+    assert contents(tmp_path) == before
+
+
+def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        pytest.raises(WriteError) as caught,
+        place.placed(out, source=source, folder=True, force=False),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(caught.value) == f"{out}: cannot write: No space left on device"
+    assert caught.value.exit_code == 4
+
+
+def make_symlink(out: Path) -> None:
+    (out.parent / "target").mkdir()
+    out.symlink_to("target")
+
+
+def make_foreign(out: Path) -> None:
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+
+
+def make_ours(out: Path) -> None:
+    out.mkdir()
+    (out / place.RECORD).write_text("{}")
+
+
+REFUSED = {
+    "ours": (make_ours, False, "expected a new path, found something there; remove it or give --force"),
+    "file": (
+        lambda out: out.write_text("text"),
+        False,
+        "expected a new path, found something there; remove it or give --force",
+    ),
+    "symlink": (make_symlink, True, "expected a new path, found a symbolic link; name its target"),
+    "dead symlink": (
+        lambda out: out.symlink_to("nowhere"),
+        True,
+        "expected a new path, found a symbolic link; name its target",
+    ),
+    "foreign folder": (
+        make_foreign,
+        True,
+        "expected an artifact of this tool to replace, found another folder; remove it",
+    ),
+    "file for a folder": (
+        lambda out: out.write_text("text"),
+        True,
+        "expected a folder of this tool to replace, found a file; remove it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "force", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_ours_is_refused(
+    tmp_path: Path, source: Path, make: object, force: bool, message: str
+) -> None:
+    out = tmp_path / "out"
+    assert callable(make)
+    make(out)
+    before = contents(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        put(out, source, "new", force=force)
+    assert str(caught.value) == f"{out}: {message}"
+    assert caught.value.exit_code == 2
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("out", "given"),
+    [
+        ("source", "source"),
+        ("source", "source/model.ckpt"),
+        (".", "source"),
+        ("source/out", "source"),
+        ("source/deep/er", "source"),
+        ("elsewhere/../source", "source"),
+        ("link/out", "source"),
+    ],
+)
+def test_out_and_source_stand_apart(tmp_path: Path, source: Path, out: str, given: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(source.parent)
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=r"expected a path apart from the source .*; choose another"):
+        put(tmp_path / out, tmp_path / given, "new", force=True)
+    assert contents(tmp_path) == before
+
+
+def test_out_may_stand_beside_the_files_of_a_prefix(source: Path) -> None:
+    put(source.parent / "out", source, "new")
+    assert held(source.parent / "out") == "new"
+
+
+def died_between_its_steps(out: Path) -> None:
+    """What a run leaves that is killed after OUT became OUT.old."""
+    make_ours(out.with_name("out.old"))
+    make_foreign(out.with_name(".out.abcd.tmp"))
+
+
+def test_the_old_artifact_comes_back_after_a_crash(tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "out"
+    died_between_its_steps(out)
+    with pytest.raises(UsageError, match="found something there"):
+        put(out, source, "new")
+    assert held(out) == "{}"
+    assert not (tmp_path / "out.old").exists()
+
+
+def test_force_after_a_crash_replaces_the_old_artifact(tmp_path: Path, source: Path) -> None:
+    died_between_its_steps(tmp_path / "out")
+    put(tmp_path / "out", source, "new", force=True)
+    assert held(tmp_path / "out") == "new"
+    assert not (tmp_path / "out.old").exists()
+
+
+def test_a_backup_made_by_hand_is_left_alone(tmp_path: Path, source: Path) -> None:
+    make_ours(tmp_path / "out.old")
+    put(tmp_path / "out", source, "new")
+    assert held(tmp_path / "out") == "new"
+    assert held(tmp_path / "out.old") == "{}"
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
+def test_without_exchange_a_backup_in_the_way_stops(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    out = tmp_path / "out"
+    for name in ("out", "out.old"):
+        put(tmp_path / name, source, name, folder=folder)
+    before = contents(tmp_path)
+    with pytest.raises(WriteError, match=r"out\.old is in the way, remove it"):
+        put(out, source, "new", folder=folder, force=True)
+    assert contents(tmp_path) == before
+
+
+def test_without_exchange_a_failed_second_step_is_undone(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    out = tmp_path / "out"
+    put(out, source, "old")
+    before, rename = contents(tmp_path), Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if path.parent.suffix == ".tmp":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(WriteError, match="cannot write: Input/output error"):
+        put(out, source, "new", force=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.fixture
+def locked() -> Iterator[Path]:
+    """A folder in which the test's user may not write; root becomes nobody for the time of the test."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield folder
+    if root:
+        os.seteuid(0)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no such permissions")
+@pytest.mark.parametrize("name", ["out", "new/out"])
+def test_a_folder_without_permission_is_named(locked: Path, name: str) -> None:
+    out = locked / name
+    with pytest.raises(WriteError) as caught:
+        put(out, Path("source"), "new")
+    assert str(caught.value) == f"{out}: cannot write here: Permission denied"
+    assert not list(locked.iterdir())
+
+
+def test_a_file_in_the_way_of_the_parents_is_named(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    before = contents(tmp_path)
+    with pytest.raises(WriteError, match="file/out: cannot write here: "):
+        put(tmp_path / "file" / "out", source, "new")
+    assert contents(tmp_path) == before
