@@ -51,6 +51,7 @@ def make(
     weights: str = "auto",
 ) -> Plan:
     """The plan for a model and the flags `--inputs`, `--outputs`, `--set` and `--weights`."""
+    repeated = () if weights == "auto" else (f"--weights={weights}",)
     if weights == "ema":
         model, weights = _averaged(model), "raw"
     index = Index(model.graph)
@@ -66,11 +67,12 @@ def make(
     names = [spec.tensor for spec in wanted_outputs]
     cut.require(model.path, index, [*names, *(spec.tensor for spec in wanted_inputs)])
     bound = _constants(model, index, constants, names)
+    _refuse_bound(wanted_inputs, bound)
     cuts = [Cut(spec.tensor, spec.shape) for spec in wanted_inputs]
     streams = [] if inputs else cut.streams(index, names, stop=[*(found.tensor for found in cuts), *bound])
     cuts += [Cut(name) for name in streams]
     whole, moved = cut.cut(model.graph, inputs=cuts, constants=bound, outputs=names)
-    kept = [moved.get(name, name) for name in names]
+    whole, kept = cut.with_values(whole, [moved.get(name, name) for name in names])
     graph = simplify.simplified(whole, kept)
     found = _inputs(model, graph, moved, wanted_inputs, streams, complete=not inputs)
     source = Signature(specs.keyed(found), specs.keyed(wanted_outputs))
@@ -83,7 +85,7 @@ def make(
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
     shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}
-    flags = notes.flags(source, shapes, constants)
+    flags = (*notes.flags(source, shapes, constants), *repeated)
     told = notes.notes(source, recurrences, streams, chosen_here=chosen)
     return Plan(model, whole, graph, source, signature, recurrences, told, flags)
 
@@ -93,6 +95,12 @@ def _refuse_repeated(inputs: list[Spec]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--inputs: expected each tensor once, found {name} twice")
+
+
+def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
+    for spec in inputs:
+        if spec.tensor in bound:
+            raise UsageError(f"--set: expected a tensor that is no input, found {spec.tensor} in --inputs")
 
 
 def _averaged(model: Model) -> Model:

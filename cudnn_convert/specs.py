@@ -45,6 +45,8 @@ def _parts(text: str, flag: str) -> list[str]:
 def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | None:
     if text is None:
         return None
+    if not text.strip():
+        return ()
     try:
         return tuple(None if part.strip() == "?" else int(part) for part in text.split(","))
     except ValueError as cause:
@@ -53,11 +55,13 @@ def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | N
 
 def keyed(found: Iterable[Spec]) -> dict[str, str]:
     """Signature key -> tensor: the user's own key, else the op's name with `/` as `_`."""
+    found = list(found)
     named: dict[str, str] = {}
+    chosen = [spec.key for spec in found if spec.key]
     for spec in found:
         op, k = split(spec.tensor)
         plain = op.replace("/", "_") + (f"_{k}" if k else "")
         if spec.key in named:
             raise UsageError(f"--inputs, --outputs: expected keys that differ, found {spec.key} twice")
-        named[spec.key or unique(plain, named)] = spec.tensor
+        named[spec.key or unique(plain, {*named, *chosen})] = spec.tensor
     return named

@@ -71,8 +71,9 @@ def _outputs(node: Any) -> int | None:
 def streams(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
     """The components of iterators and queues that `outputs` need beside `stop`, as tensors `op:k`."""
     closed = set(stop)
-    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(name)[0] for name in closed})
-    read = {name for op in needed for name in index.data_inputs(index.nodes[op])}
+    ends = {split(name)[0] for name in closed}
+    needed = index.ancestors((split(name)[0] for name in outputs), stop=ends)
+    read = {name for op in needed - ends for name in index.data_inputs(index.nodes[op])}
     return sorted(name for name in read - closed if index.nodes[split(name)[0]].op in STREAMS)
 
 
@@ -90,8 +91,9 @@ def cut(
         name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
         taken.add(name)
         moved[found.tensor] = f"{name}:0"
-        source = seen.get_tensor_by_name(found.tensor)
-        made.append(build.placeholder(name, source.dtype, _refined(found, source.shape)))
+        dtype, shape = _described(seen, found.tensor)
+        shape = shape if shape.rank is not None else _recorded(index.nodes[op], k)
+        made.append(build.placeholder(name, dtype, _refined(found, shape)))
     for name, value in constants.items():
         op, k = split(name)
         fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
@@ -99,6 +101,37 @@ def cut(
         moved[name] = f"{fresh}:0"
         made.append(build.constant(fresh, value))
     return _pruned(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
+
+
+def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
+    """The graph with a read of each resource variable among the tensors `outputs`, and their new names."""
+    index, reads = Index(graph), {}
+    for name in outputs:
+        op, _ = split(name)
+        if index.nodes[op].op == "VarHandleOp":
+            dtype = tf.as_dtype(index.nodes[op].attr["dtype"].type)
+            reads[name] = build.node(unique(f"{op}/value", index.nodes), "ReadVariableOp", [op], dtype=dtype)
+    names = [f"{reads[name].name}:0" if name in reads else name for name in outputs]
+    return build.with_nodes(graph, [*graph.node, *reads.values()]), names
+
+
+def _described(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
+    """Dtype and shape of a tensor, or of the variable whose handle or reference it is."""
+    found = seen.get_tensor_by_name(name)
+    if found.op.type == "VarHandleOp":
+        return found.op.get_attr("dtype"), tf.TensorShape(found.op.get_attr("shape"))
+    if found.dtype in (tf.resource, tf.variant):
+        raise UsageError(f"tensor {name}: expected numbers, found a handle; cut behind what reads it")
+    return found.dtype.base_dtype, found.shape
+
+
+def _recorded(node: Any, k: int) -> tf.TensorShape:
+    """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
+    shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
+    try:
+        return tf.TensorShape(shapes[k] if k < len(shapes) else None)
+    except ValueError:
+        return tf.TensorShape(None)
 
 
 def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) -> set[str]:
@@ -125,26 +158,40 @@ def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list
     fresh = {node.name for node in made}
     nodes = [node for node in build.placed(graph).node if node.name not in fresh]
     for node in nodes:
-        redirected = [
-            name if name.startswith("^") or tensor(name) not in moved else reference(moved[tensor(name)])
-            for name in node.input
+        places = [
+            k for k, name in enumerate(node.input) if not name.startswith("^") and tensor(name) in moved
         ]
-        if redirected != list(node.input):
-            del node.input[:]
-            node.input.extend(redirected)
+        for place in places:
+            node.input[place] = reference(moved[tensor(node.input[place])])
+        if places:
+            _read_value(node)
     whole = build.with_nodes(graph, [*made, *nodes])
     return build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
 
 
+def _read_value(node: Any) -> None:
+    """A read of a resource variable that became a plain tensor reads that tensor."""
+    if node.op == "ReadVariableOp":
+        source, *control = node.input
+        node.CopyFrom(build.identity(node.name, source, node.attr["dtype"].type, control=control))
+    elif node.op == "ResourceGather":
+        dtype, indices = (tf.as_dtype(node.attr[key].type) for key in ("dtype", "Tindices"))
+        node.CopyFrom(build.node(node.name, "Gather", node.input, Tparams=dtype, Tindices=indices))
+
+
 def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
     """The constant that `--set NAME=TEXT` binds, in the tensor's own dtype and, if fixed, its shape."""
-    found = seen.get_tensor_by_name(name)
-    words = {"true": True, "false": False}
+    dtype, known = _described(seen, name)
+    words: dict[str, Any] = {"true": True, "false": False}
     try:
-        value: Array = np.asarray(words.get(text.lower(), text)).astype(found.dtype.as_numpy_dtype)
-    except (TypeError, ValueError) as cause:
-        raise UsageError(f"--set {name}: expected a {found.dtype.name}, found {text!r}") from cause
-    shape = found.shape if found.shape.rank is not None else tf.TensorShape([])
+        # NumPy takes every word for true.
+        word = (
+            {**words, "1": True, "0": False}[text.lower()] if dtype.is_bool else words.get(text.lower(), text)
+        )
+        value: Array = np.asarray(word).astype(dtype.as_numpy_dtype)
+    except (TypeError, ValueError, KeyError) as cause:
+        raise UsageError(f"--set {name}: expected a {dtype.name}, found {text!r}") from cause
+    shape = known if known.rank is not None else tf.TensorShape([])
     if not shape.is_fully_defined():
         cure = "make it an input with --inputs"
         raise UsageError(f"--set {name}: expected a tensor of known shape, found {shape}; {cure}")

@@ -16,6 +16,8 @@ from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.simplify import RANDOM, mask
 
 _SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
+#: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
+_MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
 
 
@@ -30,12 +32,14 @@ def unsupported(path: Path, graph: Any, *, hint: str | None = None) -> None:
 def _random(index: Index) -> Iterator[str]:
     """Dropout that is on, with the `--set` that turns it off, and any other random op."""
     explained: set[str] = set()
+    drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
     for node in index.nodes.values():
-        found = mask(index, f"{node.name}:0")
+        found = mask(index, f"{node.name}:0") if node.op in _MASKS else None
         if found is None:
             continue
         rate, neutral = found
-        explained |= {name for name in index.ancestors([node.name]) if index.nodes[name].op in RANDOM}
+        # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
+        explained |= index.ancestors([node.name], stop=drawn) & drawn
         cure = _cure(index, rate, neutral)
         yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
     for node in index.nodes.values():

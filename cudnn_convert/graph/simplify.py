@@ -60,11 +60,15 @@ def _without_dead_branches(graph: Any) -> Any:
         elif node.op in ("Switch", "RefSwitch") and {f"{node.name}:0", f"{node.name}:1"} & dead:
             changes[node.name] = build.identity(node.name, node.input[0], node.attr["T"].type)
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
-    return _redirected(build.rewritten(graph, changes), moved)
+    # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
+    return _without_dead_branches(_redirected(build.rewritten(graph, changes), moved))
 
 
 def _spread(index: Index, dead: set[str]) -> None:
-    """Adds to `dead` every output that can never be computed: a Merge lives while one input does."""
+    """Adds to `dead` every output that can never be computed: a Merge lives while one input does.
+
+    What waits for a dead op is dead too: a constant in a branch has nothing else that ties it to the branch.
+    """
     todo = [split(name) for name in dead]
     while todo:
         op, k = todo.pop()
@@ -73,7 +77,8 @@ def _spread(index: Index, dead: set[str]) -> None:
             if node.op == "Merge" and any(name not in dead for name in inputs):
                 continue
             outputs = [f"{node.name}:{j}" for j in range(_outputs(index, node))]
-            todo += [split(name) for name in outputs if name not in dead]
+            if not dead.issuperset(outputs):
+                todo += [*(split(name) for name in outputs), (node.name, -1)]
             dead.update(outputs)
 
 
@@ -123,6 +128,8 @@ def mask(index: Index, name: str) -> tuple[str, int] | None:
         node = index.nodes[split(node.input[0])[0]]
     if node.op == "Floor":
         node, neutral = index.nodes[split(node.input[0])[0]], 1
+        if node.op not in ("Add", "AddV2"):
+            return None
     elif node.op == "GreaterEqual":
         neutral = 0
     else:

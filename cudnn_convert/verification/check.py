@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert.graph import fold
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -33,9 +34,9 @@ def verified(
     """Runs source and artifact on the same feeds; `form` is the artifact's format."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     scores = _scores(plan)
-    wanted = [*plan.signature.outputs.values(), *scores.values()]
+    wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
     with source.opened(plan, trust=trust) as judge:
-        fed = feeds.given(plan, data) if data else feeds.generated(plan, judge, seed=SEED)
+        fed = feeds.given(plan, judge, data) if data else feeds.generated(plan, judge, seed=SEED)
         expected = [judge.run(feed, wanted) for feed in fed]
     dtype = _coarsest(plan, form)
     with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
@@ -53,11 +54,10 @@ def verified(
     differences: list[list[Difference]] = []
     for values, artifact_values in zip(expected, found, strict=True):
         by_name = dict(zip(wanted, values, strict=True))
-        slack = {
-            key: _too_close(by_name[scores[key]], artifact_values.get(key), by_name[name], noise[scores[key]])
-            for key, name in outputs
-            if key in scores
-        }
+        slack = {}
+        for key, (name, axis) in scores.items():
+            chosen = by_name[plan.signature.outputs[key]]
+            slack[key] = _too_close(by_name[name], axis, artifact_values.get(key), chosen, noise[name])
         by_key = {key: by_name[name] for key, name in outputs}
         differences.append(compare.outputs(artifact_values, by_key, bounds, slack))
     reports = tuple(_merged(group, bounds) for group in zip(*differences, strict=True))
@@ -91,35 +91,40 @@ def _noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence[Array]],
     worst = 0.0
     for one, other in zip(exact, rounded, strict=True):
         if one[place].shape == other[place].shape and one[place].dtype.kind == "f":
-            gap = np.abs(one[place].astype(np.float64) - other[place].astype(np.float64))
+            with np.errstate(invalid="ignore"):  # of two infinities
+                gap = np.abs(one[place].astype(np.float64) - other[place].astype(np.float64))
             worst = max(worst, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
     return worst
 
 
-def _scores(plan: Plan) -> dict[str, str]:
-    """For each output that is an ArgMax over the last axis: the tensor of the scores that decide it."""
-    index, found = Index(plan.whole), {}
+def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
+    """For each output that is an ArgMax: the tensor of the scores that decide it, and their axis."""
+    index = Index(plan.whole)
+    found: dict[str, tuple[str, int]] = {}
     for key, name in plan.signature.outputs.items():
         node = index.nodes[split(name)[0]]
         while node.op in ("Identity", "Cast"):
             node = index.nodes[split(node.input[0])[0]]
-        if node.op == "ArgMax":
-            found[key] = tensor(node.input[0])
+        if node.op == "ArgMax" and (axis := fold.scalar(index, tensor(node.input[1]))) is not None:
+            found[key] = (tensor(node.input[0]), axis)
     return found
 
 
-def _too_close(scores: Array, found: Array | None, expected: Array, noise: float) -> Array:
+def _too_close(scores: Array, axis: int, found: Array | None, expected: Array, noise: float) -> Array:
     """Where the score of the artifact's choice is within twice the noise of the best one's."""
-    if found is None or found.shape != expected.shape or scores.shape[:-1] != expected.shape:
+    if found is None or found.shape != expected.shape or not expected.size:
         return np.zeros(expected.shape, bool)
-    chosen = np.take_along_axis(scores, np.clip(found, 0, scores.shape[-1] - 1)[..., None].astype(int), -1)
-    return np.asarray(scores.max(-1) - chosen[..., 0] <= 2 * noise)
+    is_choice = (found >= 0) & (found < scores.shape[axis])
+    places = np.expand_dims(np.where(is_choice, found, 0).astype(int), axis)
+    chosen = np.take_along_axis(scores, places, axis).squeeze(axis)
+    return np.asarray(is_choice & (scores.max(axis) - chosen <= 2 * noise))
 
 
 def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
     """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)
+    message = worst.message or next((found.message for found in group if found.message), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
     return OutputReport(
         output=worst.output,
@@ -131,7 +136,7 @@ def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> Out
         rtol=bound.rtol,
         reason=bound.reason,
         excused=sum(difference.excused for difference in group),
-        message=worst.message if compared or worst.message else "empty for every feed",
+        message=message if compared or message else "empty for every feed",
     )
 
 

@@ -1,11 +1,14 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
 At least two pairs of (time, batch), all different. Whether an unknown dimension is time or batch is found by
-trying: the assignment counts where the recurrences then see the batch size that was meant.
+trying: the assignment counts where the recurrences then see the batch size that was meant, or, where that
+is fixed, the number of steps.
 """
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -28,6 +31,8 @@ _CARRIERS: Final = frozenset(
 )
 _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _TRIES: Final = 64
+#: What NumPy raises for a file that is no archive of arrays, or a damaged one, or one with pickles in it.
+_DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 
 
 def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
@@ -40,7 +45,8 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
     tensors = {name: seen.get_tensor_by_name(name) for name in names}
     _refuse_unknown(plan, tensors)
     ranges = {name: _rows(index, seen, name) for name in names}
-    fallback: list[dict[str, Array]] | None = None
+    right_steps: list[dict[str, Array]] | None = None
+    accepted: list[dict[str, Array]] | None = None
     failure = "no unknown dimension could be told"
     for roles in _assignments(tensors):
         rng = np.random.default_rng(seed)
@@ -49,43 +55,59 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
             for sizes in SIZES
         ]
         try:
-            batches = [_batches(plan, source, feed) for feed in feeds]
+            seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
         except (tf.errors.OpError, ValueError) as error:
             failure = str(error).splitlines()[0]
             continue
-        if all(set(found) <= {size[1]} for found, size in zip(batches, SIZES, strict=True)):
+        pairs = list(zip(seen_sizes, SIZES, strict=True))
+        if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
             return feeds
-        fallback = fallback or feeds
-    if fallback is not None:
-        return fallback
+        if all({time for time, _ in found} <= {size[0]} for found, size in pairs):
+            right_steps = right_steps or feeds
+        accepted = accepted or feeds
+    if accepted is not None:
+        return right_steps or accepted
     raise UnsupportedModelError(
         plan.model.path,
         [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
     )
 
 
-def given(plan: Plan, path: Path) -> list[dict[str, Array]]:
+def given(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
     """The one feed in an `.npz` whose keys are the signature's. Raises UsageError."""
     try:
         with np.load(path, allow_pickle=False) as data:
             arrays = {key: data[key] for key in data.files}
-    except (OSError, ValueError) as cause:
+    except _DAMAGED as cause:
         raise UsageError(f"--data {path}: expected an .npz of plain arrays, found none") from cause
     if set(arrays) != set(plan.signature.inputs):
         expected, found = sorted(plan.signature.inputs), sorted(arrays)
         raise UsageError(f"--data {path}: expected the keys {expected}, found {found}")
-    seen = build.imported(plan.graph)
-    return [
-        {
-            name: arrays[key].astype(seen.get_tensor_by_name(name).dtype.as_numpy_dtype)
-            for key, name in plan.signature.inputs.items()
-        }
-    ]
+    seen, reasons, feed = build.imported(plan.graph), [], {}
+    for key, name in plan.signature.inputs.items():
+        wanted, found = seen.get_tensor_by_name(name), arrays[key]
+        dtype = wanted.dtype
+        is_cut_off = found.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool)
+        if is_cut_off or not wanted.shape.is_compatible_with(found.shape):
+            what = f"{found.dtype}{list(found.shape)}"
+            reasons.append(f"--data {path}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
+        else:
+            feed[name] = found.astype(dtype.as_numpy_dtype)
+    if reasons:
+        raise UsageError("\n".join(reasons))
+    try:
+        _sizes(plan, source, feed)
+    except tf.errors.OpError as cause:
+        failure = cause.message.splitlines()[0]
+        raise UsageError(
+            f"--data {path}: expected inputs that the model accepts; it says: {failure}"
+        ) from cause
+    return [feed]
 
 
-def _batches(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[int]:
+def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
     source.run(feed, list(plan.signature.outputs.values()))
-    return list(source.batches)
+    return list(source.sizes)
 
 
 def _refuse_unknown(plan: Plan, tensors: Mapping[str, Any]) -> None:

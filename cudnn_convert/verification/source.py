@@ -35,16 +35,18 @@ _HARMLESS: Final = RANDOM | frozenset(
 )
 #: Ops that TensorFlow calls stateless although they read or write files or run code.
 _OUTSIDE: Final = frozenset(
-    "ReadFile WriteFile MatchingFiles PyFuncStateless EagerPyFunc MergeV2Checkpoints".split()
+    "ReadFile WriteFile MatchingFiles PyFuncStateless EagerPyFunc MergeV2Checkpoints "
+    "InitializeTableFromTextFile DebugIdentity DebugIdentityV2 DebugNanCount DebugNumericSummary "
+    "DebugNumericSummaryV2".split()
 )
 
 
 @dataclass(slots=True)
 class Source:
-    """A source that answers feeds; `batches` collects the batch sizes that the recurrences saw."""
+    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw."""
 
     run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
-    batches: list[int]
+    sizes: list[tuple[int, int]]
 
 
 @contextmanager
@@ -56,28 +58,26 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     graph = build.placed(plan.whole)
     if not trust:
         _refuse_effects(plan, graph)
-    batches: list[int] = []
-    functions = _insert_references(graph, plan.recurrences, dtype, batches)
+    seen: list[tuple[int, int]] = []
+    functions = _insert_references(graph, plan.recurrences, dtype, seen)
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
     graph = build.kept(graph, Index(graph).ancestors(needed))
     with session(graph, plan.model.variables) as running:
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
-            batches.clear()
+            seen.clear()
             values = running.run(list(wanted), dict(feeds))
             return [np.asarray(value) for value in values]
 
-        yield Source(run, batches)
+        yield Source(run, seen)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
 def _refuse_effects(plan: Plan, graph: Any) -> None:
     found: dict[str, list[str]] = {}
-    for node in graph.node:
-        definition = op_def_registry.get(node.op)
-        stateful = definition is not None and definition.is_stateful
-        if node.op not in CUDNN_OPS | _HARMLESS and (stateful or node.op in _OUTSIDE):
+    for node in _reached(graph):
+        if _has_effects(node):
             found.setdefault(node.op, []).append(node.name)
     if found:
         cure = "vouch for the file with --trust, or convert with --no-verify"
@@ -88,15 +88,37 @@ def _refuse_effects(plan: Plan, graph: Any) -> None:
         raise UnsupportedModelError(plan.model.path, reasons)
 
 
+def _reached(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the functions of its library that they call, directly or not."""
+    library = {function.signature.name: function for function in graph.library.function}
+    todo = list(graph.node)
+    while todo:
+        node = todo.pop(0)
+        yield node
+        attributes = node.attr.values()
+        called = [attr.func.name for attr in attributes]
+        called += [func.name for attr in attributes for func in attr.list.func]
+        for name in (node.op, *called):
+            todo += library.pop(name).node_def if name in library else []
+
+
+def _has_effects(node: Any) -> bool:
+    if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
+        return True
+    definition = op_def_registry.get(node.op)
+    stateful = definition is not None and definition.is_stateful
+    return node.op not in CUDNN_OPS | _HARMLESS and (stateful or node.op in _OUTSIDE)
+
+
 def _insert_references(
-    graph: Any, recurrences: Sequence[Recurrence], dtype: Any, batches: list[int]
+    graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]]
 ) -> list[Any]:
     """Each cuDNN node becomes a PyFunc of its old name; returns the functions, which the caller keeps."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
         if node.op in CUDNN_OPS:
-            function = _function(known.get(node.name), dtype, batches)
+            function = _function(known.get(node.name), dtype, seen)
             functions.append(function)
             kind = tf.as_dtype(node.attr["T"].type)
             positions = [INPUT, INPUT_H, INPUT_C] + ([LENGTHS] if node.op == "CudnnRNNV3" else [])
@@ -110,7 +132,9 @@ def _insert_references(
     return functions
 
 
-def _function(recurrence: Recurrence | None, dtype: Any, batches: list[int]) -> Callable[..., list[Array]]:
+def _function(
+    recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]]
+) -> Callable[..., list[Array]]:
     if recurrence is None:
 
         def dead(*_: Any) -> list[Array]:
@@ -131,7 +155,7 @@ def _function(recurrence: Recurrence | None, dtype: Any, batches: list[int]) -> 
         kind, cell = x.dtype, c
         x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
         c = (c if time_major else c.swapaxes(0, 1)) if mode == "lstm" else np.zeros_like(h)
-        batches.append(x.shape[1])
+        seen.append((x.shape[0], x.shape[1]))
         y, h, c = reference.run(
             steps,
             x.astype(dtype),

@@ -10,9 +10,13 @@ from pathlib import Path
 import artifacts
 import numpy as np
 import pytest
-from samples import FIXTURES, ROOT, Fixture
+from samples import FIXTURES, ROOT, Fixture, fixture
 
+import cudnn_convert
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import Signature
+from cudnn_convert.verification import origin
+from cudnn_convert.verification.run import RUNNERS
 
 SAMPLES = (*FIXTURES, Fixture(ROOT / "models" / "bilstm_tagger"))
 #: By dtype of the recurrences. ONNX runtimes have no double recurrence: judged as float32.
@@ -62,3 +66,18 @@ def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
     found = [{key: getattr(recurrence, key) for key in keys} for recurrence in report.recurrences]
     expected = [{key: recurrence[key] for key in keys} for recurrence in sample.case["recurrences"]]
     assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
+    sample = fixture("1.15.5-final_state_only")
+    (name,) = sample.case["unreached"]
+    report = cudnn_convert.convert(sample.prefix, out, format=form, outputs=[f"side={name}"])
+    assert report.recurrences == ()
+    assert any("no cuDNN recurrence reaches the outputs" in note for note in report.notes)
+    _, path, recorded = origin.read(out)
+    assert recorded is not None
+    run = RUNNERS[form](path, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
+    for feed in sample.feeds():
+        found = run({key: feed[source] for key, source in report.inputs.items()})["side"]
+        assert artifacts.within(found, feed[name], atol=1e-5, rtol=1e-5) <= 1

@@ -1,0 +1,265 @@
+"""Cutting a graph: inputs anywhere, constants by `--set`, names that still say what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs import PATH, drawing, ops, placeholder, resource, v1, variable
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph import build, cut
+from cudnn_convert.graph.cut import Cut
+from cudnn_convert.graph.index import Index
+
+
+def made(
+    graph: tf.Graph, *inputs: Cut | str, out: str = "out:0", **constants: Any
+) -> tuple[Any, dict[str, str]]:
+    cuts = [found if isinstance(found, Cut) else Cut(found) for found in inputs]
+    values = {f"{name}:0": np.array(value, np.float32) for name, value in constants.items()}
+    return cut.cut(graph.as_graph_def(), inputs=cuts, constants=values, outputs=[out])
+
+
+def shape_of(graph: Any, name: str) -> Any:
+    return build.imported(graph).get_tensor_by_name(name).shape
+
+
+def answer(graph: Any, feeds: dict[str, Any], output: str = "out:0") -> Any:
+    with v1.Session(graph=build.imported(graph)) as session:
+        return session.run(output, feeds)
+
+
+def iterator() -> list[Any]:
+    """Three components of one iterator: images, widths, labels."""
+    kinds = [tf.float32, tf.int32, tf.int64]
+    shapes = [[None, 3], [None], [None]]
+    made = tf.raw_ops.Iterator(
+        shared_name="", container="", output_types=kinds, output_shapes=shapes, name="iterator"
+    )
+    return list(
+        tf.raw_ops.IteratorGetNext(
+            iterator=made, output_types=kinds, output_shapes=shapes, name="IteratorGetNext"
+        )
+    )
+
+
+def test_an_iterator_is_cut_at_the_components_used() -> None:
+    with drawing() as graph:
+        images, _, labels = iterator()
+        tf.add(images, tf.cast(labels, tf.float32)[:, None], name="out")
+    index = Index(graph.as_graph_def())
+    assert cut.streams(index, ["out:0"], stop=()) == ["IteratorGetNext:0", "IteratorGetNext:2"]
+    assert cut.streams(index, ["out:0"], stop=["IteratorGetNext:0"]) == ["IteratorGetNext:2"]
+    assert cut.streams(index, ["out:0"], stop=["out:0"]) == []
+
+
+def test_components_of_one_iterator_become_inputs_of_their_own() -> None:
+    with drawing() as graph:
+        images, _, labels = iterator()
+        tf.add(images, tf.cast(labels, tf.float32)[:, None], name="out")
+    found, moved = made(graph, "IteratorGetNext:0", "IteratorGetNext:2")
+    assert moved == {"IteratorGetNext:0": "IteratorGetNext:0", "IteratorGetNext:2": "IteratorGetNext_2:0"}
+    assert {name for name, op in ops(found).items() if op == "Placeholder"} == {
+        "IteratorGetNext", "IteratorGetNext_2",
+    }  # fmt: skip
+    assert "Iterator" not in ops(found).values()
+    assert shape_of(found, "IteratorGetNext:0").as_list() == [None, 3]
+    feeds = {"IteratorGetNext:0": np.ones((2, 3)), "IteratorGetNext_2:0": [4, 5]}
+    np.testing.assert_array_equal(answer(found, feeds), [[5] * 3, [6] * 3])
+
+
+def test_the_shape_of_a_queue_is_what_its_writer_noted() -> None:
+    with drawing() as graph:
+        queue = v1.FIFOQueue(3, [tf.float32])
+        tf.identity(queue.dequeue(name="batch"), "out")
+    source = graph.as_graph_def()
+    noted = next(node for node in source.node if node.name == "batch").attr["_output_shapes"].list
+    noted.shape.add().CopyFrom(tf.TensorShape([None, 3]).as_proto())
+    found, _ = cut.cut(source, inputs=[Cut("batch:0")], constants={}, outputs=["out:0"])
+    assert shape_of(found, "batch:0").as_list() == [None, 3]
+
+
+def test_an_input_in_the_middle_takes_the_ops_place() -> None:
+    with drawing() as graph:
+        tf.multiply(tf.nn.relu(placeholder("x"), name="middle"), 2.0, name="out")
+    found, moved = made(graph, "middle:0")
+    assert moved == {"middle:0": "middle:0"}
+    assert ops(found)["middle"] == "Placeholder"
+    assert "x" not in ops(found)
+    np.testing.assert_array_equal(answer(found, {"middle:0": -np.ones((1, 1, 3))}), -2 * np.ones((1, 1, 3)))
+
+
+def test_an_op_of_which_more_is_needed_keeps_its_name() -> None:
+    with drawing() as graph:
+        one, two = tf.split(placeholder("x", (4,)), 2, name="halves")
+        tf.add(one, two, name="out")
+    found, moved = made(graph, "halves:0")
+    assert moved == {"halves:0": "halves_0:0"}
+    assert (ops(found)["halves"], ops(found)["halves_0"]) == ("Split", "Placeholder")
+    feeds = {"halves_0:0": [10, 20], "x:0": [1, 2, 3, 4]}
+    np.testing.assert_array_equal(answer(found, feeds), [13, 24])
+
+
+def test_an_input_that_is_also_an_output() -> None:
+    with drawing() as graph:
+        tf.nn.relu(placeholder("x"), name="middle")
+    found, moved = made(graph, "middle:0", out="middle:0")
+    assert ops(found) == {"middle": "Placeholder"}
+    assert moved["middle:0"] == "middle:0"
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        pytest.param(None, [None, None, 3], id="as-it-is"),
+        pytest.param((None, 4, 3), [None, 4, 3], id="finer"),
+        pytest.param((None, 4, None), [None, 4, 3], id="merged"),
+    ],
+)
+def test_a_shape_refines_what_the_graph_knows(shape: Any, expected: list[int | None]) -> None:
+    with drawing() as graph:
+        tf.identity(placeholder("x"), "out")
+    found, _ = made(graph, Cut("x:0", shape))
+    assert shape_of(found, "x:0").as_list() == expected
+
+
+def test_an_unknown_rank_is_refined() -> None:
+    with drawing() as graph:
+        tf.identity(placeholder("x", None), "out")
+    found, _ = made(graph, Cut("x:0", (None, 7)))
+    assert shape_of(found, "x:0").as_list() == [None, 7]
+
+
+@pytest.mark.parametrize("shape", [(None, None, 4), (None, 3), ()], ids=str)
+def test_a_shape_against_the_graph_is_refused(shape: tuple[int | None, ...]) -> None:
+    with drawing() as graph:
+        tf.identity(placeholder("x"), "out")
+    with pytest.raises(UsageError) as refused:
+        made(graph, Cut("x:0", shape))
+    assert str(refused.value) == (
+        f"tensor x:0: expected a shape like (None, None, 3), found {tf.TensorShape(shape)} in --inputs"
+    )
+
+
+def test_a_constant_in_place_of_a_placeholder_keeps_its_name() -> None:
+    with drawing() as graph:
+        tf.multiply(placeholder("x"), placeholder("scale", []), name="out")
+    found, moved = made(graph, scale=2)
+    assert moved == {"scale:0": "scale:0"}
+    assert ops(found)["scale"] == "Const"
+
+
+def test_a_constant_in_the_middle_gets_a_name_of_its_own() -> None:
+    with drawing() as graph:
+        tf.multiply(placeholder("x"), tf.exp(placeholder("log", []), name="scale"), name="out")
+    found, moved = made(graph, scale=2)
+    assert moved == {"scale:0": "scale_0_set:0"}
+    assert {"scale", "log"}.isdisjoint(ops(found))
+    np.testing.assert_array_equal(answer(found, {"x:0": np.ones((1, 1, 3))}), 2 * np.ones((1, 1, 3)))
+
+
+@pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
+def test_a_variable_becomes_an_input(kind: Any) -> None:
+    with drawing() as graph:
+        w = kind("w", [3])
+        read = tf.raw_ops.ReadVariableOp(resource=w, dtype=tf.float32) if kind is resource else tf.identity(w)
+        tf.multiply(read, 2.0, name="out")
+    found, moved = made(graph, "w:0")
+    assert moved == {"w:0": "w:0"}
+    assert ops(found)["w"] == "Placeholder"
+    assert shape_of(found, "w:0").as_list() == [3]
+    np.testing.assert_array_equal(answer(found, {"w:0": [1, 2, 3]}), [2, 4, 6])
+
+
+def test_a_table_that_is_gathered_from_becomes_an_input() -> None:
+    with drawing() as graph:
+        ids = placeholder("ids", (None,), tf.int32)
+        tf.raw_ops.ResourceGather(resource=resource("w", [4, 2]), indices=ids, dtype=tf.float32, name="out")
+    found, _ = made(graph, "w:0")
+    np.testing.assert_array_equal(
+        answer(found, {"w:0": np.arange(8).reshape(4, 2), "ids:0": [3, 0]}), [[6, 7], [0, 1]]
+    )
+
+
+@pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
+def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
+    with drawing() as graph:
+        kind("w", [3])
+    found, names = cut.with_values(graph.as_graph_def(), ["w:0"])
+    dtype = build.imported(found).get_tensor_by_name(names[0]).dtype
+    assert dtype.base_dtype == tf.float32
+
+
+def test_a_handle_is_no_input() -> None:
+    with drawing() as graph:
+        queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], name="queue")
+        tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32], name="out")
+    with pytest.raises(UsageError, match=r"^tensor queue:0: expected numbers, found a handle"):
+        made(graph, "queue:0")
+
+
+def require(*names: str) -> None:
+    with drawing() as graph:
+        for name in ("rnn/scores", "rnn/states", "decoder"):
+            tf.constant(0.0, name=name)
+        tf.split(tf.zeros([4]), 2, name="halves")
+    cut.require(PATH, Index(graph.as_graph_def()), names)
+
+
+def test_known_tensors_pass() -> None:
+    require("rnn/scores:0", "halves:0", "halves:1")
+
+
+def test_every_unknown_tensor_is_named_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as refused:
+        require("rnn/score:0", "xyzzy:0", "halves:2")
+    assert str(refused.value).splitlines() == [
+        "model.ckpt: tensor rnn/score:0: expected one of the graph, found no node rnn/score; "
+        "the nearest are rnn/scores:0, rnn/states:0",
+        "model.ckpt: tensor xyzzy:0: expected one of the graph, found no node xyzzy; nothing is near",
+        "model.ckpt: tensor halves:2: expected one of the graph, found that halves has 2 outputs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "expected"),
+    [
+        pytest.param("0.5", tf.float32, [], np.float32(0.5), id="float"),
+        pytest.param("1", tf.float32, [2, 3], np.ones((2, 3), np.float32), id="broadcast"),
+        pytest.param("1e-3", tf.float64, None, np.float64(1e-3), id="unknown-rank"),
+        pytest.param("True", tf.bool, [], np.bool_(True), id="true"),
+        pytest.param("false", tf.bool, [2], np.zeros(2, bool), id="false"),
+        pytest.param("-3", tf.int32, [], np.int32(-3), id="int"),
+        pytest.param("0.5", tf.float16, [], np.float16(0.5), id="half"),
+    ],
+)
+def test_the_text_of_a_value(text: str, dtype: Any, shape: Any, expected: Any) -> None:
+    with drawing() as graph:
+        placeholder("x", shape, dtype)
+    found = cut.parse_value(graph, "x:0", text)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "message"),
+    [
+        ("soon", tf.float32, [], "--set x:0: expected a float32, found 'soon'"),
+        ("0.5", tf.int32, [], "--set x:0: expected a int32, found '0.5'"),
+        ("", tf.float32, [], "--set x:0: expected a float32, found ''"),
+        ("maybe", tf.bool, [], "--set x:0: expected a bool, found 'maybe'"),
+        (
+            "1", tf.float32, [None, 3],
+            "--set x:0: expected a tensor of known shape, found (None, 3); make it an input with --inputs",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_is_refused(text: str, dtype: Any, shape: Any, message: str) -> None:
+    with drawing() as graph:
+        placeholder("x", shape, dtype)
+    with pytest.raises(UsageError) as refused:
+        cut.parse_value(graph, "x:0", text)
+    assert str(refused.value) == message

@@ -1,0 +1,61 @@
+"""The model checks itself; the messages say where, expected and found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.model import Cell, Gate, InMemory, Mode, Sizes
+
+#: kernel, recurrent_kernel, bias, recurrent_bias of a GRU with 2 units and 3 inputs.
+SHAPES = ((3, 2, 3), (3, 2, 2), (3, 2), (3, 2))
+
+
+def arrays(**other: tuple[int, ...]) -> list[np.ndarray]:
+    names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
+    return [np.zeros(other.get(name, shape)) for name, shape in zip(names, SHAPES, strict=True)]
+
+
+def test_a_fitting_cell_is_taken() -> None:
+    assert Cell(Mode.GRU, *arrays()).kernel.shape == (3, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "message"),
+    [
+        ("kernel", (4, 2, 3), "cell.kernel: expected shape (3, 2, 3), found (4, 2, 3)"),
+        ("kernel", (3, 3, 2), "cell.kernel: expected shape (3, 2, 2), found (3, 3, 2)"),
+        ("recurrent_kernel", (3, 1, 2), "cell.recurrent_kernel: expected shape (3, 2, 2), found (3, 1, 2)"),
+        ("bias", (6,), "cell.bias: expected shape (3, 2), found (6,)"),
+        ("recurrent_bias", (2, 2), "cell.recurrent_bias: expected shape (3, 2), found (2, 2)"),
+    ],
+)
+def test_a_part_of_another_shape_is_refused(part: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InvalidModelError) as refused:
+        Cell(Mode.GRU, *arrays(**{part: shape}))
+    assert str(refused.value) == message
+
+
+def test_parts_of_two_dtypes_are_refused() -> None:
+    kernel, *rest = arrays()
+    with pytest.raises(InvalidModelError, match=r"^cell.recurrent_kernel: expected float32, found float64$"):
+        Cell(Mode.GRU, kernel.astype(np.float32), *rest)
+
+
+def test_the_gates_of_each_mode() -> None:
+    assert Mode.LSTM.gates == (Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT)
+    assert Mode.GRU.gates == (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
+    assert Mode.RNN_TANH.gates == Mode.RNN_RELU.gates == (Gate.HIDDEN,)
+
+
+def test_upper_layers_see_both_directions() -> None:
+    sizes = Sizes(Mode.LSTM, 3, 2, 5, 7)
+    assert [sizes.inputs(layer) for layer in range(3)] == [7, 10, 10]
+
+
+def test_a_tensor_in_memory_is_the_array_itself() -> None:
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    held = InMemory(array)
+    assert (held.shape, held.dtype) == ((2, 3), np.dtype(np.float16))
+    assert held.read() is array

@@ -1,0 +1,53 @@
+"""The items of `--inputs` and `--outputs`."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_convert import specs
+from cudnn_convert.errors import UsageError
+from cudnn_convert.specs import Spec
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x", [Spec(None, "x:0")]),
+        ("a/b:2", [Spec(None, "a/b:2")]),
+        ("k=a/b:2", [Spec("k", "a/b:2")]),
+        ("x[?,?,39]", [Spec(None, "x:0", (None, None, 39))]),
+        ("k=x:0[ ?, 3 ], y", [Spec("k", "x:0", (None, 3)), Spec(None, "y:0")]),
+        ("x[]", [Spec(None, "x:0", ())]),
+        ("x,y,z=w:1", [Spec(None, "x:0"), Spec(None, "y:0"), Spec("z", "w:1")]),
+    ],
+)
+def test_an_item_is_a_key_a_tensor_and_a_shape(text: str, expected: list[Spec]) -> None:
+    assert specs.parse([text], flag="--inputs") == expected
+
+
+def test_the_flag_can_be_repeated() -> None:
+    assert specs.parse(["x", "y,z"], flag="--inputs") == [Spec(None, f"{name}:0") for name in "xyz"]
+
+
+@pytest.mark.parametrize("text", ["a=b=c", "=x", "k=", "x[?,,3]", "x[?][3]"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--outputs: expected "):
+        specs.parse([text], flag="--outputs")
+
+
+def test_the_key_is_the_op_name_without_slashes() -> None:
+    found = [Spec(None, "a/b:0"), Spec(None, "a/b:2"), Spec("mine", "c:0"), Spec(None, "a_b:0")]
+    assert specs.keyed(found) == {"a_b": "a/b:0", "a_b_2": "a/b:2", "mine": "c:0", "a_b_1": "a_b:0"}
+
+
+def test_one_tensor_can_have_two_keys() -> None:
+    assert specs.keyed([Spec("a", "x:0"), Spec("b", "x:0")]) == {"a": "x:0", "b": "x:0"}
+
+
+def test_a_chosen_key_comes_before_a_made_one() -> None:
+    assert specs.keyed([Spec(None, "a:0"), Spec("a", "b:0")]) == {"a_1": "a:0", "a": "b:0"}
+
+
+def test_a_key_chosen_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected keys that differ, found a twice"):
+        specs.keyed([Spec("a", "x:0"), Spec("a", "y:0")])

@@ -1,0 +1,178 @@
+"""From feeds to a verdict: what is compared, what is excused, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
+
+import cudnn_convert
+from cudnn_convert import plan
+from cudnn_convert.errors import VerificationError
+from cudnn_convert.report import Verification
+from cudnn_convert.verification import check, run, source
+
+Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def rnn() -> Any:
+    return lstm(placeholder("x"), variable("blob", BLOB.shape)).output
+
+
+def verdict(
+    build: Callable[[], Any], change: Change, monkeypatch: pytest.MonkeyPatch, **given: Any
+) -> Verification:
+    """On an artifact that answers as the source does, but for `change`."""
+    with drawing() as graph:
+        tf.identity(build(), "scores")
+    made = plan.make(model(graph), outputs=["scores"])
+
+    def answering(*_: Any) -> Any:
+        def answer(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            with source.opened(made) as judge:
+                named = {made.signature.inputs[key]: value for key, value in feeds.items()}
+                values = judge.run(named, list(made.signature.outputs.values()))
+            return change(dict(zip(made.signature.outputs, values, strict=True)))
+
+        return answer
+
+    monkeypatch.setattr(run, "opened", answering)
+    return check.verified(made, Path("artifact"), form="savedmodel", **given)
+
+
+def shifted(by: float) -> Change:
+    return lambda answers: {key: (value + by).astype(value.dtype) for key, value in answers.items()}
+
+
+def test_the_same_answers_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(rnn, lambda answers: answers, monkeypatch)
+    assert found.passed
+    assert found.feeds == ({"x": (17, 3, 3)}, {"x": (9, 2, 3)})
+    (output,) = found.outputs
+    assert output.compared == (17 * 3 + 9 * 2) * UNITS
+    assert (output.worst, output.atol, output.rtol, output.reason) == (0, 1e-5, 1e-5, "float32")
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(shifted(1e-4), "at ", id="a-little-off"),
+        pytest.param(lambda answers: {}, "missing", id="missing"),
+        pytest.param(lambda answers: {"scores": answers["scores"][:-1]}, "expected float32[", id="shape"),
+        pytest.param(lambda answers: {"scores": answers["scores"] * np.nan}, "NaN or Inf at other", id="nan"),
+    ],
+)
+def test_other_answers_fail(change: Change, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(rnn, change, monkeypatch)
+    assert not found.passed
+    assert found.outputs[0].message.startswith(message)
+
+
+def test_an_output_too_many_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(rnn, lambda answers: {**answers, "more": np.zeros(1)}, monkeypatch)
+    assert not found.passed
+    assert [(output.output, output.passed) for output in found.outputs] == [("scores", True), ("more", False)]
+
+
+def test_an_output_that_is_always_empty_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(lambda: rnn()[:0], lambda answers: answers, monkeypatch)
+    assert not found.passed
+    assert found.outputs[0].message == "empty for every feed"
+
+
+def test_one_feed_that_differs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_short(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return shifted(1)(answers) if len(answers["scores"]) == 9 else answers
+
+    assert not verdict(rnn, only_short, monkeypatch).passed
+
+
+def test_an_override_is_used_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(rnn, shifted(1e-4), monkeypatch, atol=1e-3)
+    assert found.passed
+    assert (found.outputs[0].atol, found.outputs[0].reason) == (1e-3, "asked for")
+
+
+def test_an_ill_conditioned_model_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences of the recurrence's rounding, made large."""
+    found = verdict(lambda: tf.sin(rnn() * 1e5), lambda answers: answers, monkeypatch)
+    (output,), (warning,) = found.outputs, found.warnings
+    assert found.passed
+    assert output.atol > 1e-4
+    assert output.rtol == 1e-5
+    assert warning == f"scores: ill-conditioned; compared as {output.reason}"
+    assert output.reason.startswith("float32, widened to the model's noise floor ")
+
+
+def test_nan_on_both_sides_passes_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(lambda: rnn() / tf.constant([0.0, 1.0]), lambda answers: answers, monkeypatch)
+    assert found.passed
+    assert found.warnings == ("scores: NaN or Inf at the same places on both sides",)
+
+
+def other_choice(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {"scores": (1 - answers["scores"]).astype(answers["scores"].dtype)}
+
+
+def choices(scores: Callable[[Any], Any]) -> Callable[[], Any]:
+    return lambda: tf.argmax(scores(rnn()), axis=-1, output_type=tf.int32)
+
+
+def test_a_tie_may_go_either_way_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tied = choices(lambda y: tf.concat([y[..., :1], y[..., :1]], -1))
+    found = verdict(tied, other_choice, monkeypatch)
+    count = 17 * 3 + 9 * 2
+    assert found.passed
+    assert found.outputs[0].excused == count
+    assert found.warnings == (f"scores: {count} choices between scores too close to call differ",)
+
+
+def test_a_clear_choice_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(choices(lambda y: y), other_choice, monkeypatch)
+    assert not found.passed
+    assert found.outputs[0].excused == 0
+
+
+def test_a_choice_is_judged_along_its_own_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores `[a, 2, 2]`: tied along the last axis, not along the one in the middle, which decides."""
+
+    def build() -> Any:
+        y = rnn()[..., :1]
+        square = tf.stack([tf.concat([y, y], -1), tf.concat([y, y], -1) + 1.0], axis=2)[0]
+        return tf.argmax(square, axis=1, output_type=tf.int32)
+
+    assert not verdict(build, other_choice, monkeypatch).passed
+
+
+def test_a_choice_that_does_not_exist_is_excused_by_no_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    tied = choices(lambda y: tf.concat([y[..., :1], y[..., :1]], -1))
+    assert not verdict(tied, shifted(2), monkeypatch).passed
+    assert not verdict(tied, shifted(-2), monkeypatch).passed
+
+
+def test_a_conversion_whose_numbers_differ_names_the_worst_element(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with drawing() as graph:
+        tf.identity(rnn(), "scores")
+    prefix, out = saved(tmp_path, graph, {"blob": BLOB}), tmp_path / "out"
+    real = run.opened
+
+    def wrong(*args: Any) -> Any:
+        answer = real(*args)
+        return lambda feeds: shifted(0.5)(answer(feeds))
+
+    monkeypatch.setattr(run, "opened", wrong)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.convert(prefix, out)
+    assert str(caught.value).startswith(f"{prefix}: output scores: at [")
+    assert "expected " in str(caught.value)
+    assert not caught.value.report.passed
+    assert caught.value.exit_code == 3
+    assert not out.exists()

@@ -1,0 +1,225 @@
+"""Random inputs that a model accepts, found without asking; and those that the user gives."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, resource, variable
+
+from cudnn_convert import plan
+from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
+from cudnn_convert.verification import feeds, source
+
+SIZES = {(17, 3), (9, 2)}  # (time, batch)
+
+
+def planned(build: Callable[[], Any], **values: np.ndarray) -> plan.Plan:
+    """The plan of a graph whose last op is `scores`."""
+    with drawing() as graph:
+        tf.identity(build(), "scores")
+    return plan.make(model(graph, values), outputs=["scores"])
+
+
+def generated(build: Callable[[], Any], **values: np.ndarray) -> list[dict[str, np.ndarray]]:
+    made = planned(build, **values)
+    with source.opened(made) as judge:
+        return feeds.generated(made, judge, seed=5)
+
+
+def rnn(x: Any) -> Any:
+    return lstm(x, variable("blob", BLOB.shape)).output
+
+
+def batch_major(x: Any) -> Any:
+    return tf.transpose(rnn(tf.transpose(x, [1, 0, 2])), [1, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        pytest.param(lambda: rnn(placeholder("x")), [(17, 3, 3), (9, 2, 3)], id="time-major"),
+        pytest.param(lambda: batch_major(placeholder("x")), [(3, 17, 3), (2, 9, 3)], id="batch-major"),
+        pytest.param(lambda: rnn(placeholder("x", (6, None, 3))), [(6, 3, 3), (6, 2, 3)], id="fixed-time"),
+        pytest.param(lambda: rnn(placeholder("x", (None, 4, 3))), [(17, 4, 3), (9, 4, 3)], id="fixed-batch"),
+    ],
+)
+def test_time_and_batch_are_told_apart(build: Callable[[], Any], expected: list[tuple[int, ...]]) -> None:
+    assert [feed["x:0"].shape for feed in generated(build)] == expected
+
+
+def test_the_same_seed_gives_the_same_feeds() -> None:
+    one, other = (generated(lambda: rnn(placeholder("x"))) for _ in range(2))
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first["x:0"], second["x:0"])
+    assert np.unique(one[0]["x:0"]).size == one[0]["x:0"].size
+
+
+def embedded(table: Any) -> Any:
+    """Ids over time and batch, looked up in a table of 5 rows."""
+    ids = placeholder("ids", (None, None), tf.int32)
+    if table.dtype == tf.resource:
+        return rnn(tf.raw_ops.ResourceGather(resource=table, indices=ids, dtype=tf.float32))
+    return rnn(tf.raw_ops.GatherV2(params=table, indices=tf.maximum(ids, 0), axis=0))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(lambda: embedded(tf.identity(variable("table", [5, INPUTS]))), id="gather"),
+        pytest.param(lambda: embedded(resource("table", [5, INPUTS])), id="resource-gather"),
+        pytest.param(
+            lambda: rnn(tf.one_hot(placeholder("ids", (None, None), tf.int32), 5)[..., :INPUTS]), id="one-hot"
+        ),
+    ],
+)
+def test_ids_stay_within_the_table(build: Callable[[], Any]) -> None:
+    for feed in generated(build, table=np.ones((5, INPUTS), np.float32)):
+        ids = feed["ids:0"]
+        assert set(np.unique(ids)) <= set(range(5))
+        assert np.unique(ids).size > 2
+
+
+def masked(lengths: Any) -> Any:
+    y = rnn(placeholder("x"))
+    return y * tf.cast(tf.range(tf.shape(y)[0])[:, None, None] < lengths[None, :, None], tf.float32)
+
+
+def test_other_integers_are_lengths() -> None:
+    found = generated(lambda: masked(placeholder("lengths", (None,), tf.int32)))
+    for feed, (time, batch) in zip(found, ((17, 3), (9, 2)), strict=True):
+        assert feed["lengths:0"].shape == (batch,)
+        assert feed["lengths:0"].min() >= 1
+        assert feed["lengths:0"].max() <= time
+    assert np.unique(found[0]["lengths:0"]).size > 1
+
+
+def test_masks_are_true_up_to_a_length() -> None:
+    def build() -> Any:
+        mask = placeholder("mask", (None, None), tf.bool)
+        return batch_major(placeholder("x")) * tf.cast(mask, tf.float32)[..., None]
+
+    for feed in generated(build):
+        mask = feed["mask:0"]
+        assert mask.shape == feed["x:0"].shape[:2]
+        assert mask[:, 0].all()
+        assert (np.diff(mask.astype(int), axis=1) <= 0).all()
+
+
+def test_fixed_dimensions_are_kept() -> None:
+    found = generated(lambda: rnn(placeholder("x", (6, 4, 3))))
+    assert [feed["x:0"].shape for feed in found] == [(6, 4, 3)] * 2
+    assert not np.array_equal(found[0]["x:0"], found[1]["x:0"])
+
+
+def refused(build: Callable[[], Any]) -> tuple[str, ...]:
+    with pytest.raises(UnsupportedModelError) as caught:
+        generated(build)
+    return caught.value.reasons
+
+
+def test_what_cannot_be_made_up_is_asked_for_all_at_once() -> None:
+    def build() -> Any:
+        x = tf.reshape(placeholder("x", None), [4, -1, INPUTS])
+        scale = tf.strings.length(placeholder("text", (None,), tf.string))[0] + placeholder("n", [], tf.int32)
+        return rnn(x) * tf.cast(scale, tf.float32)
+
+    assert sorted(refused(build)) == [
+        "n:0: expected to know what this integer means, found no hint; give --data or --set",
+        "text:0: expected numbers, found strings; give --data",
+        "x:0: expected a known rank, found none; refine it: --inputs 'x:0[?,?]'",
+    ]
+
+
+def test_a_model_that_takes_no_random_input_asks_for_data() -> None:
+    def build() -> Any:
+        x = placeholder("x")
+        with tf.control_dependencies(
+            [tf.raw_ops.Assert(condition=tf.reduce_all(x > 100.0), data=["too small"])]
+        ):
+            return rnn(tf.identity(x))
+
+    (reason,) = refused(build)
+    assert reason.startswith("inputs: expected random inputs that the model accepts, found none (")
+    assert reason.endswith("; give --data")
+
+
+def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> list[dict[str, np.ndarray]]:
+    path = folder / "feeds.npz"
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+    elif data is not None:
+        np.savez(path, **data)
+    made = planned(build or (lambda: rnn(placeholder("x"))))
+    with source.opened(made) as judge:
+        return feeds.given(made, judge, path)
+
+
+def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:
+    data = np.arange(24, dtype=np.float64).reshape(4, 2, 3)
+    (feed,) = given(tmp_path, {"x": data})
+    assert feed["x:0"].dtype == np.float32
+    np.testing.assert_array_equal(feed["x:0"], data)
+
+
+class Bomb:
+    """Unpickling it would raise, and could as well do harm."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, ("raise SystemExit('a pickle was run')",)
+
+
+NO_ARRAYS = "expected an .npz of plain arrays, found none"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param({"y": np.zeros(2)}, "expected the keys ['x'], found ['y']", id="other-key"),
+        pytest.param(
+            {"x": np.zeros(2), "y": np.zeros(2)}, "expected the keys ['x'], found ['x', 'y']", id="more",
+        ),
+        pytest.param(
+            {"x": np.zeros((4, 2, 5), np.float32)},
+            "x: expected float32(None, None, 3), found float32[4, 2, 5]", id="shape",
+        ),
+        pytest.param({"x": np.array([Bomb()], object)}, NO_ARRAYS, id="pickle-inside"),
+        pytest.param(pickle.dumps(Bomb()), NO_ARRAYS, id="pickle"),
+        pytest.param(b"", NO_ARRAYS, id="empty"),
+        pytest.param(b"PK\x03\x04 and no more", NO_ARRAYS, id="cut-off"),
+        pytest.param(None, NO_ARRAYS, id="no-file"),
+    ],
+)  # fmt: skip
+def test_other_files_are_refused(tmp_path: Path, data: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        given(tmp_path, data)
+    assert str(caught.value) == f"--data {tmp_path / 'feeds.npz'}: {message}"
+
+
+def test_an_array_in_place_of_an_archive_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(UsageError, match=r"expected an \.npz of plain arrays"):
+        given(tmp_path, (tmp_path / "array.npy").read_bytes())
+
+
+def test_fractions_for_integers_are_refused(tmp_path: Path) -> None:
+    def build() -> Any:
+        return rnn(tf.one_hot(placeholder("ids", (None, None), tf.int32), INPUTS))
+
+    with pytest.raises(UsageError, match=r"ids: expected int32\(None, None\), found float64\[4, 2\]"):
+        given(tmp_path, {"ids": np.full((4, 2), 0.5)}, build)
+
+
+def test_feeds_that_the_model_rejects_are_the_callers_to_mend(tmp_path: Path) -> None:
+    def build() -> Any:
+        x = placeholder("x")
+        return rnn(tf.ensure_shape(x, [4, None, INPUTS]))
+
+    with pytest.raises(CudnnConvertError, match="expected inputs that the model accepts") as caught:
+        given(tmp_path, {"x": np.zeros((5, 2, 3))}, build)
+    assert caught.value.exit_code == 2

@@ -1,0 +1,157 @@
+"""The judge runs arithmetic only, unless the user vouches for the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
+
+import cudnn_convert
+from cudnn_convert import plan
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.model import Model
+from cudnn_convert.verification import source
+
+FEED = {"x:0": np.ones((4, 2, 3), np.float32)}
+CURE = "vouch for the file with --trust, or convert with --no-verify"
+
+
+def acting(act: Callable[[Any], Any]) -> tf.Graph:
+    """`scores`, which cannot be computed before `act` was done with its text."""
+    with drawing() as graph:
+        y = lstm(placeholder("x"), variable("blob", BLOB.shape)).output
+        with tf.control_dependencies([act(tf.constant("text"))]):
+            tf.identity(y, name="scores")
+    return graph
+
+
+def write(path: Path) -> Callable[[Any], Any]:
+    return lambda text: tf.raw_ops.WriteFile(filename=str(path), contents=text, name="write")
+
+
+def within_a_function(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`act` in the library, two calls away from the graph."""
+
+    @tf.function(autograph=False)
+    def inner(text: Any) -> Any:
+        with tf.control_dependencies([act(text)]):
+            return tf.identity(text)
+
+    @tf.function(autograph=False)
+    def outer(text: Any) -> Any:
+        return inner(text)
+
+    return outer
+
+
+def planned(graph: tf.Graph) -> plan.Plan:
+    return plan.make(model(graph), outputs=["scores"])
+
+
+@pytest.mark.parametrize("wrap", [lambda act: act, within_a_function], ids=["graph", "function"])
+def test_no_file_is_written_unless_the_file_is_trusted(tmp_path: Path, wrap: Any) -> None:
+    target = tmp_path / "written"
+    made = planned(acting(wrap(write(target))))
+    with pytest.raises(UnsupportedModelError) as refused, source.opened(made) as judge:
+        judge.run(FEED, ["scores:0"])
+    assert refused.value.reasons == (
+        f"write: expected arithmetic only while verifying, found WriteFile; {CURE}",
+    )
+    assert not target.exists()
+    with source.opened(made, trust=True) as judge:
+        judge.run(FEED, ["scores:0"])
+    assert target.read_text() == "text"
+
+
+def test_a_conversion_of_such_a_checkpoint(tmp_path: Path) -> None:
+    target, out = tmp_path / "written", tmp_path / "out"
+    prefix = saved(tmp_path, acting(write(target)), {"blob": BLOB})
+    names = {"outputs": ["scores"]}
+    with pytest.raises(UnsupportedModelError, match="found WriteFile"):
+        cudnn_convert.convert(prefix, out, **names)
+    assert not target.exists()
+    assert not out.exists()
+    cudnn_convert.convert(prefix, out, verify=False, **names)
+    assert not target.exists()
+    cudnn_convert.convert(prefix, out, trust=True, force=True, **names)
+    assert target.read_text() == "text"
+
+
+ACTS: dict[str, Callable[[Any], Any]] = {
+    "PyFunc": lambda text: tf.raw_ops.PyFunc(input=[text], token="pyfunc_0", Tout=[tf.string], name="act")[0],
+    "PyFuncStateless": lambda text: tf.raw_ops.PyFuncStateless(
+        input=[text], token="pyfunc_0", Tout=[tf.string], name="act"
+    )[0],
+    "EagerPyFunc": lambda text: tf.raw_ops.EagerPyFunc(
+        input=[text], token="pyfunc_0", Tout=[tf.string], name="act"
+    )[0],
+    "ReadFile": lambda text: tf.raw_ops.ReadFile(filename=text, name="act"),
+    "MatchingFiles": lambda text: tf.raw_ops.MatchingFiles(pattern=text, name="act"),
+    "PrintV2": lambda text: tf.raw_ops.PrintV2(input=text, output_stream="file:///dev/null", name="act"),
+    "DebugIdentity": lambda text: tf.raw_ops.DebugIdentity(
+        input=text, debug_urls=["file:///tmp"], name="act"
+    ),
+    "SaveV2": lambda text: tf.raw_ops.SaveV2(
+        prefix=text, tensor_names=["a"], shape_and_slices=[""], tensors=[text], name="act"
+    ),
+    "RestoreV2": lambda text: tf.raw_ops.RestoreV2(
+        prefix=text, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32], name="act"
+    )[0],
+}
+
+
+@pytest.mark.parametrize("op", ACTS)
+def test_what_reaches_outside_is_refused(op: str) -> None:
+    made = planned(acting(ACTS[op]))
+    with pytest.raises(UnsupportedModelError) as refused, source.opened(made):
+        pass
+    assert refused.value.reasons == (f"act: expected arithmetic only while verifying, found {op}; {CURE}",)
+
+
+def test_what_only_prints_or_asserts_is_run(capfd: pytest.CaptureFixture[str]) -> None:
+    def act(text: Any) -> Any:
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[text])]):
+            return tf.raw_ops.PrintV2(input=text)
+
+    with source.opened(planned(acting(act))) as judge:
+        (scores,) = judge.run(FEED, ["scores:0"])
+    assert scores.shape == (4, 2, UNITS)
+
+
+def test_effects_that_the_outputs_do_not_need_are_no_matter(tmp_path: Path) -> None:
+    with drawing() as graph:
+        tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
+        write(tmp_path / "written")(tf.constant("text"))
+    with source.opened(planned(graph)) as judge:
+        judge.run(FEED, ["scores:0"])
+    assert not (tmp_path / "written").exists()
+
+
+def simple() -> Model:
+    with drawing() as graph:
+        tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
+    return model(graph)
+
+
+def test_the_judge_notes_the_time_and_batch_that_recurrences_see() -> None:
+    with source.opened(plan.make(simple())) as judge:
+        judge.run(FEED, ["scores:0"])
+        assert judge.sizes == [(4, 2)]
+        judge.run({"x:0": np.ones((4, 5, 3), np.float32)}, ["scores:0"])
+        assert judge.sizes == [(4, 5)]
+
+
+def test_the_judge_computes_in_the_dtype_asked_for() -> None:
+    made = plan.make(simple())
+    answers = []
+    for dtype in (np.float64, np.float32, np.float16):
+        with source.opened(made, dtype=dtype) as judge:
+            answers.append(judge.run(FEED, ["scores:0"])[0])
+    exact, single, half = answers
+    assert np.abs(single - exact).max() < 1e-6
+    assert 1e-5 < np.abs(half - exact).max() < 1e-2
