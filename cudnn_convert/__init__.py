@@ -72,8 +72,9 @@ def convert(
     where the numbers differ, WriteError for the disk; nothing is then left at `out`.
     """
     from cudnn_convert import pipeline
+    from cudnn_convert.options import Options
 
-    options = pipeline.Options(
+    options = Options(
         format=format,
         inputs=_items(inputs),
         outputs=_items(outputs),
@@ -108,11 +109,12 @@ def verify(
     Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Raises as `convert`.
     """
     from cudnn_convert import pipeline
+    from cudnn_convert.options import Options
 
     return pipeline.verify(
         Path(source),
         Path(artifact),
-        pipeline.Options(
+        Options(
             inputs=_items(inputs),
             outputs=_items(outputs),
             set=_items(set),

@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 from cudnn_convert import __version__
 from cudnn_convert.errors import CudnnConvertError, UsageError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.options import LOWERINGS, WEIGHTS, Options
 
 _BUG: Final = 70
 _INTERRUPTED: Final = 130
@@ -107,11 +108,9 @@ def _convert(words: Sequence[str]) -> int:
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
     parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
     _add_signature(parser)
-    weights = ("auto", "canonical", "raw", "ema")
-    parser.add_argument("--weights", choices=weights, default="auto", help="which copy; default %(default)s")
+    parser.add_argument("--weights", choices=WEIGHTS, default="auto", help="which copy; default %(default)s")
     parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
-    lowerings = ("fast", "portable")
-    parser.add_argument("--lowering", choices=lowerings, default="fast", help="default %(default)s")
+    parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
     _add_verification(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
@@ -121,7 +120,7 @@ def _convert(words: Sequence[str]) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
-    options = pipeline.Options(
+    options = Options(
         format=flags.format,
         weights=flags.weights,
         opset=flags.opset,
@@ -151,7 +150,7 @@ def _verify(words: Sequence[str]) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
-    result = pipeline.verify(Path(flags.source), Path(flags.artifact), pipeline.Options(**_shared(flags)))
+    result = pipeline.verify(Path(flags.source), Path(flags.artifact), Options(**_shared(flags)))
     if flags.report:
         _write(flags.report, result.to_json())
     if not flags.quiet:

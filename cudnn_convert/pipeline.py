@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
-from cudnn_convert import __version__, plan, report
-from cudnn_convert.errors import ReadError, UsageError, VerificationError
+from cudnn_convert import __version__, plan, report, targets
+from cudnn_convert.errors import ReadError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.lower import freeze
-from cudnn_convert.lower import tensorflow as lower_tensorflow
-from cudnn_convert.lower.tensorflow import Lowered
 from cudnn_convert.model import Model
+from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.read import read
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
-from cudnn_convert.write import frozen_graph, place, saved_model
-
-WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
-LOWERINGS: Final = ("fast", "portable")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The flags of a conversion, by their own names."""
-
-    format: str = "savedmodel"
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    set: Sequence[str] = ()
-    weights: str = "auto"
-    opset: int = 17
-    lowering: str = "fast"
-    data: Path | None = None
-    atol: float | None = None
-    rtol: float | None = None
-    verify: bool = True
-    trust: bool = False
-    force: bool = False
-    progress: Callable[[str], None] = field(default=lambda _: None)
-
-    def __post_init__(self) -> None:
-        for flag, value, choices in (
-            ("--format", self.format, tuple(FORMATS)),
-            ("--weights", self.weights, WEIGHTS),
-            ("--lowering", self.lowering, LOWERINGS),
-        ):
-            if value not in choices:
-                raise UsageError(f"{flag}: expected {', '.join(choices)}, found {value!r}")
-        for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
-            if bound is not None and not 0 <= bound < math.inf:
-                raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
+from cudnn_convert.write import place
 
 
 @quiet()
@@ -76,7 +37,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         options.progress("writing")
-        _WRITERS[options.format](made, artifact, text, options)
+        targets.write(made, artifact, options, provenance=text)
         if folder and options.format != "savedmodel":
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
@@ -147,40 +108,6 @@ def _recorded(options: Options) -> dict[str, Any]:
         "inputs": list(options.inputs),
         "outputs": list(options.outputs),
     }
-
-
-def _lowered(made: Plan, options: Options) -> Lowered:
-    """The CPU graph of a plan, with the signature's inputs even where nothing reads them."""
-    kept = [*made.signature.inputs.values(), *made.signature.outputs.values()]
-    return lower_tensorflow.lower(
-        made.graph, made.recurrences, made.model.variables, outputs=kept, lowering=options.lowering
-    )
-
-
-def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options) -> None:
-    lowered = _lowered(made, options)
-    saved_model.write(path, lowered.graph, made.signature, lowered.variables, provenance=provenance)
-
-
-def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
-    lowered = _lowered(made, options)
-    graph = freeze.frozen(lowered.graph, lowered.variables, made.signature.outputs.values())
-    frozen_graph.write(path, graph)
-
-
-def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> None:
-    from cudnn_convert.lower import onnx as lower_onnx
-    from cudnn_convert.write import onnx as write_onnx
-
-    detached = freeze.without_parameters(made.graph, made.recurrences, made.signature.outputs.values())
-    graph = freeze.frozen(detached, made.model.variables, made.signature.outputs.values())
-    model = lower_onnx.lower(graph, made.signature, made.recurrences, opset=options.opset)
-    write_onnx.write(model, path, provenance=provenance)
-
-
-_WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], None]]] = MappingProxyType(
-    {"savedmodel": _write_saved_model, "frozen": _write_frozen, "onnx": _write_onnx}
-)
 
 
 @quiet()

@@ -18,7 +18,7 @@ from samples import ROOT, fixture
 from sources import beside, command, contents, copied, refused
 
 import cudnn_convert
-from cudnn_convert import pipeline, tables
+from cudnn_convert import tables, targets
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.report import RecurrenceReport, Report
 
@@ -312,7 +312,7 @@ def test_a_failing_writer_leaves_all_as_it_was(
     if old:
         assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
     before = contents(tmp_path)
-    monkeypatch.setattr(pipeline, "_WRITERS", {form: failing(error)})
+    monkeypatch.setattr(targets, "WRITERS", {form: failing(error)})
     ended = command(source, tmp_path / name, "--format", form, "--force", "--quiet")
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr

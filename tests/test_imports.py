@@ -33,11 +33,13 @@ ALLOWED = {
     "lower": "errors model layouts opaque graph version",
     "write": "errors model formats graph",
     "verification": "errors model formats reference report graph plan write.place write.saved_model",
-    "pipeline": "errors model formats report quiet read graph plan lower write verification version",
+    "options": "errors formats",
+    "targets": "options plan lower write",
+    "pipeline": "errors model formats report quiet read plan write verification options targets version",
     "tables": "errors model formats report",
-    "cli": "errors formats pipeline tables version",
+    "cli": "errors formats options pipeline tables version",
     "__main__": "cli",
-    "__init__": "errors report pipeline",
+    "__init__": "errors report options pipeline",
 }
 
 

@@ -16,7 +16,6 @@ import tensorflow as tf
 from cudnn_convert import layouts
 from cudnn_convert.model import Array, Cell, Mode, Recurrence
 
-LOWERINGS: Final = ("fast", "portable")
 _BLOCK_DTYPES: Final = ("float32", "float16")
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 

@@ -48,7 +48,7 @@ def verified(
         noise = dict.fromkeys(noise, 0.0)
     outputs = list(plan.signature.outputs.items())
     bounds = {
-        key: compare.tolerance(_judged(expected, place, dtype), noise[name], atol=atol, rtol=rtol)
+        key: compare.tolerance(_judged(expected[0][place], dtype), noise[name], atol=atol, rtol=rtol)
         for place, (key, name) in enumerate(outputs)
     }
     differences: list[list[Difference]] = []
@@ -79,11 +79,11 @@ def _working(dtype: np.dtype[Any]) -> Any:
     return np.float32 if dtype.name == "float64" else dtype.type
 
 
-def _judged(expected: Sequence[Sequence[Array]], place: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    own = expected[0][place].dtype
-    if own.name not in _COARSENESS:
-        return dtype
-    return max(own, dtype, key=lambda kind: _COARSENESS.index(kind.name))
+def _judged(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type whose bound an output gets: its own or the recurrences', whichever is coarser."""
+    if value.dtype.name not in _COARSENESS:
+        return value.dtype
+    return max(value.dtype, dtype, key=lambda kind: _COARSENESS.index(kind.name))
 
 
 def _noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence[Array]], place: int) -> float:

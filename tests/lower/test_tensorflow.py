@@ -11,9 +11,10 @@ import tensorflow as tf
 from cases import Case, swapped
 
 from cudnn_convert.graph.session import session
-from cudnn_convert.lower.recurrence import LOWERINGS, uses_block
+from cudnn_convert.lower.recurrence import uses_block
 from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.model import Mode, Signature
+from cudnn_convert.options import LOWERINGS
 from cudnn_convert.verification.run import saved_model as opened
 from cudnn_convert.write import saved_model
 

@@ -148,12 +148,16 @@ def test_bfloat16_is_compared_as_a_number(dtype: Any) -> None:
         ("float64", 1e-12),
         ("float16", 2.0**-10),
         (ml_dtypes.bfloat16, 2.0**-7),
-        ("int64", 1e-5),
     ],
     ids=str,
 )
 def test_the_tolerance_of_each_dtype(dtype: Any, base: float) -> None:
     assert compare.tolerance(np.dtype(dtype), 0.0) == Tolerance(base, base, np.dtype(dtype).name)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool"])
+def test_what_is_no_float_must_be_equal(dtype: str) -> None:
+    assert compare.tolerance(np.dtype(dtype), 1.0, atol=1.0) == Tolerance(0.0, 0.0, "equal")
 
 
 def test_noise_widens_the_tolerance_and_never_narrows_it() -> None:
