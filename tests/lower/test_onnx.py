@@ -50,9 +50,14 @@ def errors(case: Case, run: Any, feeds: dict[str, Array]) -> list[float]:
     return found
 
 
+#: ONNX Runtime 1.23.2, the last for Python 3.10, ends the process on a plain RNN of 0 steps; 1.31.1 does not.
+OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
+
+
 def agrees(case: Case, model: Any, *shapes: tuple[int, int]) -> None:
     run = session(model)
-    for steps, batch in shapes or ((STEPS, BATCH), (4, 5), (1, 1), (0, 2)):
+    spared = OLD_RUNTIME and case.mode in (Mode.RNN_TANH, Mode.RNN_RELU)
+    for steps, batch in shapes or ((STEPS, BATCH), (4, 5), (1, 1), *([] if spared else [(0, 2)])):
         assert max(errors(case, run, case.feeds(steps, batch))) <= 1
 
 
