@@ -32,7 +32,7 @@ _CARRIERS: Final = frozenset(
 _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _TRIES: Final = 64
 #: What NumPy raises for a file that is no archive of arrays, or a damaged one, or one with pickles in it.
-_DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+_DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
 
 
 def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
