@@ -13,12 +13,13 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
 from cudnn_convert import __version__
-from cudnn_convert.errors import CudnnConvertError, UsageError
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, WEIGHTS, Options
 
@@ -130,7 +131,8 @@ def _convert(words: Sequence[str]) -> int:
         progress=tables.silent if flags.quiet else tables.progress,
         **_shared(flags),
     )
-    report = pipeline.convert(Path(flags.source), Path(flags.out), options)
+    with _told(flags):
+        report = pipeline.convert(Path(flags.source), Path(flags.out), options)
     if flags.report:
         _write(flags.report, report.to_json())
     if not flags.quiet:
@@ -150,7 +152,8 @@ def _verify(words: Sequence[str]) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
-    result = pipeline.verify(Path(flags.source), Path(flags.artifact), Options(**_shared(flags)))
+    with _told(flags):
+        result = pipeline.verify(Path(flags.source), Path(flags.artifact), Options(**_shared(flags)))
     if flags.report:
         _write(flags.report, result.to_json())
     if not flags.quiet:
@@ -192,6 +195,19 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _shared(flags: argparse.Namespace) -> dict[str, Any]:
     names = ("inputs", "outputs", "set", "data", "atol", "rtol", "trust")
     return {name: getattr(flags, name) for name in names}
+
+
+@contextmanager
+def _told(flags: argparse.Namespace) -> Iterator[None]:
+    """A proof that failed has a report too; it goes where that of a proof that held would go."""
+    try:
+        yield
+    except VerificationError as error:
+        if flags.report:
+            _write(flags.report, error.report.to_json())
+        if flags.json:
+            print(error.report.to_json())
+        raise
 
 
 def _silence() -> None:

@@ -99,7 +99,7 @@ class UsageError(CudnnConvertError):
 
 
 class VerificationError(CudnnConvertError):
-    """The artifact's numbers differ from the reference; `report` says where and by how much."""
+    """The numbers differ; `report` says where: `convert`'s Report, or the Verification of `verify`."""
 
     exit_code = 3
 

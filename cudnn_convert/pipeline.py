@@ -42,13 +42,16 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             options.progress("verifying")
-            summary = replace(summary, verification=_proven(made, artifact, options))
+            summary = _proven(summary, made, artifact, options)
     return summary
 
 
-def _proven(made: Plan, artifact: Path, options: Options) -> Verification:
+def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Report:
+    """The report with the proof in it, also where that failed and the report travels in the error."""
     try:
-        return checked(made, artifact, options)
+        return replace(summary, verification=checked(made, artifact, options))
+    except VerificationError as error:
+        raise VerificationError(replace(summary, verification=error.report), str(error)) from error
     except ReadError as cause:
         if cause.path != str(artifact):
             raise

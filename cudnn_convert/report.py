@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,7 +77,16 @@ class Report:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(asdict(value), indent=2)
+    return json.dumps(_finite(asdict(value)), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for an infinite difference, such as that of a missing output: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:

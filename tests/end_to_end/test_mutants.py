@@ -8,6 +8,7 @@ that it is the proof that catches it; a checkpoint with both copies is refused e
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -162,3 +163,16 @@ def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path) -> None:
         for sample in SAMPLES.values():
             assert run(sample, tmp_path / f"{form}-{lowering}-{sample}", form=form, lowering=lowering) == 0
     assert run(RAW, tmp_path / "raw", weights="raw") == 0
+
+
+def test_a_failed_proof_has_its_report(
+    monkeypatch: pytest.MonkeyPatch, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layouts, "BLOCK_LSTM", swapped(layouts.BLOCK_LSTM, Mode.LSTM, 0, 1))
+    written = tmp_path / "report.json"
+    assert main([str(fixture(LSTM).prefix), str(out), "--json", "--quiet", "--report", str(written)]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(written.read_text())
+    assert told["verification"]["passed"] is False
+    assert told["recurrences"][0]["mode"] == "lstm"
+    assert not out.exists()

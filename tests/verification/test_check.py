@@ -173,6 +173,6 @@ def test_a_conversion_whose_numbers_differ_names_the_worst_element(
         cudnn_convert.convert(prefix, out)
     assert str(caught.value).startswith(f"{prefix}: output scores: at [")
     assert "expected " in str(caught.value)
-    assert not caught.value.report.passed
+    assert not caught.value.report.verification.passed
     assert caught.value.exit_code == 3
     assert not out.exists()
