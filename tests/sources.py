@@ -64,3 +64,15 @@ def refused(folder: Path, *words: object, code: int) -> list[str]:
     assert lines
     assert all(line.startswith("cudnn-convert: ") for line in lines), ended.stderr
     return [line.removeprefix("cudnn-convert: ") for line in lines]
+
+
+def make_symlink(out: Path) -> None:
+    """OUT as a link that somebody else made."""
+    (out.parent / "target").mkdir()
+    out.symlink_to("target")
+
+
+def make_foreign(out: Path) -> None:
+    """OUT as a folder with somebody else's file."""
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")

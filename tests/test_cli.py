@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from samples import ROOT, fixture
-from sources import beside, command, contents, copied, refused
+from sources import beside, command, contents, copied, make_foreign, make_symlink, refused
 
 import cudnn_convert
 from cudnn_convert import tables, targets
@@ -225,16 +225,6 @@ def test_a_copy_of_the_weights_that_is_not_there_is_refused(
     source = copied(tmp_path, f"1.15.5-{sample}")
     [line] = refused(tmp_path, source, tmp_path / "out", "--weights", copy, code=1)
     assert message in line
-
-
-def make_symlink(out: Path) -> None:
-    (out.parent / "target").mkdir()
-    out.symlink_to("target")
-
-
-def make_foreign(out: Path) -> None:
-    out.mkdir()
-    (out / "thesis.txt").write_text("years of work")
 
 
 PLACES: dict[str, tuple[Callable[[Path], object], list[str], str]] = {

@@ -42,6 +42,7 @@ def lower(
     `lowering` is `fast` or `portable`; `values` are those of the source's variables.
     """
     index = Index(graph)
+    loops = frames(index)
     made: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
@@ -51,13 +52,14 @@ def lower(
         inputs = [tensors[position] for position in (INPUT, INPUT_H, INPUT_C)]
         inputs += [tensors[LENGTHS]] if recurrence.lengths else []
         nodes, weights = [], []
-        for wanted, value in _weights(recurrence, block=block).items():
+        arrays = _weights(recurrence, block=block)
+        for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
             variables[name], made[name] = InMemory(value), _variable(name, value)
-            found, carried = _carried(index, recurrence, f"{name}/read")
+            found, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
-        traced = _traced(recurrence, index, block=block)
+        traced = _traced(recurrence, arrays.values(), block=block)
         nodes += inline.call(traced, recurrence.node, [reference(name) for name in [*inputs, *weights]])
         made[recurrence.node] = nodes
         library |= {function.signature.name: function for function in traced.library}
@@ -84,12 +86,14 @@ def _variable(name: str, value: Array) -> list[Any]:
     return [handle(name, name, value), read]
 
 
-def _carried(index: Index, recurrence: Recurrence, read: str) -> tuple[str, list[Any]]:
+def _carried(
+    index: Index, loops: Mapping[str, tuple[str, ...]], recurrence: Recurrence, read: str
+) -> tuple[str, list[Any]]:
     """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
     found, nodes = read, []
     dtype = tf.as_dtype(recurrence.dtype)
     # A constant blob may stand inside the loop itself, where no Enter shows the way in.
-    for level, frame in enumerate(frames(index).get(recurrence.shared, ())):
+    for level, frame in enumerate(loops.get(recurrence.shared, ())):
         nodes.append(enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype))
         found = nodes[-1].name
     for name in recurrence.passage:
@@ -113,7 +117,7 @@ def _side(index: Index, recurrence: Recurrence, switch: str) -> int:
     return next(k for node in readers for op, k in map(split, node.input) if op == switch)
 
 
-def _traced(recurrence: Recurrence, index: Index, *, block: bool) -> inline.Body:
+def _traced(recurrence: Recurrence, arrays: Iterable[Array], *, block: bool) -> inline.Body:
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
     depth = sizes.layers * sizes.directions
     state = [depth, None, sizes.units] if recurrence.time_major else [None, depth, sizes.units]
@@ -121,7 +125,6 @@ def _traced(recurrence: Recurrence, index: Index, *, block: bool) -> inline.Body
     is_lstm = sizes.mode.value == "lstm"
     specs.append(tf.TensorSpec(state if is_lstm else None, dtype))
     specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
-    arrays = _weights(recurrence, block=block).values()
     specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
     compute = body.stack(recurrence, block=block)
     if recurrence.lengths:

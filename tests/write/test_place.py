@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sources import contents
+from sources import contents, make_foreign, make_symlink
 
 from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.write import place
@@ -103,16 +103,6 @@ def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert str(caught.value) == f"{out}: cannot write: No space left on device"
     assert caught.value.exit_code == 4
-
-
-def make_symlink(out: Path) -> None:
-    (out.parent / "target").mkdir()
-    out.symlink_to("target")
-
-
-def make_foreign(out: Path) -> None:
-    out.mkdir()
-    (out / "thesis.txt").write_text("years of work")
 
 
 def make_ours(out: Path) -> None:
