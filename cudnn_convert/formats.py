@@ -26,7 +26,7 @@ class Format:
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
-        "savedmodel": Format("a SavedModel folder, for TensorFlow 1, TensorFlow 2 and TF Serving"),
+        "savedmodel": Format("a SavedModel folder, for TensorFlow 1.15 and 2"),
         "frozen": Format("a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb"),
         "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx"),
     }

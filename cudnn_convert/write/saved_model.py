@@ -1,6 +1,6 @@
 """A SavedModel folder in the form of TensorFlow 1's builder, its proto written directly.
 
-That form keeps the source's tensor names, loads in TensorFlow 1, in TensorFlow 2 and in TF Serving, and has
+That form keeps the source's tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has
 the same bytes every time. Variables keep the kind they have in the graph (reference or resource).
 Source: tensorflow v2.21.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py,
 python/training/saver.py (names of the restore subgraph).
