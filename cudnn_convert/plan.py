@@ -81,7 +81,7 @@ def make(
         dict(zip(source.outputs, kept, strict=True)),
     )
     chosen = not outputs and not given[1]
-    refuse.unsupported(model.path, graph, hint=notes.chosen(source) if chosen else None)
+    refuse.unsupported(model.path, graph, outputs=kept, hint=notes.chosen(source) if chosen else None)
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
     shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}

@@ -438,3 +438,9 @@ def test_names_fold_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(rows) > 1
     assert "".join(row[: row.index("  ")] if "  " in row else row for row in rows).replace(" ", "") == NODE
     assert "…" not in "".join(rows)
+
+
+def test_an_output_that_only_gradients_need_is_refused(tmp_path: Path) -> None:
+    source = copied(tmp_path, "1.15.5-gru_uni_2l")
+    [line] = refused(tmp_path, source, tmp_path / "out", "--outputs", "cudnn_gru/CudnnRNN:3", code=1)
+    assert "--outputs cudnn_gru/CudnnRNN:3: expected outputs 0 to 2 of cudnn_gru/CudnnRNN" in line

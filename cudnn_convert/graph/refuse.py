@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +21,10 @@ _MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
 
 
-def unsupported(path: Path, graph: Any, *, hint: str | None = None) -> None:
+def unsupported(path: Path, graph: Any, *, outputs: Iterable[str] = (), hint: str | None = None) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
     index = Index(graph)
-    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index)]
+    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index, outputs)]
     if reasons:
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
@@ -97,7 +97,7 @@ def _has_cpu_kernel(op: str) -> bool:
     )
 
 
-def reserved(index: Index) -> Iterator[str]:
+def reserved(index: Index, outputs: Iterable[str]) -> Iterator[str]:
     """Readers of what a cuDNN node keeps for its gradient, which no CPU form has."""
     for node in index.nodes.values():
         if node.op in CUDNN_OPS:
@@ -108,3 +108,7 @@ def reserved(index: Index) -> Iterator[str]:
                         f"{reader.name}: expected to read outputs 0 to 2 of {node.name}, found "
                         f"{node.name}:{max(used)}, which only gradients need; choose other --outputs"
                     )
+    for name in outputs:
+        op, k = split(name)
+        if index.nodes[op].op in CUDNN_OPS and k >= OUTPUTS:
+            yield f"--outputs {name}: expected outputs 0 to 2 of {op}; found {name}, for gradients only"
