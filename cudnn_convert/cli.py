@@ -21,10 +21,12 @@ from typing import IO, Any, Final
 from cudnn_convert import __version__
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import LOWERINGS, WEIGHTS, Options
+from cudnn_convert.options import CELLS, GATE_ORDERS, LAYOUTS, LOWERINGS, MODES, READING, WEIGHTS, Options
 
 _BUG: Final = 70
 _INTERRUPTED: Final = 130
+#: What a verification takes.
+_JUDGING: Final = ("data", "atol", "rtol", "trust")
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
 
@@ -109,7 +111,8 @@ def _convert(words: Sequence[str]) -> int:
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
     parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
     _add_signature(parser)
-    parser.add_argument("--weights", choices=WEIGHTS, default="auto", help="which copy; default %(default)s")
+    _add_source(parser)
+    _add_checkpoint(parser)
     parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
     parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
     _add_verification(parser)
@@ -123,7 +126,9 @@ def _convert(words: Sequence[str]) -> int:
 
     options = Options(
         format=flags.format,
-        weights=flags.weights,
+        cell=flags.cell,
+        rename=flags.rename,
+        slots=flags.slots,
         opset=flags.opset,
         lowering=flags.lowering,
         verify=not flags.no_verify,
@@ -146,6 +151,7 @@ def _verify(words: Sequence[str]) -> int:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
     _add_signature(parser)
+    _add_source(parser)
     _add_verification(parser)
     _add_output(parser)
     flags = parser.parse_args(words)
@@ -177,6 +183,38 @@ def _add_signature(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="TENSOR=VALUE", help="bind a constant; repeatable", **repeated)
 
 
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--signature", metavar="KEY", help="which signature; default serving_default")
+    add("--tag", metavar="TAG", help="which graph of a SavedModel; default serve")
+    add("--weights", choices=WEIGHTS, default="auto", help="which copy; default %(default)s")
+    add(
+        "--forget-bias",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="added to the forget gate of canonical LSTM biases; default 0",
+    )
+    add("--gate-order", choices=GATE_ORDERS, default="tf", help="of the source; default %(default)s")
+    alone = parser.add_argument_group("sources without a graph")
+    alone.add_argument("--mode", choices=MODES)
+    alone.add_argument("--layers", type=int, metavar="N")
+    alone.add_argument("--units", type=int, metavar="N")
+    alone.add_argument("--directions", type=int, choices=(1, 2))
+    alone.add_argument("--layout", choices=LAYOUTS, help="first axis of inputs and outputs")
+    alone.add_argument("--states", action="store_true", help="take initial states too")
+    alone.add_argument("--lengths", action="store_true", help="take sequence_lengths too")
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("--format checkpoint")
+    group.add_argument("--cell", choices=CELLS, default="compatible", help="whose LSTM variables to write")
+    group.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="a scope or a name; repeatable"
+    )
+    group.add_argument("--slots", action="store_true", help="keep optimizer slots, split per cell")
+
+
 def _add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="NPZ", help="real inputs to compare on, by input key")
     parser.add_argument("--atol", type=float, help="absolute tolerance; default by dtype and noise floor")
@@ -193,8 +231,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _shared(flags: argparse.Namespace) -> dict[str, Any]:
-    names = ("inputs", "outputs", "set", "data", "atol", "rtol", "trust")
-    return {name: getattr(flags, name) for name in names}
+    return {name: getattr(flags, name) for name in (*READING, *_JUDGING)}
 
 
 @contextmanager

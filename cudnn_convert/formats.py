@@ -11,23 +11,32 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One value of `--format`. `suffix` makes OUT the file itself; else OUT is a folder holding `name`."""
+    """One value of `--format`. `suffix` makes OUT the file itself; else OUT is a folder holding `name`.
+
+    `each`: a model without a graph, which has a signature for every recurrence, becomes a file for each.
+    """
 
     about: str
     name: str = ""
     suffix: str | None = None
+    each: bool = False
 
-    def target(self, out: Path) -> tuple[bool, Path]:
-        """Whether OUT is a folder, and where the artifact itself goes."""
+    def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
+        """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
         if self.suffix is not None and out.suffix == self.suffix:
             return False, out
-        return True, out / self.name if self.name else out
+        return True, out / self.name if self.name and not (together and self.each) else out
+
+
+def part_file(path: Path, part: str) -> Path:
+    """The ONNX file of one part: `path` itself, or in `path` where that is a folder."""
+    return path if path.suffix == ".onnx" else path / f"{part}.onnx"
 
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         "savedmodel": Format("a SavedModel folder, for TensorFlow 1.15 and 2"),
         "frozen": Format("a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb"),
-        "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx"),
+        "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx", each=True),
     }
 )

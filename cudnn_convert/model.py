@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from cudnn_convert.errors import InvalidModelError
 
 Array = npt.NDArray[Any]
+#: The signature that users of a SavedModel get who name none.
+SERVING: Final = "serving_default"
 
 
 class Gate(Enum):
@@ -107,6 +109,15 @@ class Signature:
     outputs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One signature of an artifact; `prefix` stands before its keys where several are united."""
+
+    name: str
+    signature: Signature
+    prefix: str = ""
+
+
 class Tensor(Protocol):
     """A named array that stays in its file until `read` is called."""
 
@@ -144,7 +155,8 @@ class CanonicalParameters:
     `scope` is the variable scope they were found under; the blob they belong to is a variable of that
     scope or of a scope directly inside it. `modes` has two members where names cannot tell tanh from relu.
     `decode` gives the cells `[layer][direction]` of the chosen mode; `tensors` is what the independent
-    reference evaluates: the arrays as stored, by their key without `scope`.
+    reference evaluates: the arrays as stored, by their key without `scope` in the names of `dialect`
+    (a key of `reference.DIALECTS`).
     """
 
     scope: str
@@ -155,21 +167,29 @@ class CanonicalParameters:
     input_size: int
     decode: Callable[[Mode], tuple[tuple[Cell, ...], ...]]
     tensors: Callable[[], Mapping[str, Array]]
+    dialect: str = "contrib"
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
 
-    `graph` is a `tensorflow.GraphDef`; `variables` maps the op name of each variable to its value.
+    `graph` is a `tensorflow.GraphDef`, or None where the source has weights alone; `variables` maps the op
+    name of each variable to its value. `together` says that all signatures belong into one artifact, not
+    that one is to be chosen. `notes` are the choices that the reader made. `assets` maps the tensors that
+    hold file names to the files; `initializers` are the ops that fill tables once variables are restored.
     """
 
     path: Path
     kind: str
-    graph: Any
+    graph: Any | None
     variables: Mapping[str, Tensor]
     canonical: tuple[CanonicalParameters, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    together: bool = False
+    notes: tuple[str, ...] = ()
+    assets: Mapping[str, Path] = field(default_factory=dict)
+    initializers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +204,7 @@ class CanonicalEvidence:
     """Where a recurrence's weights came from: canonical tensors as stored, by key without the scope."""
 
     tensors: Mapping[str, Array]
+    dialect: str = "contrib"
 
 
 @dataclass(frozen=True, slots=True)

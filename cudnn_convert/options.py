@@ -11,8 +11,17 @@ from typing import Final
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
 
+#: The options that say how a source is read: a later verification needs them too.
+READING: Final = (
+    *("inputs", "outputs", "set", "signature", "tag", "weights", "forget_bias", "gate_order"),
+    *("mode", "layers", "units", "directions", "layout", "states", "lengths"),
+)
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
+GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
+MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+LAYOUTS: Final = ("time", "batch")
+CELLS: Final = ("compatible", "lstm_block", "basic_lstm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,21 @@ class Options:
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
     set: Sequence[str] = ()
+    signature: str | None = None
+    tag: str | None = None
     weights: str = "auto"
+    forget_bias: float = 0.0
+    gate_order: str = "tf"
+    mode: str | None = None
+    layers: int | None = None
+    units: int | None = None
+    directions: int | None = None
+    layout: str | None = None
+    states: bool = False
+    lengths: bool = False
+    cell: str = "compatible"
+    rename: Sequence[str] = ()
+    slots: bool = False
     opset: int = 17
     lowering: str = "fast"
     data: Path | None = None
@@ -39,9 +62,24 @@ class Options:
             ("--format", self.format, tuple(FORMATS)),
             ("--weights", self.weights, WEIGHTS),
             ("--lowering", self.lowering, LOWERINGS),
+            ("--gate-order", self.gate_order, GATE_ORDERS),
+            ("--mode", self.mode, (None, *MODES)),
+            ("--layout", self.layout, (None, *LAYOUTS)),
+            ("--cell", self.cell, CELLS),
         ):
             if value not in choices:
-                raise UsageError(f"{flag}: expected {', '.join(choices)}, found {value!r}")
+                listed = ", ".join(choice for choice in choices if choice)
+                raise UsageError(f"{flag}: expected {listed}, found {value!r}")
+        for flag, number, most in (
+            ("--layers", self.layers, None),
+            ("--units", self.units, None),
+            ("--directions", self.directions, 2),
+        ):
+            if number is not None and not 1 <= number <= (most or number):
+                expected = f"1 or {most}" if most else "at least 1"
+                raise UsageError(f"{flag}: expected {expected}, found {number}")
+        if not math.isfinite(self.forget_bias):
+            raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_convert import __version__, plan, report, targets
-from cudnn_convert.errors import ReadError, VerificationError
+from cudnn_convert.errors import ReadError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import Options
+from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.read import read
@@ -24,10 +24,10 @@ from cudnn_convert.write import place
 @quiet()
 def convert(source: Path, out: Path, options: Options) -> Report:
     """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
-    folder, target = FORMATS[options.format].target(out)
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
-    made = planned(read(source), options)
+    made = planned(read(source, tag=options.tag), options)
+    folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
     text = report.provenance(
         summary,
@@ -44,6 +44,17 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             options.progress("verifying")
             summary = _proven(summary, made, artifact, options)
     return summary
+
+
+def _target(made: Plan, out: Path, options: Options) -> tuple[bool, Path]:
+    form = FORMATS[options.format]
+    folder, target = form.target(out, together=made.model.together)
+    if form.each and len(made.parts) > 1 and not folder:
+        several = ", ".join(part.name for part in made.parts)
+        raise UsageError(
+            f"OUT: expected a folder for {several}, found {out.name}; or choose with --signature"
+        )
+    return folder, target
 
 
 def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Report:
@@ -65,6 +76,7 @@ def planned(model: Model, options: Options) -> Plan:
         inputs=options.inputs,
         outputs=options.outputs,
         constants=options.set,
+        signature=options.signature,
         weights=options.weights,
     )
 
@@ -104,30 +116,27 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    return {
-        "set": list(options.set),
-        "weights": options.weights,
-        "lowering": options.lowering,
-        "inputs": list(options.inputs),
-        "outputs": list(options.outputs),
-    }
+    found = {name: getattr(options, name) for name in (*READING, "lowering")}
+    return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
 @quiet()
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     form, path, recorded = origin.read(artifact)
-    if recorded and not (options.inputs or options.outputs or options.set):
+    told = not (options.inputs or options.outputs or options.set)
+    model = read(source, tag=recorded["options"]["tag"] if recorded and told else options.tag)
+    if recorded and told:
         kept = recorded["options"]
-        options = replace(
-            options,
-            # As they were given, where they were: they may refine shapes.
-            inputs=kept["inputs"] or _pairs(recorded["inputs"]),
-            outputs=_pairs(recorded["outputs"]),
-            set=kept["set"],
-            weights=kept["weights"],
-        )
-    return checked(planned(read(source), options), path, replace(options, format=form))
+        # Without a graph of its own, the source has the signatures that these options gave it.
+        together = model.graph is None
+        again = {name: kept[name] for name in READING}
+        if not together:
+            # Inputs as they were given, where they were: they may refine shapes.
+            again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
+            again["outputs"] = _pairs(recorded["outputs"])
+        options = replace(options, **again)
+    return checked(planned(model, options), path, replace(options, format=form))
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -15,10 +15,9 @@ from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, Us
 from cudnn_convert.graph import build, choose, cut, refuse, resolve, simplify, variables
 from cudnn_convert.graph.cut import Cut
 from cudnn_convert.graph.index import Index, split, tensor
-from cudnn_convert.model import Array, Model, Recurrence, Signature
+from cudnn_convert.model import SERVING, Array, Model, Part, Recurrence, Signature
 from cudnn_convert.specs import Spec
 
-SERVING: Final = "serving_default"
 #: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
 AVERAGE: Final = "ExponentialMovingAverage"
 
@@ -28,8 +27,9 @@ class Plan:
     """A model cut down to its chosen signature.
 
     `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where
-    a tensor in the middle of the graph became an input. `whole` is the cut graph with everything that
-    inference does not need still in it: verification runs that one.
+    a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
+    several. `whole` is the cut graph with everything that inference does not need still in it: verification
+    runs that one.
     """
 
     model: Model
@@ -37,6 +37,7 @@ class Plan:
     graph: Any
     source: Signature
     signature: Signature
+    parts: tuple[Part, ...]
     recurrences: tuple[Recurrence, ...]
     notes: tuple[str, ...]
     flags: tuple[str, ...]
@@ -48,9 +49,10 @@ def make(
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
     constants: Sequence[str] = (),
+    signature: str | None = None,
     weights: str = "auto",
 ) -> Plan:
-    """The plan for a model and the flags `--inputs`, `--outputs`, `--set` and `--weights`."""
+    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`)."""
     repeated = () if weights == "auto" else (f"--weights={weights}",)
     if weights == "ema":
         model, weights = _averaged(model), "raw"
@@ -60,10 +62,14 @@ def make(
         specs.parse(outputs, flag="--outputs"),
     )
     _refuse_repeated(wanted_inputs)
-    given = _signature(model)
+    given = () if wanted_outputs else _given(model, signature)
     if not wanted_outputs:
-        wanted_outputs = given[1] or [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
-        wanted_inputs = wanted_inputs or given[0]
+        wanted_outputs = [spec for part in given for spec in _specs(part, part.signature.outputs)]
+        wanted_inputs = wanted_inputs or [
+            spec for part in given for spec in _specs(part, part.signature.inputs)
+        ]
+    if not wanted_outputs:
+        wanted_outputs = [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
     names = [spec.tensor for spec in wanted_outputs]
     cut.require(model.path, index, [*names, *(spec.tensor for spec in wanted_inputs)])
     bound = _constants(model, index, constants, names)
@@ -76,18 +82,19 @@ def make(
     graph = simplify.simplified(whole, kept)
     found = _inputs(model, graph, moved, wanted_inputs, streams, complete=not inputs)
     source = Signature(specs.keyed(found), specs.keyed(wanted_outputs))
-    signature = Signature(
+    union = Signature(
         {key: moved.get(name, name) for key, name in source.inputs.items()},
         dict(zip(source.outputs, kept, strict=True)),
     )
-    chosen = not outputs and not given[1]
+    chosen = not outputs and not given
     refuse.unsupported(model.path, graph, outputs=kept, hint=notes.chosen(source) if chosen else None)
     recurrences = resolve.recurrences(model, graph, copy=weights)
     variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
     shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}
     flags = (*notes.flags(source, shapes, constants), *repeated)
-    told = notes.notes(source, recurrences, streams, chosen_here=chosen)
-    return Plan(model, whole, graph, source, signature, recurrences, told, flags)
+    told = (*model.notes, *notes.notes(source, recurrences, streams, chosen_here=chosen))
+    parts = _parts(given, union) if model.together and given else (Part(SERVING, union),)
+    return Plan(model, whole, graph, source, union, parts, recurrences, told, flags)
 
 
 def _refuse_repeated(inputs: list[Spec]) -> None:
@@ -113,21 +120,37 @@ def _averaged(model: Model) -> Model:
     return replace(model, variables=shadows)
 
 
-def _signature(model: Model) -> tuple[list[Spec], list[Spec]]:
-    """The inputs and outputs that the file itself names, if it does."""
-    if not model.signatures:
-        return [], []
-    key = SERVING if SERVING in model.signatures else next(iter(model.signatures))
-    if key != SERVING and len(model.signatures) > 1:
-        listed = ", ".join(sorted(model.signatures))
-        raise AmbiguousSourceError(
-            model.path, [f"signatures: expected {SERVING} or one, found {listed}; name --outputs"]
+def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:
+    """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
+    found = model.signatures
+    if wanted is not None and wanted not in found:
+        listed = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {wanted}")
+    if model.together and wanted is None:
+        several = len(found) > 1
+        return tuple(Part(key, value, f"{key}/" if several else "") for key, value in found.items())
+    if wanted is None and SERVING not in found and len(found) > 1:
+        reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(found))}"
+        raise AmbiguousSourceError(model.path, [f"{reason}; choose with --signature"])
+    key = wanted or (SERVING if SERVING in found else next(iter(found), None))
+    return (Part(key, found[key]),) if key is not None else ()
+
+
+def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
+    return [Spec(part.prefix + key, name) for key, name in tensors.items()]
+
+
+def _parts(given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
+    """The parts in the tensors of the cut graph."""
+
+    def of(part: Part) -> Signature:
+        kept, prefix = part.signature, part.prefix
+        return Signature(
+            {key: union.inputs[prefix + key] for key in kept.inputs if prefix + key in union.inputs},
+            {key: union.outputs[prefix + key] for key in kept.outputs},
         )
-    found = model.signatures[key]
-    return (
-        [Spec(key, name) for key, name in found.inputs.items()],
-        [Spec(key, name) for key, name in found.outputs.items()],
-    )
+
+    return tuple(Part(part.name, of(part), part.prefix) for part in given)
 
 
 def _constants(model: Model, index: Index, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from cudnn_convert.formats import part_file
 from cudnn_convert.lower import freeze
 from cudnn_convert.lower import tensorflow as lower_tensorflow
 from cudnn_convert.lower.tensorflow import Lowered
@@ -25,7 +26,7 @@ def _lowered(made: Plan, options: Options) -> Lowered:
 
 def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options) -> None:
     lowered = _lowered(made, options)
-    saved_model.write(path, lowered.graph, made.signature, lowered.variables, provenance=provenance)
+    saved_model.write(path, lowered.graph, made.parts, lowered.variables, provenance=provenance)
 
 
 def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
@@ -40,8 +41,9 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> No
 
     detached = freeze.without_parameters(made.graph, made.recurrences, made.signature.outputs.values())
     graph = freeze.frozen(detached, made.model.variables, made.signature.outputs.values())
-    model = lower_onnx.lower(graph, made.signature, made.recurrences, opset=options.opset)
-    write_onnx.write(model, path, provenance=provenance)
+    for part in made.parts:
+        model = lower_onnx.lower(graph, part.signature, made.recurrences, opset=options.opset)
+        write_onnx.write(model, part_file(path, part.name), provenance=provenance)
 
 
 WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], None]]] = MappingProxyType(

@@ -34,7 +34,7 @@ ALLOWED = {
     "write": "errors model formats graph",
     "verification": "errors model formats reference report graph plan write.place write.saved_model",
     "options": "errors formats",
-    "targets": "options plan lower write",
+    "targets": "formats options plan lower write",
     "pipeline": "errors model formats report quiet read plan write verification options targets version",
     "tables": "errors model formats report",
     "cli": "errors formats options pipeline tables version",

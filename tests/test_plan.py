@@ -74,7 +74,7 @@ def test_several_signatures_without_a_default_are_a_choice() -> None:
     with pytest.raises(AmbiguousSourceError) as refused:
         plan.make(replace(tagger(), signatures={"b": SIGNATURE, "a": SIGNATURE}))
     assert refused.value.reasons == (
-        "signatures: expected serving_default or one, found a, b; name --outputs",
+        "signatures: expected serving_default or one, found a, b; choose with --signature",
     )
 
 
@@ -236,7 +236,7 @@ def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, fo
     assert report.outputs == {"w": "w:0", "scores": "scores:0"}
     made = plan.make(read(prefix), outputs=["w", "scores"])
     feeds = {"x": np.ones((4, 2, 3), np.float32)}
-    found = RUNNERS[form](Path(report.out), made.signature)(feeds)
+    found = RUNNERS[form](Path(report.out), made.parts[0])(feeds)
     np.testing.assert_array_equal(found["w"], W)
 
 
@@ -249,7 +249,7 @@ def test_an_input_can_be_an_output(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form, **names)
     made = plan.make(read(prefix), **names)
     x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
-    np.testing.assert_array_equal(RUNNERS[form](Path(report.out), made.signature)({"x": x})["again"], x)
+    np.testing.assert_array_equal(RUNNERS[form](Path(report.out), made.parts[0])({"x": x})["again"], x)
 
 
 def test_a_default_is_an_input_only_when_it_is_named() -> None:

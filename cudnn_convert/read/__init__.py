@@ -1,4 +1,4 @@
-"""Readers: one file per container or naming dialect, each `recognise(path)` and `read(found)`."""
+"""Readers: one file per container, each `recognise(path)` and `read(found)`; with `TAGS`, a tag too."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.errors import AccessError, ReadError
+from cudnn_convert.errors import AccessError, ReadError, UsageError
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint
 
 READERS: Final[tuple[ModuleType, ...]] = (checkpoint,)
 
 
-def read(path: Path) -> Model:
-    """The model at `path`, recognised by content. Raises ReadError where no reader knows it, AccessError."""
+def read(path: Path, *, tag: str | None = None) -> Model:
+    """The model at `path`, recognised by content; `tag` chooses a graph of a SavedModel.
+
+    Raises ReadError where no reader knows it, AccessError, UsageError.
+    """
     try:
-        return _recognised(path)
+        return _recognised(path, tag)
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
-def _recognised(path: Path) -> Model:
+def _recognised(path: Path, tag: str | None) -> Model:
     for reader in READERS:
         found = reader.recognise(path)
         if found is not None:
-            model: Model = reader.read(found)
+            if tag is not None and not reader.TAGS:
+                raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
+            model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
             return model
     what = "a file or folder of another kind" if path.exists() else "no such file or folder"
     kinds = ", ".join(reader.KIND for reader in READERS)

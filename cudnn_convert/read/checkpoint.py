@@ -23,6 +23,7 @@ from cudnn_convert.model import Array, Model, Signature, Tensor
 from cudnn_convert.read import contrib_names
 
 KIND = "TensorFlow 1 checkpoint"
+TAGS = False
 _SUFFIXES: Final = (".index", ".meta")
 #: What TensorFlow raises for a damaged file: its own classes, or the Python ones that pybind maps them to.
 _FAILURES: Final = (tf.errors.OpError, RuntimeError, ValueError, IndexError)

@@ -41,7 +41,7 @@ def verified(
     dtype = _coarsest(plan, form)
     with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [rough.run(feed, wanted) for feed in fed]
-    answer = run.opened(form, artifact, plan.signature)
+    answer = run.opened(form, artifact, plan.parts)
     found = [answer({keys[name]: value for name, value in feed.items()}) for feed in fed]
     noise = {name: _noise(expected, rounded, place) for place, name in enumerate(wanted)}
     if dtype.name == "float64":

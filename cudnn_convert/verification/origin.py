@@ -19,6 +19,8 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     for name, form in FORMATS.items():
         if form.name and (artifact / form.name).is_file():
             return name, artifact / form.name, _json(artifact / RECORD)
+    if (artifact / RECORD).is_file() and list(artifact.glob("*.onnx")):
+        return "onnx", artifact, _json(artifact / RECORD)
     if artifact.is_file() and artifact.suffix == ".onnx":
         return "onnx", artifact, _onnx(artifact)
     if artifact.is_file() and artifact.suffix == ".pb":

@@ -8,7 +8,7 @@ python/training/saver.py (names of the restore subgraph).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,31 +20,35 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import reference, split, tensor, unique
 from cudnn_convert.graph.session import variable_ops
 from cudnn_convert.graph.variables import checkpoint_key
-from cudnn_convert.model import Signature, Tensor
+from cudnn_convert.model import SERVING, Part, Signature, Tensor
 from cudnn_convert.write.variables import write_bundle
 
-SIGNATURE: Final = "serving_default"
 PROVENANCE: Final = "cudnn_convert.json"
 
 
 def write(
-    folder: Path, graph: Any, signature: Signature, variables: Mapping[str, Tensor], *, provenance: str
+    folder: Path, graph: Any, parts: Sequence[Part], variables: Mapping[str, Tensor], *, provenance: str
 ) -> None:
     """Writes `saved_model.pb`, `variables/` and `assets.extra/` into the existing empty `folder`.
 
+    Each part is a signature of its own name, the only one `serving_default` too.
     `variables` holds the value of each variable op of `graph` by the name a checkpoint calls it.
     """
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tags.append("serve")
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
-    signature_ops = [split(name)[0] for name in [*signature.inputs.values(), *signature.outputs.values()]]
+    signatures = [part.signature for part in parts]
+    signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
     meta.graph_def.CopyFrom(without_case_clashes(graph, keep=signature_ops))
     ops = variable_ops(meta.graph_def)
     if ops:
         _add_variables(meta, ops, variables)
     seen = build.imported(meta.graph_def)
-    _describe(meta.signature_def[SIGNATURE], signature, seen)
+    for part in parts:
+        _describe(meta.signature_def[part.name], part.signature, seen)
+    if len(parts) == 1:
+        meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1, meta_graphs=[meta])
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:

@@ -14,7 +14,7 @@ from samples import FIXTURES, ROOT, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.model import Signature
+from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import RUNNERS
 
@@ -77,7 +77,9 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     assert any("no cuDNN recurrence reaches the outputs" in note for note in report.notes)
     _, path, recorded = origin.read(out)
     assert recorded is not None
-    run = RUNNERS[form](path, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
+    run = RUNNERS[form](
+        path, Part(SERVING, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
+    )
     for feed in sample.feeds():
         found = run({key: feed[source] for key, source in report.inputs.items()})["side"]
         assert artifacts.within(found, feed[name], atol=1e-5, rtol=1e-5) <= 1

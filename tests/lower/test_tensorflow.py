@@ -13,7 +13,7 @@ from cases import Case, swapped
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.recurrence import uses_block
 from cudnn_convert.lower.tensorflow import lower
-from cudnn_convert.model import Mode, Signature
+from cudnn_convert.model import SERVING, Mode, Part, Signature
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.verification.run import saved_model as opened
 from cudnn_convert.write import saved_model
@@ -110,8 +110,9 @@ def test_inside_control_flow_after_loading(
     definition, keys = graph.as_graph_def(), ("x", "h", "c", "times")
     signature = Signature({key: f"{key}:0" for key in keys}, {"last": "last:0"})
     made = lower(definition, [case.recurrence(f"{place}/rnn")], {}, outputs=["last:0"], lowering=lowering)
-    saved_model.write(tmp_path, made.graph, signature, made.variables, provenance="{}")
-    run = opened(tmp_path, signature)
+    part = Part(SERVING, signature)
+    saved_model.write(tmp_path, made.graph, (part,), made.variables, provenance="{}")
+    run = opened(tmp_path, part)
     for repeats in (0, 1, 1 if place == "cond" else 3):
         feeds = case.feeds()
         given = {**feeds, "c": feeds["c"] if mode is Mode.LSTM else np.float32(0), "times": np.int32(repeats)}
