@@ -43,6 +43,10 @@ class Fixture:
             found[name] = [value] if name in ("set", "inputs", "outputs") else value
         return found
 
+    def fits(self, form: str) -> bool:
+        """Whether a format can hold the case: no CudnnCompatible cell has a projection."""
+        return form != "checkpoint" or not self.folder.name.startswith("op_proj")
+
     def feeds(self) -> list[dict[str, np.ndarray]]:
         """The recorded tensors of each feed, inputs and outputs, by the source's names."""
         with np.load(self.folder / "golden.npz") as data:
@@ -53,7 +57,12 @@ class Fixture:
             ]
 
 
-FIXTURES = tuple(Fixture(path.parent) for path in sorted(TF1.glob("*/*/case.json")))
+_ALL = tuple(Fixture(path.parent) for path in sorted(TF1.glob("*/*/case.json")))
+#: Weights without a graph; their golden tensors are those of each recurrence alone.
+GRAPHLESS = tuple(found for found in _ALL if found.case.get("graphless"))
+#: Models that keep state in variables: their feeds are calls in a row, with the state before and after each.
+STATEFUL = tuple(found for found in _ALL if found.case.get("stateful"))
+FIXTURES = tuple(found for found in _ALL if found not in GRAPHLESS + STATEFUL)
 assert FIXTURES, f"no fixtures under {TF1}"
 
 

@@ -18,6 +18,8 @@ def describe(build, case, gpu_graph, layers, folder):
         "flags": list(case.flags),
         "recurrences": inference_recurrences(gpu_graph, case.outputs, layers),
     }
+    if case.states:
+        description.update(stateful=True, states=dict(case.states))
     with open(os.path.join(folder, "case.json"), "w") as stream:
         json.dump(description, stream, indent=2, sort_keys=True)
         stream.write("\n")

@@ -15,8 +15,10 @@ from tf1_fixtures.weights import AVERAGE, canonical_only, checkpoint_values, rec
 # flags: what the command line needs to convert the case.
 # bound: values fed in every run that are no inputs (flags says how the command line binds them).
 # unreached: outputs which no recurrence reaches; recorded, but not part of the inferred signature.
-Case = namedtuple("Case", "outputs feeds flags bound unreached")
-Case.__new__.__defaults__ = ((), {}, ())
+# states: pairs of a variable and the assignment that changes it; recorded under these names before and after
+# each run, the runs being calls in a row.
+Case = namedtuple("Case", "outputs feeds flags bound unreached states")
+Case.__new__.__defaults__ = ((), {}, (), ())
 
 
 def record(build, folder):
@@ -117,8 +119,19 @@ def run_feeds(session, case):
             if isinstance(value, tuple):
                 value = seeded(run + name).standard_normal(value)
             values[name] = np.asarray(value, dtype)
+        recorded.update((run + variable, session.run(variable_value(session, variable)))
+                        for variable, _ in case.states)
         answers = zip(fetches, session.run(fetches, dict(values, **case.bound)))
         recorded.update((run + name, value) for name, value in list(values.items()) + list(answers))
+        recorded.update((run + update, session.run(variable_value(session, variable)))
+                        for variable, update in case.states)
     for name, value in recorded.items():
         assert np.all(np.isfinite(value)), name
     return recorded
+
+
+def variable_value(session, name):
+    """What fetches a variable of either kind by the name of its op."""
+    with session.graph.as_default():
+        (variable,) = [v for v in tf.global_variables() if v.op.name + ":0" == name]
+    return variable.value() if variable.op.type == "VarHandleOp" else variable
