@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint tf1-restore clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -19,6 +19,10 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# TF1_PYTHON: a Python 3.7 with what scripts/make_tf1_fixtures.py names.
+tf1-restore: .venv/ready
+	$(TF1_PYTHON) scripts/check_tf1_restore.py $(abspath $(BIN)/python)
 
 .venv/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.10-3.13 found; install one, or name it: make PYTHON=..." >&2; exit 1; }

@@ -21,7 +21,17 @@ from typing import IO, Any, Final
 from cudnn_convert import __version__
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import CELLS, GATE_ORDERS, LAYOUTS, LOWERINGS, MODES, READING, WEIGHTS, Options
+from cudnn_convert.options import (
+    CELLS,
+    GATE_ORDERS,
+    LAYOUTS,
+    LOWERINGS,
+    MODES,
+    READING,
+    VOUCHED,
+    WEIGHTS,
+    Options,
+)
 
 _BUG: Final = 70
 _INTERRUPTED: Final = 130
@@ -204,6 +214,16 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     alone.add_argument("--layout", choices=LAYOUTS, help="first axis of inputs and outputs")
     alone.add_argument("--states", action="store_true", help="take initial states too")
     alone.add_argument("--lengths", action="store_true", help="take sequence_lengths too")
+    keras = parser.add_argument_group("sources of Keras")
+    keras.add_argument("--architecture", type=Path, metavar="JSON", help="the model of a weights file")
+    keras.add_argument(
+        "--custom-objects",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="a class that the model may be built with; repeatable",
+    )
+    keras.add_argument("--allow-plain", action="store_true", help="convert even where no layer is cuDNN's")
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -231,7 +251,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _shared(flags: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(flags, name) for name in (*READING, *_JUDGING)}
+    return {name: getattr(flags, name) for name in (*READING, *VOUCHED, *_JUDGING)}
 
 
 @contextmanager

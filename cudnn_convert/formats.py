@@ -14,12 +14,14 @@ class Format:
     """One value of `--format`. `suffix` makes OUT the file itself; else OUT is a folder holding `name`.
 
     `each`: a model without a graph, which has a signature for every recurrence, becomes a file for each.
+    `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
     """
 
     about: str
     name: str = ""
     suffix: str | None = None
     each: bool = False
+    keeps_variables: bool = False
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -35,8 +37,13 @@ def part_file(path: Path, part: str) -> Path:
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
-        "savedmodel": Format("a SavedModel folder, for TensorFlow 1.15 and 2"),
+        "savedmodel": Format("a SavedModel folder, for TensorFlow 1.15 and 2", keeps_variables=True),
         "frozen": Format("a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb"),
+        "checkpoint": Format(
+            "a TensorFlow 1 checkpoint for CudnnCompatible cells: OUT/model.ckpt",
+            "model.ckpt",
+            keeps_variables=True,
+        ),
         "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx", each=True),
     }
 )

@@ -7,16 +7,18 @@ A row cites where its order is defined. `Cell` itself is in cuDNN's order (`Mode
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from cudnn_convert.model import Array, Cell, Gate, Mode
+from cudnn_convert.model import Array, Cell, Convention, Gate, Mode
 
 _I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
 _R, _Z, _N = Gate.RESET, Gate.UPDATE, Gate.CANDIDATE
+#: The gates that see the cell state through a peephole, in the order of `Cell.peepholes`.
+PEEPHOLES: Final = (_I, _F, _O)
 _PLAIN: Final = {Mode.RNN_TANH: (Gate.HIDDEN,), Mode.RNN_RELU: (Gate.HIDDEN,)}
 
 
@@ -34,10 +36,30 @@ CONTRIB: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
     "tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, CudnnParamsFormatConverter*",
 )
+KERAS: Final = Layout(
+    "keras",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_Z, _R, _N)}),
+    "tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py, CuDNNLSTM and CuDNNGRU _process_batch",
+)
 BLOCK_LSTM: Final = Layout(
     "block_lstm",
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O)}),
     "tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2 (gate order ifco)",
+)
+BLOCK_LSTM_V1: Final = Layout(
+    "block_lstm_v1",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 core/ops/rnn_ops.cc BlockLSTM, LSTMBlockCell (gate order icfo)",
+)
+LSTM_CELL: Final = Layout(
+    "lstm_cell",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 contrib/rnn/python/ops/lstm_ops.py LSTMBlockCell, scope lstm_cell (i, ci, f, o)",
+)
+BASIC_LSTM_CELL: Final = Layout(
+    "basic_lstm_cell",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 python/ops/rnn_cell_impl.py BasicLSTMCell.call (i, j, f, o)",
 )
 LOOP: Final = Layout(
     "loop",
@@ -49,7 +71,47 @@ ONNX: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _O, _F, _C), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
     "onnx v1.18 docs/Operators.md LSTM (iofc), GRU (zrh), RNN (i)",
 )
-LAYOUTS: Final = (CONTRIB, BLOCK_LSTM, LOOP, ONNX)
+LAYOUTS: Final = (CONTRIB, KERAS, BLOCK_LSTM, BLOCK_LSTM_V1, LSTM_CELL, BASIC_LSTM_CELL, LOOP, ONNX)
+
+
+#: What lies where TensorFlow's cuDNN layers have their gates, in the order of `Mode.gates`. Lingvo writes
+#: canonical kernels as c, i, f, o; MIOpen keeps i, f, o, c and z, r in its blob.
+_MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
+    {
+        "lingvo": Layout(
+            "lingvo",
+            MappingProxyType({Mode.LSTM: (_C, _F, _I, _O)}),
+            "lingvo core/cudnn_rnn_utils.py CudNNParamsFormatConverterLSTM",
+        ),
+        "miopen": Layout(
+            "miopen",
+            MappingProxyType({Mode.LSTM: (_I, _F, _O, _C), Mode.GRU: (_Z, _R, _N)}),
+            "tf_keras v2.21.0 src/layers/rnn/lstm.py gpu_lstm, gru.py gpu_gru: is_built_with_rocm",
+        ),
+    }
+)
+
+
+def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
+    """The cell that `cell`, decoded as if TensorFlow had written it, really is.
+
+    `canonical`: decoded from canonical tensors, where alone a forget bias may be missing and Lingvo's order lies.
+    """
+    layout = _MISPLACED.get(convention.gate_order)
+    if layout is not None and cell.mode in layout.gates and (canonical or layout.name != "lingvo"):
+        order = [layout.gates[cell.mode].index(gate) for gate in cell.mode.gates]
+        cell = replace(
+            cell,
+            kernel=cell.kernel[order],
+            recurrent_kernel=cell.recurrent_kernel[order],
+            bias=cell.bias[order],
+            recurrent_bias=cell.recurrent_bias[order],
+        )
+    if canonical and cell.mode is Mode.LSTM and convention.forget_bias:
+        bias = cell.bias.copy()
+        bias[cell.mode.gates.index(Gate.FORGET)] += bias.dtype.type(convention.forget_bias)
+        cell = replace(cell, bias=bias)
+    return cell
 
 
 def _permutation(cell: Cell, layout: Layout) -> list[int]:
@@ -57,7 +119,7 @@ def _permutation(cell: Cell, layout: Layout) -> list[int]:
 
 
 def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
-    """`(kernel [inputs, gates*units], recurrent_kernel [units, gates*units])`, TensorFlow's convention."""
+    """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, TensorFlow's convention."""
     order = _permutation(cell, layout)
     kernel, recurrent = cell.kernel[order], cell.recurrent_kernel[order]
     return _flat(kernel).T.copy(), _flat(recurrent).T.copy()
@@ -66,6 +128,36 @@ def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
 def stacked_columns(cell: Cell, layout: Layout) -> Array:
     """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
     return np.concatenate(columns(cell, layout))
+
+
+def projection_columns(cell: Cell) -> list[Array]:
+    """`[units, width]`, which a row of unprojected values is multiplied with; none in a cell without one."""
+    return [] if cell.projection is None else [cell.projection.T.copy()]
+
+
+def unpack_block(
+    kernel: Array, bias: Array, layout: Layout, *, forget_bias: float, peepholes: Array | None
+) -> Cell:
+    """A cell from the weights of TensorFlow's fused LSTM ops.
+
+    kernel `[inputs+units, gates*units]`, bias `[gates*units]`, peepholes `[3, units]` for input, forget and
+    output gate. `forget_bias` is what the op adds to the forget gate; the second bias is zero.
+    """
+    order = [layout.gates[Mode.LSTM].index(gate) for gate in Mode.LSTM.gates]
+    gates = bias.reshape(len(order), -1)[order]
+    units = gates.shape[1]
+    gates[Mode.LSTM.gates.index(Gate.FORGET)] += forget_bias
+    weights = kernel.T.reshape(len(order), units, -1)[order]
+    inputs, recurrent = weights[:, :, :-units].copy(), weights[:, :, -units:].copy()
+    return Cell(Mode.LSTM, inputs, recurrent, gates, np.zeros_like(gates), peepholes=peepholes)
+
+
+def peephole_row(cell: Cell, layout: Layout) -> Array | None:
+    """`[3*units]`, gates in the order of the layout, or None in a cell without peepholes."""
+    if cell.peepholes is None:
+        return None
+    order = [PEEPHOLES.index(gate) for gate in layout.gates[cell.mode] if gate in PEEPHOLES]
+    return cell.peepholes[order].reshape(-1)
 
 
 def rows(cell: Cell, layout: Layout) -> tuple[Array, Array]:
@@ -135,3 +227,86 @@ def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[in
         "candidate/hidden_projection/kernel": (units, units),
         "candidate/hidden_projection/bias": (units,),
     }
+
+
+def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
+    """A cell from the variables of Keras's CuDNNLSTM or CuDNNGRU, in the shapes of `keras_shapes`.
+
+    A gate's block `[inputs, units]` of a kernel holds cuDNN's matrix `[units, inputs]` value after value: the
+    layer flattens the block as it is. The bias is all input biases, then all recurrent ones.
+    """
+    order = [KERAS.gates[mode].index(gate) for gate in mode.gates]
+    units = tensors["recurrent_kernel"].shape[0]
+
+    def matrices(packed: Array) -> Array:
+        blocks = packed.reshape(packed.shape[0], len(order), units).transpose(1, 0, 2)[order]
+        return np.ascontiguousarray(blocks).reshape(len(order), units, -1)
+
+    bias, recurrent_bias = tensors["bias"].reshape(2, len(order), units)[:, order]
+    return Cell(
+        mode, matrices(tensors["kernel"]), matrices(tensors["recurrent_kernel"]), bias, recurrent_bias
+    )
+
+
+def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
+    """The shapes that `unpack_keras` takes, one layer's variables, by key."""
+    wide = len(mode.gates) * units
+    return {"kernel": (inputs, wide), "recurrent_kernel": (units, wide), "bias": (2 * wide,)}
+
+
+def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[str, Array]:
+    """The variables of one of TensorFlow 1's CPU cells; shapes and keys as `contrib_shapes` has them.
+
+    `forget_bias` is what the cell adds to its LSTM's forget gate itself, and so is not stored.
+    """
+    kernel, recurrent = columns(cell, layout)
+    if cell.mode is not Mode.GRU:
+        bias = summed_bias(cell, layout)
+        if forget_bias:
+            bias = bias - forget_row(cell, layout, forget_bias)
+        return {"kernel": np.concatenate([kernel, recurrent]), "bias": bias}
+    units = recurrent.shape[0]
+    bias, recurrent_bias = biases(cell, layout)
+    candidate = layout.gates[Mode.GRU].index(Gate.CANDIDATE) * units  # the last: its tensors are apart
+    return {
+        "gates/kernel": np.concatenate([kernel[:, :candidate], recurrent[:, :candidate]]),
+        "gates/bias": (bias + recurrent_bias)[:candidate],
+        "candidate/input_projection/kernel": kernel[:, candidate:].copy(),
+        "candidate/input_projection/bias": bias[candidate:].copy(),
+        "candidate/hidden_projection/kernel": recurrent[:, candidate:].copy(),
+        "candidate/hidden_projection/bias": recurrent_bias[candidate:].copy(),
+    }
+
+
+def forget_row(cell: Cell, layout: Layout, value: float) -> Array:
+    """`[gates*units]`: `value` for the forget gate, 0 for the others."""
+    row = np.zeros_like(cell.bias)
+    row[layout.gates[cell.mode].index(Gate.FORGET)] = value
+    return row.reshape(-1)
+
+
+def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
+    """For each gate of `target`, in order, its place in `source`: rearranges columns where they stand."""
+    return [source.gates[mode].index(gate) for gate in target.gates[mode]]
+
+
+def one_bias(cell: Cell) -> Cell:
+    """The cell whose summed biases are its input's alone: of two equal gradients one, not their sum.
+
+    A GRU's candidate keeps both. For what an optimizer remembers of a bias that TensorFlow's cells have once.
+    """
+    kept = cell.recurrent_bias.copy()
+    kept[[gate is not Gate.CANDIDATE for gate in cell.mode.gates]] = 0
+    return replace(cell, recurrent_bias=kept)
+
+
+def pack_keras(cell: Cell) -> dict[str, Array]:
+    """The variables of Keras's LSTM, or of its GRU with `reset_after`: what a CuDNN layer becomes on a CPU.
+
+    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`; `bias [4*units]` of an LSTM, which
+    adds both, `[2, 3*units]` of a GRU, input biases first. tf_keras v2.21.0 src/saving/legacy/hdf5_format.py,
+    `_convert_rnn_weights`.
+    """
+    kernel, recurrent = columns(cell, KERAS)
+    bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else summed_bias(cell, KERAS)
+    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}

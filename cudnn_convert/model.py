@@ -58,8 +58,10 @@ class Mode(Enum):
 class Cell:
     """The weights of one pseudo-layer: one direction of one layer.
 
-    kernel `[gates, units, inputs]`, recurrent_kernel `[gates, units, units]`, bias and recurrent_bias
-    `[gates, units]`, all of one dtype.
+    kernel `[gates, units, inputs]`, recurrent_kernel `[gates, units, width]`, bias and recurrent_bias
+    `[gates, units]`, all of one dtype. `width` is that of the hidden state: `units`, or in an LSTM with a
+    projection `[width, units]` its rows. peepholes `[3, units]`, of an LSTM's input, forget and output gate:
+    cuDNN has none, TensorFlow's BlockLSTM may.
     """
 
     mode: Mode
@@ -67,38 +69,58 @@ class Cell:
     recurrent_kernel: Array
     bias: Array
     recurrent_bias: Array
+    projection: Array | None = None
+    peepholes: Array | None = None
 
     def __post_init__(self) -> None:
-        gates, units = len(self.mode.gates), self.recurrent_kernel.shape[-1]
+        gates, width = len(self.mode.gates), self.recurrent_kernel.shape[-1]
+        units = width if self.projection is None else self.projection.shape[-1]
         inputs = self.kernel.shape[-1]
         for name, shape in (
             ("kernel", (gates, units, inputs)),
-            ("recurrent_kernel", (gates, units, units)),
+            ("recurrent_kernel", (gates, units, width)),
             ("bias", (gates, units)),
             ("recurrent_bias", (gates, units)),
+            ("projection", (width, units)),
+            ("peepholes", (3, units)),
         ):
             found = getattr(self, name)
+            if found is None:
+                continue
             if found.shape != shape:
                 raise InvalidModelError(f"cell.{name}", expected=f"shape {shape}", found=f"{found.shape}")
             if found.dtype != self.kernel.dtype:
                 raise InvalidModelError(
                     f"cell.{name}", expected=f"{self.kernel.dtype}", found=f"{found.dtype}"
                 )
+        if self.projection is not None and self.mode is not Mode.LSTM:
+            raise InvalidModelError("cell.projection", expected="none but in an LSTM", found=self.mode.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers that fix the length of a parameter blob."""
+    """The numbers that fix the length of a parameter blob.
+
+    With `skip_input` layer 0 adds its input, of `units` values, to every gate and has no kernel in the
+    blob. `projection` is the width of an LSTM's projected hidden state, 0 where there is none.
+    """
 
     mode: Mode
     layers: int
     directions: int
     units: int
     input_size: int
+    skip_input: bool = False
+    projection: int = 0
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden state of one direction."""
+        return self.projection or self.units
 
     def inputs(self, layer: int) -> int:
         """Width of what `layer` sees: the model's input, or both directions of the layer below."""
-        return self.input_size if layer == 0 else self.directions * self.units
+        return self.input_size if layer == 0 else self.directions * self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +178,9 @@ class CanonicalParameters:
     scope or of a scope directly inside it. `modes` has two members where names cannot tell tanh from relu.
     `decode` gives the cells `[layer][direction]` of the chosen mode; `tensors` is what the independent
     reference evaluates: the arrays as stored, by their key without `scope` in the names of `dialect`
-    (a key of `reference.DIALECTS`).
+    (a key of `reference.DIALECTS`). `batch_major`: whether the layer that wrote them takes its batch
+    first. `may_be_half`: whether a bidirectional layer of its writer left the other half out. `may_be_dense`:
+    whether a dense layer has such keys and shapes too. `note` says what the names leave open.
     """
 
     scope: str
@@ -168,6 +192,33 @@ class CanonicalParameters:
     decode: Callable[[Mode], tuple[tuple[Cell, ...], ...]]
     tensors: Callable[[], Mapping[str, Array]]
     dialect: str = "contrib"
+    dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009 - a dtype is a constant
+    batch_major: bool = False
+    may_be_half: bool = False
+    may_be_dense: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A Keras model as its file describes it; nothing of it has been built or run.
+
+    `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only. `weights`: by the name of each
+    top-level layer that has any, in the order of that layer's `trainable_weights + non_trainable_weights`,
+    `(weight name, tensor)`; the weights of a wrapper's layer or of a nested model lie flat in its list.
+    `keras_version` and `backend` as the file says, "" where it does not. `training`: the optimizer's, loss's
+    and metrics' config; `optimizer`: its state, `(weight name, tensor)`. `extras`: datasets of the file that
+    no Keras loader reads, by path, and `attributes` those of its root that no Keras loader reads.
+    """
+
+    config: Mapping[str, Any]
+    weights: Mapping[str, tuple[tuple[str, Tensor], ...]]
+    keras_version: str = ""
+    backend: str = ""
+    training: Mapping[str, Any] | None = None
+    optimizer: tuple[tuple[str, Tensor], ...] = ()
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +229,7 @@ class Model:
     name of each variable to its value. `together` says that all signatures belong into one artifact, not
     that one is to be chosen. `notes` are the choices that the reader made. `assets` maps the tensors that
     hold file names to the files; `initializers` are the ops that fill tables once variables are restored.
+    `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
     """
 
     path: Path
@@ -190,6 +242,19 @@ class Model:
     notes: tuple[str, ...] = ()
     assets: Mapping[str, Path] = field(default_factory=dict)
     initializers: tuple[str, ...] = ()
+    architecture: Architecture | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """How a source departs from TensorFlow's own way of writing weights down.
+
+    `gate_order`: `tf`, `lingvo` (of canonical LSTM kernels) or `miopen`; `forget_bias`: what the reader of
+    canonical LSTM biases is to add to the forget gate's.
+    """
+
+    gate_order: str = "tf"
+    forget_bias: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +292,4 @@ class Recurrence:
     shared: str
     passage: tuple[str, ...] = ()
     dropout: float = 0.0
+    convention: Convention = Convention()

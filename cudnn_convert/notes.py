@@ -36,7 +36,7 @@ def notes(
     if streams:
         found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
     if not recurrences:
-        found.append("no cuDNN recurrence reaches the outputs; the rest of the graph was converted as it is")
+        found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
     return (*found, *(note for recurrence in recurrences for note in _of(recurrence)))
 
 
@@ -44,6 +44,16 @@ def _of(recurrence: Recurrence) -> Iterator[str]:
     node, sizes = recurrence.node, recurrence.sizes
     if recurrence.dropout:
         yield f"{node}: trained with dropout {recurrence.dropout:g} between layers; inference has none"
+    if sizes.skip_input:
+        yield (
+            f"{node}: the input goes into every gate of the first layer as it is (skip_input); "
+            "not confirmed by a recording of cuDNN (docs/equations.md, Q3)"
+        )
+    if sizes.projection:
+        yield (
+            f"{node}: each direction's output is projected to {sizes.projection} values (num_proj); "
+            "not confirmed by a recording of cuDNN (docs/equations.md, Q2)"
+        )
     if not recurrence.time_major and sizes.layers * sizes.directions > 1:
         yield (
             f"{node}: states read as [batch, layers*directions, units], as the op declares them; "

@@ -1,64 +1,137 @@
 """cuDNN's parameter blob: its length, and its way into cells and back.
 
 Layout: for each pseudo-layer (layer-major, forward before backward) the input matrices of all gates, then
-the recurrent ones, each row-major `[units, inputs]`; only after all matrices, per pseudo-layer the input
-biases of all gates, then the recurrent ones. No padding. The same order holds for every mode and dtype
-(apache/mxnet v1.9 python/mxnet/rnn/rnn_cell.py FusedRNNCell._slice_weights hands this blob to cuDNN as it
-is; tensorflow v1.15.0 stream_executor/cuda/cuda_dnn.cc CudnnRnnParamsDescriptor asks cuDNN region by region).
+the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where there is one;
+only after all matrices, per pseudo-layer the input biases of all gates, then the recurrent ones. No padding.
+The same order holds for every mode and dtype (apache/mxnet v1.9 python/mxnet/rnn/rnn_cell.py
+FusedRNNCell._slice_weights hands this blob to cuDNN as it is; tensorflow v1.15.0
+stream_executor/cuda/cuda_dnn.cc CudnnRnnParamsDescriptor asks cuDNN region by region). A skipped input leaves
+layer 0 without input matrices, not without biases (docs/equations.md says what is known of both).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.model import Array, Cell, Sizes
+from cudnn_convert.model import Array, Cell, Mode, Sizes
+
+#: The most layers that a blob of unknown sizes is tried with.
+_DEPTH: Final = 8
 
 
 def length(sizes: Sizes) -> int:
     """Number of elements of the blob."""
-    gates, units, directions = len(sizes.mode.gates), sizes.units, sizes.directions
-    return sum(
-        directions * gates * units * (sizes.inputs(layer) + units + 2) for layer in range(sizes.layers)
-    )
+    gates, units, width = len(sizes.mode.gates), sizes.units, sizes.width
+
+    def one(layer: int) -> int:
+        inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
+        return gates * units * (inputs + width + 2) + sizes.projection * units
+
+    return sum(sizes.directions * one(layer) for layer in range(sizes.layers))
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:
-    """The input size that makes a blob of `elements`, or None; `sizes.input_size` is not looked at."""
-    without = length(Sizes(sizes.mode, sizes.layers, sizes.directions, sizes.units, 0))
+    """The input size that makes a blob of `elements`, or None; `sizes.input_size` is not looked at.
+
+    With `sizes.skip_input` there is one length only, and one input size: the units.
+    """
+    without = length(replace(sizes, input_size=0))
+    if sizes.skip_input:
+        return sizes.units if elements == without else None
     step = sizes.directions * len(sizes.mode.gates) * sizes.units
     inputs, rest = divmod(elements - without, step)
     return inputs if rest == 0 and inputs > 0 else None
 
 
 def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], ...]:
-    """The cells `[layer][direction]` as views of the 1-D `blob`.
+    """The cells `[layer][direction]` as views of the 1-D `blob`; a skipped input gives identity kernels.
 
-    Raises InvalidModelError where the length is not exactly the formula's.
+    Raises InvalidModelError where the length is not exactly the formula's, or where an
+    input that is skipped has not as many values as there are units.
     """
     if blob.ndim != 1 or blob.size != length(sizes):
         raise InvalidModelError(
             where, expected=f"{length(sizes)} values for {sizes}", found=f"shape {blob.shape}"
         )
-    gates, units, offset = len(sizes.mode.gates), sizes.units, 0
+    gates, units, width, offset = len(sizes.mode.gates), sizes.units, sizes.width, 0
+    if sizes.skip_input and sizes.input_size != units:
+        raise InvalidModelError(
+            where, expected=f"an input of {units} values, which skip_input needs", found=f"{sizes.input_size}"
+        )
 
     def take(*shape: int) -> Array:
         nonlocal offset
-        start, offset = offset, offset + int(np.prod(shape))
+        start, offset = offset, offset + math.prod(shape)
         return blob[start:offset].reshape(shape)
 
-    pseudo = [layer for layer in range(sizes.layers) for _ in range(sizes.directions)]
-    matrices = [(take(gates, units, sizes.inputs(layer)), take(gates, units, units)) for layer in pseudo]
-    biases = [(take(gates, units), take(gates, units)) for _ in pseudo]
-    cells = [Cell(sizes.mode, *pair, *both) for pair, both in zip(matrices, biases, strict=True)]
-    return tuple(tuple(cells[i : i + sizes.directions]) for i in range(0, len(cells), sizes.directions))
+    def matrices(layer: int) -> dict[str, Array]:
+        skipped = layer == 0 and sizes.skip_input
+        found = {
+            "kernel": _identities(sizes, blob) if skipped else take(gates, units, sizes.inputs(layer)),
+            "recurrent_kernel": take(gates, units, width),
+        }
+        return found | {"projection": take(width, units)} if sizes.projection else found
+
+    ways = range(sizes.directions)
+    found = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
+    biases = [
+        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in found
+    ]
+    return tuple(
+        tuple(Cell(sizes.mode, **found[layer][way], **biases[layer][way]) for way in ways)
+        for layer in range(sizes.layers)
+    )
 
 
-def join(layers: Sequence[Sequence[Cell]]) -> Array:
-    """The blob of cells `[layer][direction]`; the inverse of `split`."""
+def _identities(sizes: Sizes, blob: Array) -> Array:
+    """`[gates, units, units]`: the input, as it is, for every gate."""
+    one = np.eye(sizes.units).astype(blob.dtype)
+    return np.broadcast_to(one, (len(sizes.mode.gates), *one.shape))
+
+
+def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
+    """The blob of cells `[layer][direction]`; the inverse of `split`.
+
+    With `skip_input` the kernels of layer 0 are left out; they must be identities, else InvalidModelError.
+    """
     cells = [cell for layer in layers for cell in layer]
-    matrices = [part.ravel() for cell in cells for part in (cell.kernel, cell.recurrent_kernel)]
+    skipped = layers[0] if skip_input else ()
+    for cell in skipped:
+        if not (cell.kernel == np.eye(*cell.kernel.shape[1:])).all():
+            raise InvalidModelError("cell.kernel", expected="identities, as skip_input has", found="others")
+    matrices = [
+        part.ravel()
+        for number, cell in enumerate(cells)
+        for part in (None if number < len(skipped) else cell.kernel, cell.recurrent_kernel, cell.projection)
+        if part is not None
+    ]
     biases = [part.ravel() for cell in cells for part in (cell.bias, cell.recurrent_bias)]
     return np.concatenate(matrices + biases)
+
+
+def fitting(
+    elements: int,
+    mode: Mode | None = None,
+    layers: int | None = None,
+    directions: int | None = None,
+    units: int | None = None,
+) -> list[Sizes]:
+    """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
+    gates = [len(kind.gates) for kind in ([mode] if mode else Mode)]
+    most = int((elements / min(gates)) ** 0.5) + 1
+    partial = (
+        Sizes(kind, depth, ways, width, 0)
+        for kind in ([mode] if mode else Mode)
+        for depth in ([layers] if layers else range(1, _DEPTH + 1))
+        for ways in ([directions] if directions else (1, 2))
+        for width in ([units] if units else range(1, most))
+    )
+    solved = ((sizes, solve_input_size(elements, sizes)) for sizes in partial)
+    found = [replace(sizes, input_size=inputs) for sizes, inputs in solved if inputs is not None]
+    return sorted(found, key=lambda sizes: (-math.gcd(sizes.units, 64), sizes.layers))

@@ -15,7 +15,10 @@ from cudnn_convert.formats import FORMATS
 READING: Final = (
     *("inputs", "outputs", "set", "signature", "tag", "weights", "forget_bias", "gate_order"),
     *("mode", "layers", "units", "directions", "layout", "states", "lengths"),
+    "allow_plain",
 )
+#: What the user vouches for: read from the call each time, never from what an artifact says of itself.
+VOUCHED: Final = ("architecture", "custom_objects")
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
@@ -44,6 +47,9 @@ class Options:
     layout: str | None = None
     states: bool = False
     lengths: bool = False
+    architecture: Path | None = None
+    custom_objects: Sequence[str] = ()
+    allow_plain: bool = False
     cell: str = "compatible"
     rename: Sequence[str] = ()
     slots: bool = False
@@ -78,6 +84,10 @@ class Options:
             if number is not None and not 1 <= number <= (most or number):
                 expected = f"1 or {most}" if most else "at least 1"
                 raise UsageError(f"{flag}: expected {expected}, found {number}")
+        for item in self.custom_objects:
+            module, colon, name = item.partition(":")
+            if not (module and colon and name):
+                raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):

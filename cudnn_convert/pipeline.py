@@ -10,7 +10,9 @@ from typing import Any
 from cudnn_convert import __version__, plan, report, targets
 from cudnn_convert.errors import ReadError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.model import Model
+from cudnn_convert.graph.assemble import Interface, assembled
+from cudnn_convert.graph.graphless import Described
+from cudnn_convert.model import Convention, Mode, Model
 from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
@@ -24,9 +26,11 @@ from cudnn_convert.write import place
 @quiet()
 def convert(source: Path, out: Path, options: Options) -> Report:
     """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
+    targets.refuse(options)
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
     made = planned(read(source, tag=options.tag), options)
+    made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
     text = report.provenance(
@@ -70,7 +74,16 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
 
 
 def planned(model: Model, options: Options) -> Plan:
-    """The plan for a model that was read."""
+    """The plan for a model that was read, with a graph of our own where it has none."""
+    said = Described(
+        Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
+    )
+    interface = Interface(options.layout, options.states, options.lengths)
+    if model.graph is None:
+        model = assembled(model, said, interface, wanted=options.signature)
+    elif said != Described() or interface != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
+        raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     return plan.make(
         model,
         inputs=options.inputs,
@@ -78,6 +91,8 @@ def planned(model: Model, options: Options) -> Plan:
         constants=options.set,
         signature=options.signature,
         weights=options.weights,
+        convention=Convention(options.gate_order, options.forget_bias),
+        keeps_variables=FORMATS[options.format].keeps_variables,
     )
 
 
@@ -136,7 +151,8 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
             again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])
         options = replace(options, **again)
-    return checked(planned(model, options), path, replace(options, format=form))
+    options = replace(options, format=form)
+    return checked(planned(model, options), path, options)
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

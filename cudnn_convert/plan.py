@@ -10,16 +10,29 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from cudnn_convert import notes, specs
+from cudnn_convert import notes, specs, states
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
-from cudnn_convert.graph import build, choose, cut, refuse, resolve, simplify, variables
+from cudnn_convert.graph import (
+    build,
+    choose,
+    cut,
+    refuse,
+    resolve,
+    settle,
+    simplify,
+    tables,
+    updates,
+    variables,
+)
 from cudnn_convert.graph.cut import Cut
 from cudnn_convert.graph.index import Index, split, tensor
-from cudnn_convert.model import SERVING, Array, Model, Part, Recurrence, Signature
+from cudnn_convert.graph.settle import Carried
+from cudnn_convert.model import SERVING, Array, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.specs import Spec
 
 #: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
 AVERAGE: Final = "ExponentialMovingAverage"
+_USUAL: Final = Convention()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +41,9 @@ class Plan:
 
     `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where
     a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
-    several. `whole` is the cut graph with everything that inference does not need still in it: verification
-    runs that one.
+    several. `whole` is the cut graph with everything that inference does not need still in it, state in its
+    variables: verification runs that one. `states` says what became of the state. `initializers` are the ops
+    of both graphs that fill tables.
     """
 
     model: Model
@@ -41,6 +55,8 @@ class Plan:
     recurrences: tuple[Recurrence, ...]
     notes: tuple[str, ...]
     flags: tuple[str, ...]
+    states: tuple[Carried, ...] = ()
+    initializers: tuple[str, ...] = ()
 
 
 def make(
@@ -51,16 +67,69 @@ def make(
     constants: Sequence[str] = (),
     signature: str | None = None,
     weights: str = "auto",
+    convention: Convention = _USUAL,
+    keeps_variables: bool = True,
 ) -> Plan:
-    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`)."""
+    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
+
+    Where the format does not keep variables, state becomes inputs and outputs.
+    """
     repeated = () if weights == "auto" else (f"--weights={weights}",)
     if weights == "ema":
         model, weights = _averaged(model), "raw"
     index = Index(model.graph)
-    wanted_inputs, wanted_outputs = (
-        specs.parse(inputs, flag="--inputs"),
-        specs.parse(outputs, flag="--outputs"),
+    given, wanted_inputs, wanted_outputs = _wanted(model, inputs, outputs, signature)
+    wanted_outputs = states.with_updates(index, wanted_outputs)
+    names = [spec.tensor for spec in wanted_outputs]
+    writes = {name: split(name)[0] for name in names if updates.updates(index, split(name)[0])}
+    read = [name for name in names if name not in writes]
+    cut.require(model.path, index, [*read, *(spec.tensor for spec in wanted_inputs)])
+    bound = _constants(model, index, constants, names)
+    _refuse_bound(wanted_inputs, bound)
+    states.refuse_bound(model.graph, names, bound)
+    asked = states.asked(index, model.graph, names, wanted_inputs)
+    cuts = [Cut(spec.tensor, spec.shape) for spec in wanted_inputs if spec.tensor not in asked]
+    streams = [] if inputs else cut.streams(index, names, stop=[*(found.tensor for found in cuts), *bound])
+    cuts += [Cut(name) for name in streams]
+    whole, moved = cut.cut(model.graph, inputs=cuts, constants=bound, outputs=names)
+    whole, kept = cut.with_values(whole, [moved.get(name, name) for name in names])
+    whole, kept = updates.with_values(whole, kept)
+    writes = {new: writes[name] for new, name in zip(kept, names, strict=True) if name in writes}
+    stateful = simplify.simplified(whole, kept)
+    leaving = {spec.tensor: spec.shape for spec in wanted_inputs if spec.tensor in asked}
+    settled = settle.settled(model, stateful, kept, keep=keeps_variables, shapes=leaving, asked=writes)
+    model, graph = settled.model, settled.graph
+    starts = [found.state.tensor for found in settled.leaving]
+    found = _inputs(model, graph, moved, wanted_inputs, streams, complete=not inputs, free=starts)
+    keys = specs.keyed(found)
+    ends = states.next_outputs(settled, stateful, keys, settled.outputs)
+    kept = [*settled.outputs, *(name for _, name in ends)]
+    source = Signature(keys, specs.keyed([*wanted_outputs, *(spec for spec, _ in ends)]))
+    union = Signature(
+        {key: moved.get(name, name) for key, name in source.inputs.items()},
+        dict(zip(source.outputs, kept, strict=True)),
     )
+    chosen = not outputs and not given
+    wanted = Signature(source.inputs, dict(list(source.outputs.items())[: len(names)]))
+    refuse.unsupported(model.path, graph, outputs=kept, hint=notes.chosen(wanted) if chosen else None)
+    recurrences = resolve.recurrences(model, graph, copy=weights, convention=convention)
+    variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
+    shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}
+    flags = (*notes.flags(source, shapes, constants), *repeated)
+    told = (*model.notes, *notes.notes(wanted, recurrences, streams, chosen_here=chosen))
+    told += (*states.notes(settled, updates.left_out(index, graph), names),)
+    parts = _parts(model, given, union, alone=bool(starts))
+    fills = tables.fills(model, graph)
+    whole, graph = (tables.with_fills(found, model, fills) for found in (whole, graph))
+    return Plan(model, whole, graph, source, union, parts, recurrences, told, flags, settled.carried, fills)
+
+
+def _wanted(
+    model: Model, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+) -> tuple[tuple[Part, ...], list[Spec], list[Spec]]:
+    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph."""
+    wanted_inputs = specs.parse(inputs, flag="--inputs")
+    wanted_outputs = specs.parse(outputs, flag="--outputs")
     _refuse_repeated(wanted_inputs)
     given = () if wanted_outputs else _given(model, signature)
     if not wanted_outputs:
@@ -70,31 +139,7 @@ def make(
         ]
     if not wanted_outputs:
         wanted_outputs = [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
-    names = [spec.tensor for spec in wanted_outputs]
-    cut.require(model.path, index, [*names, *(spec.tensor for spec in wanted_inputs)])
-    bound = _constants(model, index, constants, names)
-    _refuse_bound(wanted_inputs, bound)
-    cuts = [Cut(spec.tensor, spec.shape) for spec in wanted_inputs]
-    streams = [] if inputs else cut.streams(index, names, stop=[*(found.tensor for found in cuts), *bound])
-    cuts += [Cut(name) for name in streams]
-    whole, moved = cut.cut(model.graph, inputs=cuts, constants=bound, outputs=names)
-    whole, kept = cut.with_values(whole, [moved.get(name, name) for name in names])
-    graph = simplify.simplified(whole, kept)
-    found = _inputs(model, graph, moved, wanted_inputs, streams, complete=not inputs)
-    source = Signature(specs.keyed(found), specs.keyed(wanted_outputs))
-    union = Signature(
-        {key: moved.get(name, name) for key, name in source.inputs.items()},
-        dict(zip(source.outputs, kept, strict=True)),
-    )
-    chosen = not outputs and not given
-    refuse.unsupported(model.path, graph, outputs=kept, hint=notes.chosen(source) if chosen else None)
-    recurrences = resolve.recurrences(model, graph, copy=weights)
-    variables.require(model.path, graph, model.variables, decoded={found.shared for found in recurrences})
-    shapes = {spec.tensor: spec.shape for spec in wanted_inputs if spec.shape is not None}
-    flags = (*notes.flags(source, shapes, constants), *repeated)
-    told = (*model.notes, *notes.notes(source, recurrences, streams, chosen_here=chosen))
-    parts = _parts(given, union) if model.together and given else (Part(SERVING, union),)
-    return Plan(model, whole, graph, source, union, parts, recurrences, told, flags)
+    return given, wanted_inputs, wanted_outputs
 
 
 def _refuse_repeated(inputs: list[Spec]) -> None:
@@ -140,8 +185,16 @@ def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
     return [Spec(part.prefix + key, name) for key, name in tensors.items()]
 
 
-def _parts(given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
-    """The parts in the tensors of the cut graph."""
+def _parts(model: Model, given: Sequence[Part], union: Signature, *, alone: bool) -> tuple[Part, ...]:
+    """The parts in the tensors of the cut graph; `alone`: state became inputs, which belong to one."""
+    if not model.together or not given:
+        return (Part(SERVING, union),)
+    if alone and len(given) > 1:
+        listed = ", ".join(part.name for part in given)
+        reason = f"signatures: expected one where state becomes inputs, found {listed}"
+        raise UnsupportedModelError(model.path, [f"{reason}; choose with --signature"])
+    if alone:
+        return (Part(given[0].name, union),)
 
     def of(part: Part) -> Signature:
         kept, prefix = part.signature, part.prefix
@@ -174,9 +227,19 @@ def _constants(model: Model, index: Index, settings: Sequence[str], outputs: lis
 
 
 def _inputs(
-    model: Model, graph: Any, moved: dict[str, str], wanted: list[Spec], streams: list[str], *, complete: bool
+    model: Model,
+    graph: Any,
+    moved: dict[str, str],
+    wanted: list[Spec],
+    streams: list[str],
+    *,
+    complete: bool,
+    free: Sequence[str],
 ) -> list[Spec]:
-    """The inputs of the cut graph in its order, each with the name that the source has for it."""
+    """The inputs of the cut graph in its order, each with the name that the source has for it.
+
+    Those that are `free` need not be wanted.
+    """
     origin = {name: source for source, name in moved.items()}
     keys = {spec.tensor: spec for spec in wanted}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
@@ -185,7 +248,7 @@ def _inputs(
         if node.op in cut.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
             found.append(keys.get(name, Spec(None, name)))
-            missing += [] if name in keys or complete else [name]
+            missing += [] if name in keys or name in free or complete else [name]
     if missing:
         raise _incomplete(model, missing)
     unused = [spec.tensor for spec in wanted if spec not in found]

@@ -40,7 +40,10 @@ BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0 ** -10}
 CONVERT = """
 import json, pathlib, sys, cudnn_convert
 for job in json.load(open(sys.argv[1])):
-    cudnn_convert.convert(job["source"], job["out"], format="checkpoint", verify=False, **job["options"])
+    try:
+        cudnn_convert.convert(job["source"], job["out"], format="checkpoint", verify=False, **job["options"])
+    except cudnn_convert.errors.UnsupportedModelError as error:
+        pathlib.Path(job["out"] + ".refused").write_text(error.reasons[0])
 """
 
 
@@ -51,8 +54,7 @@ def jobs(folder, names):
         with open(path) as stream:
             case = json.load(stream)
         source = os.path.dirname(path)
-        # No CudnnCompatible cell has a projection.
-        if case.get("graphless") or case.get("stateful") or case["name"].startswith("op_proj"):
+        if case.get("graphless") or case.get("stateful"):
             continue
         if names and case["name"] not in names:
             continue
@@ -76,7 +78,10 @@ def given(flags):
 
 
 def judged(job):
-    """The worst difference over all outputs and feeds, for each way in."""
+    """The worst difference over all outputs and feeds, for each way in; or why there is no checkpoint."""
+    if os.path.isfile(job["out"] + ".refused"):
+        with open(job["out"] + ".refused") as stream:
+            return {"refused": stream.read()}
     with open(os.path.join(job["out"], "conversion.json")) as stream:
         record = json.load(stream)
     golden = dict(np.load(os.path.join(job["folder"], "golden.npz")))
@@ -186,8 +191,9 @@ def main(python, names):
     for job in wanted:
         cases[job["name"]] = judged(job)
         print(job["name"], cases[job["name"]])
-        for op, attributes in ops(os.path.join(job["out"], "model.ckpt")).items():
-            known.setdefault(op, set()).update(attributes)
+        if "refused" not in cases[job["name"]]:
+            for op, attributes in ops(os.path.join(job["out"], "model.ckpt")).items():
+                known.setdefault(op, set()).update(attributes)
     result = {"tensorflow": tf.__version__, "numpy": np.__version__, "python": sys.version.split()[0],
               "cases": cases, "ops": {op: sorted(attributes) for op, attributes in known.items()}}
     if not names:

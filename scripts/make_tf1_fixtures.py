@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf1_fixtures import (
     cases_block,
+    cases_containers,
     cases_control_flow,
     cases_inputs,
     cases_keras,
@@ -37,7 +38,9 @@ from tf1_fixtures.tagger import bilstm_tagger
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIXTURES = os.path.join(ROOT, "tests", "data", "tf1", tf.__version__)
 
-EVERY_VERSION = cases_modes.CASES + cases_training.CASES + cases_control_flow.CASES
+EVERY_VERSION = (
+    cases_modes.CASES + cases_training.CASES + cases_control_flow.CASES + cases_containers.CASES
+)
 ONLY_1_15 = (
     cases_modes.CASES_1_15
     + cases_training.CASES_1_15
@@ -51,6 +54,7 @@ ONLY_1_15 = (
     + cases_block.CASES_1_15
     + cases_objects.CASES_1_15
     + cases_op_level.CASES_1_15
+    + cases_containers.CASES_1_15
 )
 
 OTHER_RECORDERS = {build: record_cpu for build in cases_block.CASES_1_15}
@@ -58,6 +62,7 @@ OTHER_RECORDERS.update((build, cases_objects.record_objects) for build in cases_
 OTHER_RECORDERS.update((build, cases_op_level.record_op_level) for build in cases_op_level.CASES_1_15)
 OTHER_RECORDERS.update((build, keras_record.record) for build in cases_keras.CASES + cases_keras.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_keras_weights.record_weights) for build in cases_keras_weights.CASES_1_15)
+OTHER_RECORDERS.update((build, cases_containers.record_container) for build in cases_containers.CONTAINERS)
 
 
 def main(names):

@@ -26,10 +26,17 @@ class Case:
     time_major: bool = True
     dtype: str = "float32"
     units: int = UNITS
+    input_mode: str = "linear_input"
+    projection: int = 0
+
+    @property
+    def inputs(self) -> int:
+        return INPUTS if self.input_mode == "linear_input" else self.units
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(self.mode, self.layers, self.directions, self.units, INPUTS)
+        skip = self.input_mode != "linear_input"
+        return Sizes(self.mode, self.layers, self.directions, self.units, self.inputs, skip, self.projection)
 
     @property
     def depth(self) -> int:
@@ -59,7 +66,9 @@ class Case:
         """The cuDNN op in the graph under construction."""
         call = getattr(tf.raw_ops, self.op)
         extra = (
-            {"sequence_lengths": lengths, "time_major": self.time_major} if self.op == "CudnnRNNV3" else {}
+            {"sequence_lengths": lengths, "time_major": self.time_major, "num_proj": self.projection}
+            if self.op == "CudnnRNNV3"
+            else {}
         )
         way = "bidirectional" if self.directions == 2 else "unidirectional"
         return call(
@@ -68,6 +77,7 @@ class Case:
             input_c=c,
             params=tf.constant(self.blob, name=f"{name}/blob"),
             rnn_mode=self.mode.value,
+            input_mode=self.input_mode,
             direction=way,
             is_training=False,
             name=name,
@@ -76,12 +86,15 @@ class Case:
 
     def placeholders(self) -> list[Any]:
         """x, h, c and, for V3, the lengths."""
-        state = [self.depth, None, self.units] if self.time_major else [None, self.depth, self.units]
+        hidden, cell = (
+            [self.depth, None, width] if self.time_major else [None, self.depth, width]
+            for width in (self.sizes.width, self.units)
+        )
         is_lstm = self.mode is Mode.LSTM
         found = [
-            v1.placeholder(self.dtype, [None, None, INPUTS], "x"),
-            v1.placeholder(self.dtype, state, "h"),
-            v1.placeholder(self.dtype, state if is_lstm else [], "c"),
+            v1.placeholder(self.dtype, [None, None, self.inputs], "x"),
+            v1.placeholder(self.dtype, hidden, "h"),
+            v1.placeholder(self.dtype, cell if is_lstm else [], "c"),
         ]
         if self.op == "CudnnRNNV3":
             found.append(v1.placeholder("int32", [None], "lengths"))
@@ -101,9 +114,9 @@ class Case:
     def feeds(self, steps: int = STEPS, batch: int = BATCH) -> dict[str, Array]:
         """Random inputs in cuDNN's own (time-major) layout; some rows are shorter, one is empty."""
         random = np.random.default_rng(steps * 31 + batch)
-        state = (self.depth, batch, self.units)
-        found = {"x": random.normal(size=(steps, batch, INPUTS))}
-        found |= {key: random.uniform(-1, 1, state) for key in ("h", "c")}
+        found = {"x": random.normal(size=(steps, batch, self.inputs))}
+        for key, width in (("h", self.sizes.width), ("c", self.units)):
+            found[key] = random.uniform(-1, 1, (self.depth, batch, width))
         found = {key: value.astype(self.dtype) for key, value in found.items()}
         if self.op == "CudnnRNNV3":
             found["lengths"] = np.minimum(np.array([steps, 0, 3, 1, 5])[:batch], steps).astype(np.int32)
@@ -111,8 +124,16 @@ class Case:
 
     def expected(self, feeds: dict[str, Array]) -> list[Array]:
         """What the reference gives for `feeds`, time-major."""
-        sizes = {"layers": self.layers, "directions": self.directions, "units": self.units}
-        steps = reference.steps_from_blob(self.blob, self.mode.value, input_size=INPUTS, **sizes)
+        steps = reference.steps_from_blob(
+            self.blob,
+            self.mode.value,
+            layers=self.layers,
+            directions=self.directions,
+            units=self.units,
+            input_size=self.inputs,
+            skip_input=self.sizes.skip_input,
+            projection=self.projection,
+        )
         x, h, c = (feeds[key].astype(np.float64) for key in ("x", "h", "c"))
         found = reference.run(steps, x, h, c, directions=self.directions, lengths=feeds.get("lengths"))
         return list(found)[: 3 if self.mode is Mode.LSTM else 2]

@@ -27,7 +27,8 @@ class Fixture:
 
     @property
     def prefix(self) -> Path:
-        return self.folder / "model.ckpt"
+        """What to convert: a checkpoint's prefix, a folder or a file."""
+        return self.folder / str(self.case.get("source", "model.ckpt"))
 
     @property
     def case(self) -> dict[str, Any]:
@@ -44,7 +45,9 @@ class Fixture:
         return found
 
     def fits(self, form: str) -> bool:
-        """Whether a format can hold the case: no CudnnCompatible cell has a projection."""
+        """Whether a format can hold the case: a SavedModel alone has tables, no compatible cell a projection."""
+        if self.folder.name == "saved_model_words":
+            return form == "savedmodel"
         return form != "checkpoint" or not self.folder.name.startswith("op_proj")
 
     def feeds(self) -> list[dict[str, np.ndarray]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudnn_convert import layouts
+from cudnn_convert import layouts, opaque
 from cudnn_convert.model import Array, Cell, Mode
 
 MODES = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
@@ -33,7 +33,12 @@ ORDERS = [
     pytest.param(layouts.CONTRIB, Mode.LSTM, [1, 3, 2, 4], id="contrib-lstm-icfo"),
     pytest.param(layouts.CONTRIB, Mode.GRU, [1, 2, 3], id="contrib-gru-rzn"),
     pytest.param(layouts.CONTRIB, Mode.RNN_TANH, [1], id="contrib-tanh"),
+    pytest.param(layouts.KERAS, Mode.LSTM, [1, 2, 3, 4], id="keras-lstm-ifco"),
+    pytest.param(layouts.KERAS, Mode.GRU, [2, 1, 3], id="keras-gru-zrn"),
     pytest.param(layouts.BLOCK_LSTM, Mode.LSTM, [1, 2, 3, 4], id="block_lstm-ifco"),
+    pytest.param(layouts.BLOCK_LSTM_V1, Mode.LSTM, [1, 3, 2, 4], id="block_lstm_v1-icfo"),
+    pytest.param(layouts.LSTM_CELL, Mode.LSTM, [1, 3, 2, 4], id="lstm_cell-icfo"),
+    pytest.param(layouts.BASIC_LSTM_CELL, Mode.LSTM, [1, 3, 2, 4], id="basic_lstm_cell-icfo"),
     pytest.param(layouts.LOOP, Mode.LSTM, [1, 2, 4, 3], id="loop-lstm-ifoc"),
     pytest.param(layouts.LOOP, Mode.GRU, [1, 2, 3], id="loop-gru-rzn"),
     pytest.param(layouts.LOOP, Mode.RNN_RELU, [1], id="loop-relu"),
@@ -153,3 +158,27 @@ def test_packing_again_gives_the_same_tensors(mode: Mode) -> None:
 def test_the_shapes_that_unpacking_takes(mode: Mode) -> None:
     stored = saved_by_tensorflow(cell(mode, units=5, inputs=4))
     assert layouts.contrib_shapes(mode, units=5, inputs=4) == {key: t.shape for key, t in stored.items()}
+
+
+def packed_by_keras(mode: Mode, tensors: dict[str, Array], units: int) -> Array:
+    """The blob that Keras's CuDNN layers make of their variables, spelled out gate by gate."""
+    order = range(4) if mode is Mode.LSTM else (1, 0, 2)
+    kernels = [tensors[name] for name in ("kernel", "recurrent_kernel")]
+    blocks = [kernel[:, k * units : (k + 1) * units].ravel() for kernel in kernels for k in order]
+    halves = tensors["bias"].reshape(2, -1)
+    return np.concatenate(blocks + [half[k * units : (k + 1) * units] for half in halves for k in order])
+
+
+@given(
+    mode=st.sampled_from([Mode.LSTM, Mode.GRU]),
+    units=st.integers(1, 5),
+    inputs=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_keras_variables_hold_the_blob_that_keras_makes_of_them(
+    mode: Mode, units: int, inputs: int, seed: int
+) -> None:
+    rng, shapes = np.random.default_rng(seed), layouts.keras_shapes(mode, units=units, inputs=inputs)
+    tensors = {name: rng.uniform(-0.5, 0.5, shape).astype("float32") for name, shape in shapes.items()}
+    blob = opaque.join([[layouts.unpack_keras(mode, tensors)]])
+    np.testing.assert_array_equal(blob, packed_by_keras(mode, tensors, units))

@@ -125,7 +125,10 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "format": ({"format": "pickle"}, "--format: expected savedmodel, frozen, onnx, found 'pickle'"),
+    "format": (
+        {"format": "pickle"},
+        "--format: expected savedmodel, frozen, checkpoint, onnx, found 'pickle'",
+    ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
     "negative atol": ({"atol": -1.0}, "--atol: expected a number of at least 0, found -1.0"),

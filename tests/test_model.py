@@ -59,3 +59,29 @@ def test_a_tensor_in_memory_is_the_array_itself() -> None:
     held = InMemory(array)
     assert (held.shape, held.dtype) == ((2, 3), np.dtype(np.float16))
     assert held.read() is array
+
+
+def projected(width: int, mode: Mode = Mode.LSTM, dtype: type = float) -> Cell:
+    gates = len(mode.gates)
+    shapes = ((gates, 2, 3), (gates, 2, 1), (gates, 2), (gates, 2))
+    return Cell(mode, *(np.zeros(shape) for shape in shapes), projection=np.zeros((width, 2), dtype))
+
+
+def test_a_projection_makes_the_hidden_state_narrower_than_the_units() -> None:
+    assert projected(1).recurrent_kernel.shape == (4, 2, 1)
+    sizes = Sizes(Mode.LSTM, 3, 2, 5, 7, projection=4)
+    assert (sizes.width, [sizes.inputs(layer) for layer in range(3)]) == (4, [7, 8, 8])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"width": 2}, "cell.projection: expected shape (1, 2), found (2, 2)"),
+        ({"width": 1, "dtype": np.float32}, "cell.projection: expected float64, found float32"),
+        ({"width": 1, "mode": Mode.GRU}, "cell.projection: expected none but in an LSTM, found gru"),
+    ],
+)
+def test_a_projection_that_does_not_fit_is_refused(given: dict, message: str) -> None:
+    with pytest.raises(InvalidModelError) as refused:
+        projected(**given)
+    assert str(refused.value) == message

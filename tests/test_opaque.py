@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,14 +13,24 @@ from cudnn_convert import opaque
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Mode, Sizes
 
-SIZES = st.builds(
-    Sizes,
-    mode=st.sampled_from(list(Mode)),
-    layers=st.integers(1, 3),
-    directions=st.integers(1, 2),
-    units=st.integers(1, 6),
-    input_size=st.integers(1, 7),
-)
+
+@st.composite
+def every_size(draw: st.DrawFn) -> Sizes:
+    """A projection is an LSTM's, no wider than the units; an input that is skipped is as wide as they are."""
+    mode, units, skip = draw(st.sampled_from(list(Mode))), draw(st.integers(1, 6)), draw(st.booleans())
+    return Sizes(
+        mode,
+        layers=draw(st.integers(1, 3)),
+        directions=draw(st.integers(1, 2)),
+        units=units,
+        input_size=units if skip else draw(st.integers(1, 7)),
+        skip_input=skip,
+        projection=draw(st.integers(0, units)) if mode is Mode.LSTM else 0,
+    )
+
+
+SIZES = every_size()
+PARTS = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +45,17 @@ SIZES = st.builds(
         ),
         pytest.param(
             Sizes(Mode.RNN_TANH, 2, 2, 2, 3), 2 * 2 * (3 + 4) + 2 * 2 * (4 + 4), id="tanh-both-ways"
+        ),
+        # By cuDNN 9.28.0's host code, which scripts/record_cudnn.py --without-device asks.
+        pytest.param(
+            Sizes(Mode.GRU, 2, 2, 3, 3, skip_input=True),
+            2 * 3 * 3 * (0 + 3 + 2) + 2 * 3 * 3 * (6 + 3 + 2),
+            id="gru-skipped",
+        ),
+        pytest.param(
+            Sizes(Mode.LSTM, 2, 2, 5, 7, projection=3),
+            2 * 4 * 5 * (7 + 3 + 2) + 2 * 4 * 5 * (6 + 3 + 2) + 4 * 3 * 5,
+            id="lstm-projected",
         ),
     ],
 )
@@ -58,18 +81,79 @@ def test_a_second_layer_sees_both_directions() -> None:
     assert layers[1][0].kernel[0, 1].tolist() == [24, 25, 26, 27]  # row-major: the second unit's row
 
 
+def test_a_projection_follows_the_recurrent_kernels_of_its_pseudo_layer() -> None:
+    """Two directions, 2 units, 1 input, 1 projected: fw 8 W, 8 R, 2 Q, bw the same, then all biases."""
+    sizes = Sizes(Mode.LSTM, 1, 2, 2, 1, projection=1)
+    ((forward, backward),) = opaque.split(np.arange(68.0), sizes, where="blob")
+    assert forward.kernel.ravel().tolist() == [*range(8)]
+    assert forward.recurrent_kernel.ravel().tolist() == [*range(8, 16)]
+    assert forward.projection is not None
+    assert backward.projection is not None
+    assert forward.projection.tolist() == [[16, 17]]
+    assert backward.kernel.ravel().tolist() == [*range(18, 26)]
+    assert backward.projection.tolist() == [[34, 35]]
+    assert [forward.bias[0, 0], backward.recurrent_bias[3, 1]] == [36, 67]
+
+
+def test_a_projection_is_row_major() -> None:
+    ((cell,),) = opaque.split(np.arange(120.0), Sizes(Mode.LSTM, 1, 1, 4, 3, projection=2), where="blob")
+    assert cell.recurrent_kernel.shape == (4, 4, 2)
+    assert cell.projection is not None
+    assert cell.projection.tolist() == [[80, 81, 82, 83], [84, 85, 86, 87]]
+
+
+def test_a_second_layer_sees_both_projections() -> None:
+    sizes = Sizes(Mode.LSTM, 2, 2, 5, 7, projection=3)
+    layers = opaque.split(np.zeros(opaque.length(sizes)), sizes, where="blob")
+    assert [layer[0].kernel.shape for layer in layers] == [(4, 5, 7), (4, 5, 6)]
+
+
+def test_a_skipped_input_has_identities_and_both_biases() -> None:
+    sizes = Sizes(Mode.GRU, 2, 1, 2, 2, skip_input=True)
+    (first,), (second,) = opaque.split(np.arange(60.0), sizes, where="blob")
+    assert first.kernel.tolist() == [[[1, 0], [0, 1]]] * 3
+    assert first.recurrent_kernel[0].tolist() == [[0, 1], [2, 3]]
+    assert second.kernel[0].tolist() == [[12, 13], [14, 15]]
+    assert [first.bias[0, 0], first.recurrent_bias[0, 0], second.bias[0, 0]] == [36, 42, 48]
+
+
+def test_only_an_input_as_wide_as_the_units_is_skipped() -> None:
+    sizes = Sizes(Mode.GRU, 1, 1, 2, 3, skip_input=True)
+    with pytest.raises(InvalidModelError) as refused:
+        opaque.split(np.zeros(opaque.length(sizes)), sizes, where="rnn: params")
+    assert str(refused.value) == "rnn: params: expected an input of 2 values, which skip_input needs, found 3"
+
+
+def test_only_identities_can_be_left_out() -> None:
+    sizes = Sizes(Mode.GRU, 1, 1, 2, 2)
+    cells = opaque.split(np.arange(36.0), sizes, where="blob")
+    with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
+        opaque.join(cells, skip_input=True)
+
+
 @given(sizes=SIZES)
 def test_join_undoes_split(sizes: Sizes) -> None:
     blob = np.arange(opaque.length(sizes), dtype=np.float32)
-    np.testing.assert_array_equal(opaque.join(opaque.split(blob, sizes, where="blob")), blob)
+    cells = opaque.split(blob, sizes, where="blob")
+    np.testing.assert_array_equal(opaque.join(cells, skip_input=sizes.skip_input), blob)
+
+
+@given(sizes=SIZES)
+def test_no_value_of_the_blob_is_used_twice_or_left_out(sizes: Sizes) -> None:
+    blob = np.arange(2.0, opaque.length(sizes) + 2)  # an identity's values are 0 and 1
+    cells = [cell for layer in opaque.split(blob, sizes, where="blob") for cell in layer]
+    parts = [getattr(cell, part) for cell in cells for part in PARTS]
+    found = np.concatenate([part.ravel() for part in parts if part is not None])
+    np.testing.assert_array_equal(np.sort(found[found >= 2]), blob)
+    assert np.sum(found < 2) == sizes.skip_input * sizes.directions * len(sizes.mode.gates) * sizes.units**2
 
 
 @given(sizes=SIZES, seed=st.integers(0, 2**32 - 1))
 def test_split_undoes_join(sizes: Sizes, seed: int) -> None:
     cells = opaque.split(np.random.default_rng(seed).normal(size=opaque.length(sizes)), sizes, where="blob")
-    again = opaque.split(opaque.join(cells), sizes, where="blob")
+    again = opaque.split(opaque.join(cells, skip_input=sizes.skip_input), sizes, where="blob")
     for one, other in zip(sum(cells, ()), sum(again, ()), strict=True):
-        for part in ("kernel", "recurrent_kernel", "bias", "recurrent_bias"):
+        for part in PARTS:
             np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
 
 
@@ -78,7 +162,11 @@ def test_the_input_size_follows_from_the_length(sizes: Sizes) -> None:
     length = opaque.length(sizes)
     step = sizes.directions * len(sizes.mode.gates) * sizes.units
     assert opaque.solve_input_size(length, sizes) == sizes.input_size
-    assert opaque.solve_input_size(length - step * sizes.input_size, sizes) is None  # no input at all
+    skipped = length if sizes.skip_input else length - step * sizes.input_size
+    linear, without = (dataclasses.replace(sizes, skip_input=skip) for skip in (False, True))
+    assert opaque.solve_input_size(skipped, linear) is None  # no input at all
+    assert opaque.solve_input_size(skipped, without) == sizes.units
+    assert opaque.solve_input_size(skipped + step, without) is None
     if step > 1:
         assert opaque.solve_input_size(length + 1, sizes) is None
 

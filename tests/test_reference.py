@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from cudnn_convert import opaque, reference
 from cudnn_convert.model import Mode, Sizes
+from cudnn_convert.reference import steps
 
 MODES = pytest.mark.parametrize("mode", [mode.value for mode in Mode])
 TIME, BATCH, INPUTS, UNITS = 5, 3, 4, 2
@@ -80,6 +81,71 @@ def test_the_hand_made_numbers_are_what_they_were() -> None:
     """Literal values, so that an error in the formulas above is not an error of both sides."""
     firsts = {mode: round(pairs[0][0], 6) for mode, (_, pairs) in BY_HAND.items()}
     assert firsts == {"lstm": 0.127019, "gru": 0.391812, "rnn_tanh": 0.716298, "rnn_relu": 0.9}
+
+
+def test_a_skipped_input_by_hand() -> None:
+    """One unit, x standing where W x did: both biases of the first layer remain."""
+    blob = np.array(GRU[3:])
+    steps = reference.steps_from_blob(
+        blob, "gru", layers=1, directions=1, units=1, input_size=1, skip_input=True
+    )
+    h, _ = steps[0](np.array([[1.0]]), np.array([[H0]]), np.zeros((1, 1)))
+    r = sigmoid(1.0 - 0.4 * H0 + 0.01 + 0.04)
+    z = sigmoid(1.0 + 0.5 * H0 + 0.02 + 0.05)
+    n = tanh(1.0 + 0.03 + r * (-0.6 * H0 + 0.06))
+    np.testing.assert_allclose(h, [[(1 - z) * n + z * H0]], rtol=1e-14)
+
+
+def test_a_projection_by_hand() -> None:
+    """Two units, one input, one projected value: R is [2, 1], Q [1, 2] stands behind all R."""
+    w, r, q = np.linspace(-0.5, 0.6, 8), np.linspace(0.7, -0.4, 8), np.array([0.3, -0.8])
+    b_w, b_r = np.linspace(0.01, 0.08, 8), np.linspace(-0.05, 0.09, 8)
+    steps = reference.steps_from_blob(
+        np.concatenate([w, r, q, b_w, b_r]),
+        "lstm", layers=1, directions=1, units=2, input_size=1, projection=1,
+    )  # fmt: skip
+    x, h0, c0 = 1.5, H0, (-0.25, 0.75)
+    h, c = steps[0](np.array([[x]]), np.array([[h0]]), np.array([c0]))
+    sums = [w[k] * x + r[k] * h0 + b_w[k] + b_r[k] for k in range(8)]  # i i f f g g o o
+    cell = [sigmoid(sums[2 + k]) * c0[k] + sigmoid(sums[k]) * tanh(sums[4 + k]) for k in (0, 1)]
+    outputs = [sigmoid(sums[6 + k]) * tanh(cell[k]) for k in (0, 1)]
+    np.testing.assert_allclose(c, [cell], rtol=1e-14)
+    np.testing.assert_allclose(h, [[0.3 * outputs[0] - 0.8 * outputs[1]]], rtol=1e-14)
+
+
+@MODES
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_skipped_input_is_an_identity_kernel(mode: str, directions: int) -> None:
+    gates, sizes = len(Mode(mode).gates), Sizes(Mode(mode), 2, directions, UNITS, UNITS, skip_input=True)
+    blob = np.random.default_rng(5).uniform(-0.7, 0.7, opaque.length(sizes))
+    one, whole, at = np.tile(np.eye(UNITS), (gates, 1)).ravel(), [], 0
+    for _ in range(directions):
+        whole += [one, blob[at : at + gates * UNITS * UNITS]]
+        at += gates * UNITS * UNITS
+    common = {"layers": 2, "directions": directions, "units": UNITS, "input_size": UNITS}
+    skipped = reference.steps_from_blob(blob, mode, skip_input=True, **common)
+    linear = reference.steps_from_blob(np.concatenate([*whole, blob[at:]]), mode, **common)
+    _, h0, c0 = inputs(2, directions)
+    x = np.random.default_rng(8).normal(size=(TIME, BATCH, UNITS))
+    for found, expected in zip(
+        reference.run(skipped, x, h0, c0, directions=directions),
+        reference.run(linear, x, h0, c0, directions=directions),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_a_projected_network_has_states_of_two_widths() -> None:
+    sizes = Sizes(Mode.LSTM, 2, 2, 4, INPUTS, projection=3)
+    blob = np.random.default_rng(5).uniform(-0.7, 0.7, opaque.length(sizes))
+    steps = reference.steps_from_blob(
+        blob, "lstm", layers=2, directions=2, units=4, input_size=INPUTS, projection=3
+    )
+    x = np.random.default_rng(6).normal(size=(TIME, BATCH, INPUTS))
+    y, h, c = reference.run(steps, x, np.ones((4, BATCH, 3)), np.ones((4, BATCH, 4)), directions=2)
+    assert (y.shape, h.shape, c.shape) == ((TIME, BATCH, 6), (4, BATCH, 3), (4, BATCH, 4))
+    np.testing.assert_array_equal(y[-1, :, :3], h[2])
+    np.testing.assert_array_equal(y[0, :, 3:], h[3])
 
 
 def weights(mode: str, *, layers: int = 1, directions: int = 1, seed: int = 3) -> np.ndarray:
@@ -241,4 +307,33 @@ def test_the_arithmetic_is_of_the_dtype_asked_for() -> None:
 
 def test_a_saturated_gate_does_not_overflow() -> None:
     with np.errstate(all="raise"):
-        assert reference._sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
+        assert steps.sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_keras_variables_are_evaluated_as_the_blob_that_keras_packs(mode: str, directions: int) -> None:
+    """tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py `_process_batch`, spelled out."""
+    rng, order = np.random.default_rng(5), (0, 1, 2, 3) if mode == "lstm" else (1, 0, 2)
+    wide, tensors = len(order) * UNITS, {}
+    blocks: list[list[Any]] = [[], []]
+    for stem in ("",) if directions == 1 else ("forward_layer/", "backward_layer/"):
+        kernels = [rng.uniform(-0.5, 0.5, (rows, wide)) for rows in (INPUTS, UNITS)]
+        bias = rng.uniform(-0.5, 0.5, 2 * wide)
+        tensors |= {f"{stem}kernel": kernels[0], f"{stem}recurrent_kernel": kernels[1], f"{stem}bias": bias}
+        blocks[0] += [kernel[:, k * UNITS : (k + 1) * UNITS].ravel() for kernel in kernels for k in order]
+        blocks[1] += [
+            bias[n * wide + k * UNITS : n * wide + (k + 1) * UNITS] for n in range(2) for k in order
+        ]
+    blob = np.concatenate(blocks[0] + blocks[1])
+    expected = reference.steps_from_blob(
+        blob, mode, layers=1, directions=directions, units=UNITS, input_size=INPUTS
+    )
+    found = reference.steps_from_keras(tensors, mode, layers=1, directions=directions)
+    states = rng.uniform(-1, 1, (2, directions, BATCH, UNITS))
+    x = rng.normal(size=(TIME, BATCH, INPUTS))
+    pairs = zip(
+        *(reference.run(steps, x, *states, directions=directions) for steps in (found, expected)), strict=True
+    )
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-13)

@@ -22,16 +22,21 @@ _BLOCKED: Final = re.compile(
     r"Assert|.*(SoftmaxCrossEntropyWithLogits|CTCLoss(V2)?|EditDistance|InTopK(V2)?|L2Loss)|.*Grad(V2)?|"
     r"CudnnRNNBackprop.*|CudnnRNNParamsToCanonical.*|.*Enqueue.*|BroadcastGradientArgs|Merge.*Summary|NoOp"
 )
+_BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
+_LOSSES: Final = re.compile(r".*(SoftmaxCrossEntropyWithLogits|CTCLoss(V2)?)")
+_FLATTENING: Final = frozenset({"Reshape", "Transpose", "Cast"})
 _GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
+_NUMBER: Final = re.compile(r"_\d+$")
 _SUMMARY: Final = re.compile(r".*Summary(V2)?")
 
 
 def outputs(path: Path, graph: Any) -> list[str]:
     """The output tensors `op:k`, in the graph's order. Raises AmbiguousSourceError, UnsupportedModelError."""
     index = Index(graph)
-    nodes = trace.recurrences(index)
+    nodes = trace.recurrences(index) or trace.cpu_recurrences(index)
     if not nodes:
-        raise UnsupportedModelError(path, ["graph: expected a CudnnRNN node, found none; name --outputs"])
+        expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
+        raise UnsupportedModelError(path, [f"graph: {expected}, found none; name --outputs"])
     wanted = _inference(index, nodes)
     walked = _forward(index, wanted, dropped=[node for node in nodes if node not in wanted])
     found = _tensors(graph, index, [name for name in walked if _is_leaf(index, name)])
@@ -43,9 +48,9 @@ def outputs(path: Path, graph: Any) -> list[str]:
 
 
 def _inference(index: Index, nodes: list[Any]) -> list[Any]:
-    twins: dict[str, list[Any]] = defaultdict(list)
+    twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for node in nodes:
-        twins[trace.parameters(index, node).op].append(node)
+        twins[trace.parameters(index, node).leaves].append(node)
     wanted = []
     for group in twins.values():
         kept = [node for node in group if not _is_differentiated(index, node)] or group
@@ -54,7 +59,7 @@ def _inference(index: Index, nodes: list[Any]) -> list[Any]:
 
 
 def _is_differentiated(index: Index, node: Any) -> bool:
-    return any(reader.op.startswith("CudnnRNNBackprop") for reader in index.consumers(node.name))
+    return any(_BACKWARD.fullmatch(reader.op) for reader in index.consumers(node.name))
 
 
 def _is_training(node: Any) -> bool:
@@ -70,7 +75,7 @@ def _forward(index: Index, wanted: list[Any], *, dropped: list[Any]) -> dict[str
         for node in index.nodes.values()
         if node.op in ("Placeholder", "PlaceholderV2") and node.name not in needed and not _is_scalar(node)
     ]
-    forbidden = index.descendants([*labels, *(node.name for node in dropped)])
+    forbidden = index.descendants([*labels, *(node.name for node in dropped)]) | _inside_losses(index)
     walked: dict[str, None] = {}
     todo = [node.name for node in wanted if node.name not in forbidden]
     while todo:
@@ -83,6 +88,20 @@ def _forward(index: Index, wanted: list[Any], *, dropped: list[Any]) -> dict[str
     return walked
 
 
+def _inside_losses(index: Index) -> set[str]:
+    """What a loss makes of scores in its own scope (tensorflow v1.15.0 python/ops/nn_ops.py): it flattens."""
+    found = set()
+    for node in index.nodes.values():
+        if _LOSSES.fullmatch(node.op):
+            scope, _, own = node.name.rpartition("/")
+            # The op is `loss` beside `loss/Reshape`, or `loss/loss`, where either may be numbered.
+            named = _NUMBER.sub("", scope.rpartition("/")[2]) == _NUMBER.sub("", own)
+            found.add(f"{scope if named else node.name}/")
+    return {
+        name for name, node in index.nodes.items() if node.op in _FLATTENING and name.startswith(tuple(found))
+    }
+
+
 def _is_scalar(node: Any) -> bool:
     shape = node.attr["shape"].shape
     return "shape" in node.attr and not shape.unknown_rank and not shape.dim
@@ -93,7 +112,9 @@ def _is_blocked(node: Any) -> bool:
 
 
 def _is_leaf(index: Index, name: str) -> bool:
-    return all(_SUMMARY.fullmatch(reader.op) for reader in index.consumers(name))
+    # A loop variable that nobody reads after the loop was not made to be read.
+    unread = all(_SUMMARY.fullmatch(reader.op) for reader in index.consumers(name))
+    return unread and index.nodes[name].op != "Exit"
 
 
 def _is_boundary(index: Index, name: str, walked: dict[str, None]) -> bool:
@@ -118,15 +139,14 @@ def _tensors(graph: Any, index: Index, names: list[str]) -> list[str]:
 
 def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], found: list[str]) -> None:
     """Applications of one layer that lead to disjoint outputs are a choice that the user must make."""
-    twins: dict[str, list[set[str]]] = defaultdict(list)
+    twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
     for node in wanted:
         below = index.descendants([node.name])
         leaves = {name for name in found if name.rpartition(":")[0] in below}
-        twins[trace.parameters(index, node).op].append(leaves)
-    for variable, groups in twins.items():
+        twins[trace.parameters(index, node).leaves].append(leaves)
+    for variables, groups in twins.items():
         if len(groups) > 1 and not set.intersection(*groups):
+            names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
             ways = [f"--outputs {','.join(sorted(leaves)) or '(none found)'}" for leaves in groups]
-            reason = (
-                f"{variable} feeds {len(groups)} recurrences that training tells nothing about; choose one of"
-            )
+            reason = f"{names} {len(groups)} recurrences that training tells nothing about; choose one of"
             raise AmbiguousSourceError(path, [f"{reason}: {' | '.join(ways)}"])

@@ -164,12 +164,12 @@ def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list
         for place in places:
             node.input[place] = reference(moved[tensor(node.input[place])])
         if places:
-            _read_value(node)
+            read_value(node)
     whole = build.with_nodes(graph, [*made, *nodes])
     return build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
 
 
-def _read_value(node: Any) -> None:
+def read_value(node: Any) -> None:
     """A read of a resource variable that became a plain tensor reads that tensor."""
     if node.op == "ReadVariableOp":
         source, *control = node.input

@@ -10,10 +10,11 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import fold
+from cudnn_convert.graph import build, fold
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.simplify import RANDOM, mask
+from cudnn_convert.graph.trace import parameters_only
 
 _SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
 #: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
@@ -23,7 +24,8 @@ _SHOWN: Final = 5
 
 def unsupported(path: Path, graph: Any, *, outputs: Iterable[str] = (), hint: str | None = None) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
-    index = Index(graph)
+    hidden = parameters_only(Index(graph), {split(name)[0] for name in outputs})
+    index = Index(build.kept(graph, {node.name for node in graph.node} - hidden))
     reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index, outputs)]
     if reasons:
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))

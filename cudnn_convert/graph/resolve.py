@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import opaque
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
-from cudnn_convert.graph import build, trace, weights
-from cudnn_convert.graph.index import INPUT, INPUT_H, PARAMS, Index
-from cudnn_convert.model import Mode, Model, Recurrence, Sizes
+from cudnn_convert.graph import build, parameters, sizing, trace, weights
+from cudnn_convert.graph.facts import Facts
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, PARAMS, Index
+from cudnn_convert.graph.trace import Origin
+from cudnn_convert.model import Convention, Mode, Model, Recurrence, Sizes
+
+_USUAL: Final = Convention()
 
 
-def recurrences(model: Model, graph: Any, *, copy: str) -> tuple[Recurrence, ...]:
-    """Every cuDNN node of `graph`, decoded; `copy` as in `weights.take`.
+def recurrences(
+    model: Model, graph: Any, *, copy: str = "auto", convention: Convention = _USUAL
+) -> tuple[Recurrence, ...]:
+    """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
@@ -25,9 +33,11 @@ def recurrences(model: Model, graph: Any, *, copy: str) -> tuple[Recurrence, ...
     found: list[Recurrence] = []
     nodes = trace.recurrences(index)
     seen = build.imported(graph) if nodes else tf.Graph()
+    take = partial(weights.take, model, index, copy=copy, convention=convention)
+    around = _Around(model, index, seen, {}, take)
     for node in nodes:
         try:
-            found.append(_recurrence(model, index, seen, node, copy=copy))
+            found.append(replace(_recurrence(around, node), convention=convention))
         except ReadError:  # a damaged file, whatever the node
             raise
         except RefusalError as error:
@@ -39,18 +49,30 @@ def recurrences(model: Model, graph: Any, *, copy: str) -> tuple[Recurrence, ...
     return tuple(found)
 
 
-def _recurrence(model: Model, index: Index, seen: tf.Graph, node: Any, *, copy: str) -> Recurrence:
-    origin = trace.parameters(index, node)
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a node stands in; `names` are those that computed parameters have been given so far."""
+
+    model: Model
+    index: Index
+    seen: tf.Graph
+    names: parameters.Names
+    take: Callable[[Facts, Origin], weights.Weights]
+
+
+def _recurrence(around: _Around, node: Any) -> Recurrence:
+    origin = trace.parameters(around.index, node)
     time_major = "time_major" not in node.attr or bool(node.attr["time_major"].b)
-    tensors = seen.get_operation_by_name(node.name).inputs
-    facts = _facts(node, tensors[INPUT_H].shape, time_major=time_major)
-    reasons = [f"{node.name}: {reason}" for reason in _options(node)]
+    tensors = around.seen.get_operation_by_name(node.name).inputs
+    facts = _facts(node, tensors, time_major=time_major)
+    reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
     if reasons:
-        raise UnsupportedModelError(model.path, reasons)
-    found = weights.take(model, index, facts, origin.op, copy=copy)
-    reasons = [f"{node.name}: {reason}" for reason in _misfits(tensors, found.sizes, time_major=time_major)]
+        raise UnsupportedModelError(around.model.path, reasons)
+    found = around.take(facts, origin)
+    misfits = _misfits(tensors, facts, found.sizes, time_major=time_major)
+    reasons = [f"{node.name}: {reason}" for reason in misfits]
     if reasons:
-        raise UnsupportedModelError(model.path, reasons)
+        raise UnsupportedModelError(around.model.path, reasons)
     return Recurrence(
         node=node.name,
         op=node.op,
@@ -60,7 +82,7 @@ def _recurrence(model: Model, index: Index, seen: tf.Graph, node: Any, *, copy: 
         dtype=facts.dtype,
         cells=found.cells,
         evidence=found.evidence,
-        shared=origin.op,
+        shared=parameters.shared(around.names, origin, found.evidence),
         passage=origin.passage,
         dropout=_dropout(node),
     )
@@ -77,35 +99,50 @@ def _text(node: Any, name: str, default: str) -> str:
     return str(node.attr[name].s.decode()) if name in node.attr and node.attr[name].s else default
 
 
-def _facts(node: Any, state: tf.TensorShape, *, time_major: bool) -> weights.Facts:
-    # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc.
+def _facts(node: Any, tensors: Any, *, time_major: bool) -> Facts:
+    # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
+    # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
-    known = state.as_list() if state.rank == 3 else [None, None, None]
-    depth = known[0 if time_major else 1]
-    return weights.Facts(
+    x, h, c = (_dimensions(tensors[position].shape) for position in (INPUT, INPUT_H, INPUT_C))
+    depth = h[0 if time_major else 1]
+    projection = int(node.attr["num_proj"].i) if "num_proj" in node.attr else 0
+    return Facts(
         node=node.name,
         mode=Mode(_text(node, "rnn_mode", "lstm")),
         directions=directions,
         layers=None if depth is None else depth // directions,
-        units=known[2],
+        units=c[2] if projection else h[2],
         dtype=np.dtype(tf.as_dtype(node.attr["T"].type).as_numpy_dtype),
+        input_size=x[2],
+        input_mode=_text(node, "input_mode", "linear_input"),
+        projection=projection,
     )
 
 
-def _options(node: Any) -> Iterator[str]:
-    """What no form of the op that TensorFlow's own layers wrote asks for."""
-    input_mode = _text(node, "input_mode", "linear_input")
-    if input_mode != "linear_input":
-        yield f"input_mode: expected linear_input, found {input_mode}, which is not supported"
-    if "num_proj" in node.attr and node.attr["num_proj"].i:
-        yield f"num_proj: expected 0, found {node.attr['num_proj'].i}; projections are not supported"
+def _dimensions(shape: tf.TensorShape) -> list[int | None]:
+    """Of an input or a state; all unknown where they are not three."""
+    return list(shape.as_list()) if shape.rank == 3 else [None, None, None]
 
 
-def _misfits(tensors: Any, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
+def _options(facts: Facts) -> Iterator[str]:
+    """What cuDNN does not know."""
+    if facts.projection and facts.mode is not Mode.LSTM:
+        yield f"num_proj: expected 0, for only an LSTM has a projection, found {facts.projection}"
+    elif facts.projection > (facts.units or facts.projection):
+        yield f"num_proj: expected at most the {facts.units} units, found {facts.projection}"
+
+
+def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
     """What the graph says of its shapes must fit the weights; the graph of another model does not."""
     depth = sizes.layers * sizes.directions
-    state = [depth, None, sizes.units] if time_major else [None, depth, sizes.units]
-    wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: state, PARAMS: [opaque.length(sizes)]}
+    hidden, cell = (
+        [depth, None, width] if time_major else [None, depth, width] for width in (sizes.width, sizes.units)
+    )
+    wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [opaque.length(sizes)]}
+    wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
+    if sizing.skips(facts.input_mode, sizes) != sizes.skip_input:
+        said = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
+        yield f"input_mode: expected one that the weights' input matrices go with, found {said}"
     for position, shape in wanted.items():
         found = tensors[position].shape
         if not found.is_compatible_with(shape):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
 from cudnn_convert.graph import build
+from cudnn_convert.graph.index import split
 from cudnn_convert.graph.trace import VARIABLES
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Tensor
@@ -20,14 +23,26 @@ def variable_ops(graph: Any) -> list[Any]:
 
 
 @contextmanager
-def session(graph: Any, variables: Mapping[str, Tensor]) -> Iterator[Any]:
-    """A Session over a GraphDef with its variables set, through placeholders: a Const is copied often."""
+def session(
+    graph: Any,
+    variables: Mapping[str, Tensor],
+    *,
+    initializers: Sequence[str] = (),
+    assets: Mapping[str, Path] = MappingProxyType({}),
+) -> Iterator[Any]:
+    """A Session over a GraphDef with its variables set, through placeholders: a Const is copied often.
+
+    Then the ops `initializers` run, fed with the files `assets` by the tensors that hold their names.
+    """
     made = build.imported(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     config = tf.compat.v1.ConfigProto(graph_options=tf.compat.v1.GraphOptions(place_pruned_graph=True))
     with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
         for node in variable_ops(graph):
             _assign(running, node, variables[checkpoint_key(node)])
+        names = {op.name for op in made.get_operations()}
+        fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}
+        running.run([made.get_operation_by_name(op) for op in initializers], fed)
         yield running
 
 

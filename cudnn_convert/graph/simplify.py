@@ -59,6 +59,8 @@ def _without_dead_branches(graph: Any) -> Any:
             changes[node.name] = build.identity(node.name, reference(live[0]), node.attr["T"].type)
         elif node.op in ("Switch", "RefSwitch") and {f"{node.name}:0", f"{node.name}:1"} & dead:
             changes[node.name] = build.identity(node.name, node.input[0], node.attr["T"].type)
+            if node.op == "RefSwitch":
+                changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
     return _without_dead_branches(_redirected(build.rewritten(graph, changes), moved))

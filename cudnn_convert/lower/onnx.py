@@ -22,7 +22,7 @@ from tf2onnx.handler import tf_op
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
-from cudnn_convert.lower import freeze, onnx_recurrence
+from cudnn_convert.lower import freeze, onnx_block, onnx_recurrence
 from cudnn_convert.lower.onnx_canonical import canonical
 from cudnn_convert.lower.onnx_order import all_nodes
 from cudnn_convert.model import Recurrence, Signature
@@ -41,7 +41,9 @@ def lower(graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *
     """
     if opset not in OPSETS:
         raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
-    _refuse_reserved(graph, signature)
+    _refuse_unsayable(graph, signature, recurrences)
+    graph, blocks = onnx_block.lowered(graph, signature.outputs.values())
+    recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepared(graph, signature, recurrences)
     made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset)
@@ -51,7 +53,7 @@ def lower(graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *
     return made
 
 
-def _refuse_reserved(graph: Any, signature: Signature) -> None:
+def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
     cudnn = {node.name for node in graph.node if node.op in CUDNN_OPS}
     read = [(node.name, name) for node in graph.node for name in node.input]
     read += [(f"output {key}", name) for key, name in signature.outputs.items()]
@@ -61,6 +63,7 @@ def _refuse_reserved(graph: Any, signature: Signature) -> None:
         for reader, name in read
         if split(name)[0] in cudnn and split(name)[1] >= OUTPUTS
     ]
+    reasons += onnx_recurrence.refusals(recurrences)
     if reasons:
         raise UnsupportedModelError("onnx", reasons)
 

@@ -3,7 +3,8 @@
 tf2onnx takes the outputs of an If and the carried variables of a Loop from sets of objects, so that their
 order is chance. `settle` sorts them by digests of what they compute, which no order or name goes into.
 Source: onnx v1.18 docs/Operators.md If-16, Loop-16 (a Loop's inputs are `M, cond, carried...`, its body's
-`iteration, cond, carried...`, its body's outputs `cond, carried..., scanned...`).
+`iteration, cond, carried...`, its body's outputs `cond, carried..., scanned...`), Scan-9 (inputs and the
+body's inputs `carried..., scanned...`, outputs and the body's outputs likewise).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _reads(node: Any) -> list[str]:
 
 
 def settle(graph: Any, around: Mapping[str, str]) -> list[str]:
-    """Sort, in place, what every If and Loop hands on; gives the digests of the graph's outputs.
+    """Sort, in place, what every If, Loop and Scan hands on; gives the digests of the graph's outputs.
 
     `around` has the digests of the names that the graph sees, its own inputs included.
     """
@@ -73,6 +74,8 @@ def settle(graph: Any, around: Mapping[str, str]) -> list[str]:
             keys = _settle_if(node, known)
         elif node.op_type == "Loop":
             keys = _settle_loop(node, known)
+        elif node.op_type == "Scan":
+            keys = _settle_scan(node, known)
         elif is_identity(node):
             keys = [known[node.input[0]]]
         else:
@@ -80,6 +83,8 @@ def settle(graph: Any, around: Mapping[str, str]) -> list[str]:
             inside = chain.from_iterable(settle(nested, known) for nested in subgraphs(node))
             whole = _of([node.op_type, node.domain, *sorted(plain), *(known[n] for n in node.input), *inside])
             keys = [_of([whole, str(k)]) for k in range(len(node.output))]
+        if node.op_type in ("If", "Loop", "Scan"):
+            _read_first(graph, node.output, keys)
         known.update(zip(node.output, keys, strict=False))
     return [known[value.name] for value in graph.output]
 
@@ -104,6 +109,7 @@ def _settle_loop(node: Any, known: Mapping[str, str]) -> list[str]:
     keys = [_of([node.op_type, *starts[:2], again, *pair]) for pair in zip(starts[2:], results, strict=False)]
     keys += [_of([node.op_type, *starts[:2], again, result]) for result in results[carried:]]
     order = sorted(range(carried), key=lambda k: keys[k])
+    _read_first(body, [value.name for value in body.input[2:]], keys[:carried])
     _permute(node.input, order, first=2)
     _permute(body.input, order, first=2)
     order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
@@ -111,6 +117,36 @@ def _settle_loop(node: Any, known: Mapping[str, str]) -> list[str]:
     _permute(node.output, order)
     _permute(body.output, order, first=1)
     return [keys[k] for k in order]
+
+
+def _settle_scan(node: Any, known: Mapping[str, str]) -> list[str]:
+    """tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py), so none is sorted."""
+    (body,) = subgraphs(node)
+    starts = [known[name] for name in node.input]
+    scanned = next(int(found.i) for found in node.attribute if found.name == "num_scan_inputs")
+    carried = len(starts) - scanned
+    own = [*starts[:carried], *(_of(["step of", start]) for start in starts[carried:])]
+    results = settle(body, dict(known) | dict(zip((value.name for value in body.input), own, strict=True)))
+    keys = [_of([node.op_type, *pair]) for pair in zip(starts[:carried], results, strict=False)]
+    keys += [_of([node.op_type, *starts[carried:], result]) for result in results[carried:]]
+    order = sorted(range(carried), key=lambda k: keys[k])
+    read = order + sorted(range(carried, len(starts)), key=lambda k: starts[k])
+    _read_first(body, [value.name for value in body.input[:carried]], keys[:carried])
+    _permute(node.input, read)
+    _permute(body.input, read)
+    order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
+    _pad(node.output, len(keys))
+    _permute(node.output, order)
+    _permute(body.output, order)
+    return [keys[k] for k in order]
+
+
+def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
+    """Of values that are computed alike, such as two counters of one loop, the graph reads one alone."""
+    firsts: dict[str, str] = {}
+    moved = {name: firsts.setdefault(key, name) for name, key in zip(names, keys, strict=True) if name}
+    for node in all_nodes(graph):
+        node.input[:] = [moved.get(name, name) for name in node.input]
 
 
 def _pad(names: MutableSequence[str], count: int) -> None:

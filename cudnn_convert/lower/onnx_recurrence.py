@@ -3,7 +3,7 @@
 Weights never pass through tf2onnx. The fused nodes read *tickets*, float constants `[owner, layer, slot]`,
 and `redeem` puts the arrays in their place once the rest of the graph is settled: tf2onnx copies every
 constant for every pass of its optimizer. ONNX runtimes have no recurrences of double, half or bfloat16, so
-those are cast to float and back.
+those are cast to float and back. ONNX knows no projection either: `projection` says how it goes without.
 Sources: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`);
 tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
@@ -11,7 +11,7 @@ tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from tf2onnx.utils import make_name
 
 from cudnn_convert import layouts
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS
+from cudnn_convert.lower import projection
 from cudnn_convert.lower.onnx_order import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Recurrence
 
@@ -30,9 +31,19 @@ _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction.
 _WEIGHTS: Final[tuple[Callable[[Cell], Array], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
-    lambda cell: layouts.rows(cell, layouts.ONNX)[1],
+    lambda cell: layouts.rows(projection.composed(cell), layouts.ONNX)[1],
     lambda cell: np.concatenate(layouts.biases(cell, layouts.ONNX)),
 )
+
+
+def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
+    """Why a recurrence has no ONNX form."""
+    for recurrence in recurrences:
+        if not all(projection.solvable(cell) for layer in recurrence.cells for cell in layer):
+            yield (
+                f"{recurrence.node}: expected a projection of independent rows, found others; "
+                "convert to savedmodel or frozen"
+            )
 
 
 def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
@@ -76,9 +87,11 @@ class _Ops:
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
         return str(self.graph.make_const(make_name("constant"), np.array(value, dtype)).output[0])
 
-    def part(self, data: str, start: int, end: int) -> str:
-        """`data[start:end]`."""
-        return str(self.versioned.make_slice({"data": data, "starts": [start], "ends": [end], "axes": [0]}))
+    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
+        """`data[start:end]` on `axis`."""
+        return str(
+            self.versioned.make_slice({"data": data, "starts": [start], "ends": [end], "axes": [axis]})
+        )
 
     def squeeze(self, data: str, axis: int) -> str:
         return str(self.versioned.make_squeeze({"data": data, "axes": [axis]}))
@@ -92,7 +105,7 @@ def _stack(
 ) -> list[str]:
     """All layers over `x [steps, batch, inputs]` and states `[layers*directions, batch, units]`.
 
-    Gives `y [steps, batch, directions*units]` and the final states.
+    Gives `y [steps, batch, directions*units]` and the final states; h and y are of a projection's width.
     """
     sizes, (x, *states) = recurrence.sizes, floats
     rows, empty = _lengths(made, x, sizes.mode, lengths[0] if lengths else "")
@@ -102,20 +115,48 @@ def _stack(
         starts = states
         if sizes.layers > 1:
             starts = [made.part(name, first, first + sizes.directions) for name in states]
+        into, out_of = _projections(made, recurrence.cells[layer])
+        starts = [_times(made, starts[0], into, axis=0), *starts[1:]]
         tickets = [made.constant([owner, layer, slot], np.float32) for slot in range(3)]
         node = made.graph.make_node(
             _OPS[sizes.mode],
-            [x, *tickets, rows, *starts],
+            [x, *tickets, rows, *starts, *_peepholes(made, recurrence, layer)],
             attr=_attributes(recurrence),
             output_count=1 + len(states),
         )
-        x = _merged(made, node.output[0], directions=sizes.directions, units=sizes.units)
-        for found, name in zip(ends, node.output[1:], strict=True):
+        y, h, *c = node.output
+        y, h = _times(made, y, out_of, axis=1), _times(made, h, out_of, axis=0)
+        x = _merged(made, y, directions=sizes.directions, units=sizes.width)
+        for found, name in zip(ends, [h, *c], strict=True):
             found.append(name)
     finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
     if empty:  # ONNX Runtime gives zeros for a row without steps, where the state never left its start
         finals = [made("Where", [empty, *pair]) for pair in zip(states, finals, strict=True)]
     return [x, *finals]
+
+
+def _projections(made: _Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+    """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
+    inverses = [found for cell in cells if (found := projection.inverse(cell)) is not None]
+    columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
+    into, out_of = ([made.constant(found, np.float32) for found in group] for group in (inverses, columns))
+    return into, out_of
+
+
+def _times(made: _Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
+    """The part of each direction, one index on `axis`, times its own matrix.
+
+    Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
+    """
+    if len(matrices) < 2:
+        return made("MatMul", [name, *matrices]) if matrices else name
+    ways = [made("MatMul", [made.part(name, k, k + 1, axis), matrix]) for k, matrix in enumerate(matrices)]
+    return made("Concat", ways, axis=axis)
+
+
+def _peepholes(made: _Ops, recurrence: Recurrence, layer: int) -> list[str]:
+    found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
+    return [] if found[0] is None else [made.constant(found, np.float32)]
 
 
 def _attributes(recurrence: Recurrence) -> dict[str, Any]:

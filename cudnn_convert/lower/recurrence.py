@@ -2,18 +2,22 @@
 
 `fast` takes `BlockLSTMV2` for LSTMs of float and half, one kernel call for all steps. Everything else, and
 `portable`, is a `while` loop over steps with the input's product hoisted out of it. Both carry the state
-itself, so that a row of length 0 and a run of 0 steps give the initial state.
+itself, so that a row of length 0 and a run of 0 steps give the initial state. Projected LSTMs take the block
+in float only, with matrices of its own precision made from the stored ones (`projection`).
 Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2; shapes are cuDNN's, time-major.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import layouts
+from cudnn_convert.lower import projection
 from cudnn_convert.model import Array, Cell, Mode, Recurrence
 
 _BLOCK_DTYPES: Final = ("float32", "float16")
@@ -22,15 +26,22 @@ _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh,
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
     """Whether the recurrence becomes BlockLSTMV2, which knows LSTMs of float and half only."""
-    is_lstm = recurrence.sizes.mode is Mode.LSTM
-    return lowering == "fast" and is_lstm and recurrence.dtype.name in _BLOCK_DTYPES
+    if lowering != "fast" or recurrence.sizes.mode is not Mode.LSTM:
+        return False
+    if recurrence.sizes.projection:
+        accurate = all(projection.accurate(cell) for layer in recurrence.cells for cell in layer)
+        return accurate and recurrence.dtype == np.float32
+    return recurrence.dtype.name in _BLOCK_DTYPES
 
 
 def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
     """The arrays that one pseudo-layer's computation takes, by name, in the order it takes them."""
+    projected = dict(zip(["projection"], layouts.projection_columns(cell), strict=False))
     if block:
-        kernel = layouts.stacked_columns(cell, layouts.BLOCK_LSTM)
-        return {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM)}
+        kernel = layouts.stacked_columns(projection.composed(cell), layouts.BLOCK_LSTM)
+        if (inverse := projection.inverse(cell)) is not None:
+            projected["projection_inverse"] = inverse
+        return {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM), **projected}
     kernel, recurrent = layouts.columns(cell, layouts.LOOP)
     if cell.mode is Mode.GRU:
         bias, recurrent_bias = layouts.biases(cell, layouts.LOOP)
@@ -40,13 +51,19 @@ def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
             "bias": bias,
             "recurrent_bias": recurrent_bias,
         }
-    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": layouts.summed_bias(cell, layouts.LOOP)}
+    bias = layouts.summed_bias(cell, layouts.LOOP)
+    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias, **projected}
 
 
-def stack(recurrence: Recurrence, *, block: bool) -> Callable[..., tuple[Any, Any, Any]]:
-    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
+def stack(
+    recurrence: Recurrence, *, block: bool, block_op: Callable[..., Any] | None = None
+) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order.
+
+    `block_op` is BlockLSTMV2 or an op of its arguments.
+    """
     sizes, time_major = recurrence.sizes, recurrence.time_major
-    layer = _block_layer if block else _loop_layer
+    layer = partial(_block_layer, op=block_op or tf.raw_ops.BlockLSTMV2) if block else _loop_layer
     each = len(weights(recurrence.cells[0][0], block=block))
 
     def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
@@ -90,16 +107,31 @@ def _at_end(first: Any, steps: Any, lengths: Any) -> Any:
     return tf.gather_nd(tf.concat([first[None], steps], 0), tf.stack([lengths, rows], 1))
 
 
+def _times(x: Any, matrix: Any) -> Any:
+    """`x [time, batch, inputs] @ matrix [inputs, outputs]` in one product."""
+    rows = tf.reshape(x, [-1, matrix.shape[0]]) @ matrix
+    return tf.reshape(rows, [tf.shape(x)[0], tf.shape(x)[1], matrix.shape[1]])
+
+
 def _block_layer(
-    mode: Mode, x: Any, state: tuple[Any, ...], lengths: Any, arrays: Sequence[Any], *, backward: bool
+    mode: Mode,
+    x: Any,
+    state: tuple[Any, ...],
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    op: Callable[..., Any],
 ) -> tuple[Any, Any, Any]:
-    (kernel, bias), (h0, c0) = arrays, state
+    (kernel, bias, *projected), (h0, c0) = arrays, state
     x = _reversed(x, lengths) if backward else x
     unused = tf.zeros([kernel.shape[1] // 4], x.dtype)  # peepholes
     steps = tf.cast(tf.shape(x)[0], tf.int64)
-    _, cs, _, _, _, _, y = tf.raw_ops.BlockLSTMV2(
-        seq_len_max=steps, x=x, cs_prev=c0, h_prev=h0, w=kernel, wci=unused, wcf=unused, wco=unused, b=bias
+    start = h0 @ projected[1] if projected else h0
+    _, cs, _, _, _, _, y = op(
+        seq_len_max=steps, x=x, cs_prev=c0, h_prev=start, w=kernel, wci=unused, wcf=unused, wco=unused, b=bias
     )
+    y = _times(y, projected[0]) if projected else y
     h, c = _at_end(h0, y, lengths), _at_end(c0, cs, lengths)
     y = y if lengths is None else tf.where(_alive(x, lengths), y, tf.zeros_like(y))
     return _reversed(y, lengths) if backward else y, h, c
@@ -108,17 +140,16 @@ def _block_layer(
 def _loop_layer(
     mode: Mode, x: Any, state: tuple[Any, ...], lengths: Any, arrays: Sequence[Any], *, backward: bool
 ) -> tuple[Any, Any, Any]:
-    kernel, recurrent, bias = arrays[:3]
-    time, batch, units = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
-    inputs = tf.reshape(x, [-1, kernel.shape[0]]) @ kernel + bias
-    inputs = tf.reshape(inputs, [time, batch, kernel.shape[1]])
-    shape = tf.stack([batch, units])  # given at run time, or 0 steps would have no shape to stack to
+    kernel, recurrent, bias, *rest = arrays
+    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
+    inputs = _times(x, kernel) + bias
+    shape = tf.stack([batch, width])  # given at run time, or 0 steps would have no shape to stack to
     outputs = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
     alive = None if lengths is None else _alive(x, lengths)
 
     def step(t: Any, held: Any, *old: Any) -> tuple[Any, ...]:
         at = time - 1 - t if backward else t
-        new = _cell(mode, inputs[at], old, recurrent, arrays[3:])
+        new = _cell(mode, inputs[at], old, recurrent, rest)
         y = new[0]
         if alive is not None:
             now = alive[at]
@@ -127,27 +158,30 @@ def _loop_layer(
         return t + 1, tf.raw_ops.TensorListSetItem(input_handle=held, index=at, item=y), *new
 
     start = (tf.constant(0), outputs, *state)
-    known = [tf.TensorShape([]), tf.TensorShape([])] + [tf.TensorShape([None, units])] * len(state)
+    widths = (width, kernel.shape[1] // 4)  # only an LSTM has the second
+    known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, widths[k]]) for k in range(len(state))]
     _, held, *final = tf.while_loop(lambda t, *_: t < time, step, start, shape_invariants=tuple(known))
     y = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)
-    return tf.ensure_shape(y, [None, None, units]), final[0], final[-1]
+    return tf.ensure_shape(y, [None, None, width]), final[0], final[-1]
 
 
-def _cell(
-    mode: Mode, x: Any, old: tuple[Any, ...], recurrent: Any, recurrent_bias: Sequence[Any]
-) -> tuple[Any, ...]:
-    """One step; gates in the order of `layouts.LOOP`. `x` already holds the input's product and its bias."""
+def _cell(mode: Mode, x: Any, old: tuple[Any, ...], recurrent: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
+    """One step; gates in the order of `layouts.LOOP`. `x` already holds the input's product and its bias.
+
+    `rest` is a GRU's recurrent bias, or an LSTM's projection if it has one.
+    """
     h = old[0]
     if mode is Mode.LSTM:
-        sums = x + h @ recurrent
-        gates, memory = tf.split(sums, [3 * h.shape[1], h.shape[1]], 1)
+        units = recurrent.shape[1] // 4
+        gates, memory = tf.split(x + h @ recurrent, [3 * units, units], 1)
         i, f, o = tf.split(tf.sigmoid(gates), 3, 1)
         c = f * old[1] + i * tf.tanh(memory)
-        return o * tf.tanh(c), c
+        h = o * tf.tanh(c)
+        return h @ rest[0] if rest else h, c
     if mode is Mode.GRU:
         sizes = [2 * h.shape[1], h.shape[1]]
         gates, candidate = tf.split(x, sizes, 1)
-        gates_h, candidate_h = tf.split(h @ recurrent + recurrent_bias[0], sizes, 1)
+        gates_h, candidate_h = tf.split(h @ recurrent + rest[0], sizes, 1)
         r, z = tf.split(tf.sigmoid(gates + gates_h), 2, 1)
         n = tf.tanh(candidate + r * candidate_h)
         return ((1 - z) * n + z * h,)

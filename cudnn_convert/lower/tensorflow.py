@@ -1,21 +1,23 @@
 """The TensorFlow lowering: every cuDNN node of a graph becomes CPU ops, its blob becomes plain variables.
 
 The weights of a pseudo-layer are stored as `<scope>/layer_<l>/<forward|backward>/<name>`, `<scope>` being
-that of the blob they came from; recurrences that share a blob share them.
+that of the blob they came from, or of the variables that a computed blob came from; recurrences that share a
+blob share them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import build, inline
+from cudnn_convert.graph import build, inline, written
 from cudnn_convert.graph.frames import enter, frames
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, unique
+from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.model import Array, InMemory, Recurrence, Tensor
@@ -29,6 +31,17 @@ class Lowered:
     variables: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How weights are stored: variable name -> array, and what computes on those, as `recurrence.stack` does.
+
+    The source's own variables then stay references where they are.
+    """
+
+    weights: Callable[[Recurrence], Mapping[str, Array]]
+    compute: Callable[[Recurrence], Callable[..., tuple[Any, Any, Any]]]
+
+
 def lower(
     graph: Any,
     recurrences: Sequence[Recurrence],
@@ -36,13 +49,15 @@ def lower(
     *,
     outputs: Iterable[str],
     lowering: str = "fast",
+    form: Form | None = None,
 ) -> Lowered:
     """`graph` down to the tensors `outputs`, each cuDNN node replaced in place, all variables resources.
 
-    `lowering` is `fast` or `portable`; `values` are those of the source's variables.
+    `lowering` is `fast` or `portable`; `values` are those of the source's variables. Without `form` the
+    weights are stored as the lowering takes them.
     """
     index = Index(graph)
-    loops = frames(index)
+    loops, scopes = frames(index), _scopes(recurrences)
     made: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
@@ -52,24 +67,34 @@ def lower(
         inputs = [tensors[position] for position in (INPUT, INPUT_H, INPUT_C)]
         inputs += [tensors[LENGTHS]] if recurrence.lengths else []
         nodes, weights = [], []
-        arrays = _weights(recurrence, block=block)
+        scope = scopes[recurrence.shared]
+        arrays = form.weights(recurrence) if form else _weights(recurrence, scope, block=block)
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
             variables[name], made[name] = InMemory(value), _variable(name, value)
             found, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
-        traced = _traced(recurrence, arrays.values(), block=block)
+        compute = form.compute(recurrence) if form else body.stack(recurrence, block=block)
+        traced = _traced(recurrence, arrays.values(), compute)
         nodes += inline.call(traced, recurrence.node, [reference(name) for name in [*inputs, *weights]])
         made[recurrence.node] = nodes
         library |= {function.signature.name: function for function in traced.library}
     whole = _assembled(graph, made, library)
     pruned = build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
-    return Lowered(as_resources(pruned, variables), variables)
+    if form:
+        return Lowered(pruned, variables)
+    return Lowered(as_resources(written.as_resources(pruned, variables), variables), variables)
 
 
-def _weights(recurrence: Recurrence, *, block: bool) -> dict[str, Array]:
-    scope = recurrence.shared.rpartition("/")[0]
+def _scopes(recurrences: Iterable[Recurrence]) -> dict[str, str]:
+    """The scope for the weights of each blob: the blob's own, or its name where several lie in one scope."""
+    blobs = {recurrence.shared: recurrence.shared.rpartition("/")[0] for recurrence in recurrences}
+    around = [*blobs.values()]
+    return {name: scope if around.count(scope) == 1 else name for name, scope in blobs.items()}
+
+
+def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Array]:
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
@@ -92,8 +117,9 @@ def _carried(
     """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
     found, nodes = read, []
     dtype = tf.as_dtype(recurrence.dtype)
-    # A constant blob may stand inside the loop itself, where no Enter shows the way in.
-    for level, frame in enumerate(loops.get(recurrence.shared, ())):
+    # A constant or computed blob may stand inside the loop itself, where no Enter shows the way in.
+    root = parameters(index, index.nodes[recurrence.node]).op
+    for level, frame in enumerate(loops.get(root, ())):
         nodes.append(enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype))
         found = nodes[-1].name
     for name in recurrence.passage:
@@ -117,16 +143,20 @@ def _side(index: Index, recurrence: Recurrence, switch: str) -> int:
     return next(k for node in readers for op, k in map(split, node.input) if op == switch)
 
 
-def _traced(recurrence: Recurrence, arrays: Iterable[Array], *, block: bool) -> inline.Body:
+def _traced(
+    recurrence: Recurrence, arrays: Iterable[Array], compute: Callable[..., tuple[Any, Any, Any]]
+) -> inline.Body:
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
     depth = sizes.layers * sizes.directions
-    state = [depth, None, sizes.units] if recurrence.time_major else [None, depth, sizes.units]
-    specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(state, dtype)]
+    hidden, cell = (
+        [depth, None, width] if recurrence.time_major else [None, depth, width]
+        for width in (sizes.width, sizes.units)
+    )
+    specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(hidden, dtype)]
     is_lstm = sizes.mode.value == "lstm"
-    specs.append(tf.TensorSpec(state if is_lstm else None, dtype))
+    specs.append(tf.TensorSpec(cell if is_lstm else None, dtype))
     specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
     specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
-    compute = body.stack(recurrence, block=block)
     if recurrence.lengths:
         return inline.traced(compute, *specs)
     return inline.traced(lambda x, h, c, *rest: compute(x, h, c, None, *rest), *specs)

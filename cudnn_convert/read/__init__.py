@@ -6,17 +6,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.errors import AccessError, ReadError, UsageError
+from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint
+from cudnn_convert.read import checkpoint, graph_def, saved_model
 
-READERS: Final[tuple[ModuleType, ...]] = (checkpoint,)
+READERS: Final[tuple[ModuleType, ...]] = (checkpoint, saved_model, graph_def)
 
 
 def read(path: Path, *, tag: str | None = None) -> Model:
     """The model at `path`, recognised by content; `tag` chooses a graph of a SavedModel.
 
-    Raises ReadError where no reader knows it, AccessError, UsageError.
+    Raises ReadError where no reader knows it, AmbiguousSourceError where several do, AccessError, UsageError.
     """
     try:
         return _recognised(path, tag)
@@ -25,13 +25,15 @@ def read(path: Path, *, tag: str | None = None) -> Model:
 
 
 def _recognised(path: Path, tag: str | None) -> Model:
-    for reader in READERS:
-        found = reader.recognise(path)
-        if found is not None:
-            if tag is not None and not reader.TAGS:
-                raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
-            model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
-            return model
+    known = [(reader, found) for reader in READERS if (found := reader.recognise(path)) is not None]
+    if len(known) > 1:
+        kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
+        raise AmbiguousSourceError(path, [f"source: expected one model, found {kinds}; give a file of one"])
+    for reader, found in known:
+        if tag is not None and not reader.TAGS:
+            raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
+        model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
+        return model
     what = "a file or folder of another kind" if path.exists() else "no such file or folder"
     kinds = ", ".join(reader.KIND for reader in READERS)
     raise ReadError(path, "source", expected=kinds, found=what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -19,58 +19,98 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import build
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.index import INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
+from cudnn_convert.verification import partitioned
 from cudnn_convert.verification.source import Source
 
-SIZES: Final = ((17, 3), (9, 2))
+Sizes = tuple[tuple[int, int], ...]
+SIZES: Final[Sizes] = ((17, 3), (9, 2))
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
 )
 _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _TRIES: Final = 64
+#: A word that no vocabulary has.
+_UNKNOWN: Final = b"\xff"
 #: What NumPy raises for a file that is no archive of arrays, or a damaged one, or one with pickles in it.
 _DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
 
 
 def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
-    """One feed, by tensor of `plan.signature`, for each of `SIZES`.
+    """One feed, by tensor of `plan.signature`, for each of `SIZES`, or of the one batch that the states have.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
-    tensors = {name: seen.get_tensor_by_name(name) for name in names}
-    _refuse_unknown(plan, tensors)
+    tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
+    _refuse_unknown(plan, tensors, source.words)
     ranges = {name: _rows(index, seen, name) for name in names}
+    failure = "no unknown dimension could be told"
+    for pair in _pairs_of_sizes(plan, seen):
+
+        def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
+            rng = np.random.default_rng(seed)
+            return [
+                {
+                    name: _value(rng, tensors[name], roles[name], ranges[name], sizes, words=source.words)
+                    for name in names
+                }
+                for sizes in pair
+            ]
+
+        feeds, failure = _accepted(plan, source, map(drawn, _assignments(tensors)), pair, failure)
+        if feeds is not None:
+            return feeds
+    raise UnsupportedModelError(
+        plan.model.path,
+        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
+    )
+
+
+def _states(plan: Plan) -> dict[str, Any]:
+    """The inputs that were state, each of the shape that the source holds."""
+    found = {}
+    for held in plan.states:
+        if held.start is not None:
+            value = plan.model.variables[held.state.key]
+            found[held.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
+    return found
+
+
+def _pairs_of_sizes(plan: Plan, seen: tf.Graph) -> Iterator[Sizes]:
+    """`SIZES`, then those steps with each batch that a fixed initial state may be of."""
+    widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
+    for found in plan.recurrences:
+        shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
+        widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
+    yield SIZES
+    for batch in sorted(width for width in widths if width is not None):
+        yield tuple((time, batch) for time, _ in SIZES)
+
+
+def _accepted(
+    plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
+) -> tuple[list[dict[str, Array]] | None, str]:
+    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run."""
     right_steps: list[dict[str, Array]] | None = None
     accepted: list[dict[str, Array]] | None = None
-    failure = "no unknown dimension could be told"
-    for roles in _assignments(tensors):
-        rng = np.random.default_rng(seed)
-        feeds = [
-            {name: _value(rng, tensors[name], roles[name], ranges[name], sizes) for name in names}
-            for sizes in SIZES
-        ]
+    for feeds in tries:
         try:
             seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
         except (tf.errors.OpError, ValueError) as error:
             failure = str(error).splitlines()[0]
             continue
-        pairs = list(zip(seen_sizes, SIZES, strict=True))
+        pairs = list(zip(seen_sizes, pair, strict=True))
         if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
-            return feeds
+            return feeds, failure
         if all({time for time, _ in found} <= {size[0]} for found, size in pairs):
             right_steps = right_steps or feeds
         accepted = accepted or feeds
-    if accepted is not None:
-        return right_steps or accepted
-    raise UnsupportedModelError(
-        plan.model.path,
-        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
-    )
+    return right_steps or accepted, failure
 
 
 def given(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
@@ -106,16 +146,17 @@ def given(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
+    source.restart()
     source.run(feed, list(plan.signature.outputs.values()))
     return list(source.sizes)
 
 
-def _refuse_unknown(plan: Plan, tensors: Mapping[str, Any]) -> None:
+def _refuse_unknown(plan: Plan, tensors: Mapping[str, Any], words: Sequence[bytes]) -> None:
     reasons = []
     for name, found in tensors.items():
         if found.shape.rank is None:
             reasons.append(f"{name}: expected a known rank, found none; refine it: --inputs '{name}[?,?]'")
-        elif found.dtype == tf.string:
+        elif found.dtype == tf.string and not words:
             reasons.append(f"{name}: expected numbers, found strings; give --data")
         elif found.dtype.is_integer and found.shape.rank == 0:
             reasons.append(
@@ -161,7 +202,7 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
                 return None if depth is None else int(depth)
             if reader.op in _CARRIERS and position == 0:
                 todo += [f"{reader.name}:{j}" for j in range(2)]
-    return None
+    return partitioned.rows(index, name, lambda gather: _table_rows(index, seen, gather))
 
 
 def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:
@@ -174,12 +215,20 @@ def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:
 
 
 def _value(
-    rng: np.random.Generator, found: Any, roles: tuple[str, ...], rows: int | None, sizes: tuple[int, int]
+    rng: np.random.Generator,
+    found: Any,
+    roles: tuple[str, ...],
+    rows: int | None,
+    sizes: tuple[int, int],
+    *,
+    words: Sequence[bytes],
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
     left = iter(roles)
     shape = [by_role[next(left)] if width is None else width for width in found.shape.as_list()]
     dtype = found.dtype.as_numpy_dtype
+    if found.dtype == tf.string:
+        return rng.choice(np.array([*words, _UNKNOWN], object), shape)
     if found.dtype.is_bool:
         lengths = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1]) if shape else 1
         return np.asarray(np.arange(shape[-1]) < lengths if shape else rng.integers(2) == 1)

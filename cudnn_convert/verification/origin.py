@@ -16,6 +16,9 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     """`(format, the artifact's own path, provenance or None)`. Raises ReadError for anything else."""
     if (artifact / "saved_model.pb").is_file():
         return "savedmodel", artifact, _json(artifact / "assets.extra" / PROVENANCE)
+    checkpoint = artifact / FORMATS["checkpoint"].name
+    if Path(f"{checkpoint}.index").is_file() and (artifact / RECORD).is_file():
+        return "checkpoint", checkpoint, _json(artifact / RECORD)
     for name, form in FORMATS.items():
         if form.name and (artifact / form.name).is_file():
             return name, artifact / form.name, _json(artifact / RECORD)

@@ -32,6 +32,22 @@ def saved_model(path: Path, part: Part) -> Runner:
     return run
 
 
+def checkpoint(path: Path, part: Part) -> Runner:
+    """A checkpoint through `import_meta_graph` and the saver it gives, as TensorFlow 1's users do."""
+    signature, made = part.signature, tf.Graph()
+    with made.as_default():
+        saver = tf.compat.v1.train.import_meta_graph(f"{path}.meta")
+        session = tf.compat.v1.Session()
+        saver.restore(session, str(path))
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        fed = {signature.inputs[key]: value for key, value in feeds.items()}
+        values = session.run(list(signature.outputs.values()), fed)
+        return dict(zip(signature.outputs, map(np.asarray, values), strict=True))
+
+    return run
+
+
 def frozen(path: Path, part: Part) -> Runner:
     """A frozen graph in a Session, by the tensor names of the signature."""
     signature = part.signature
@@ -84,4 +100,6 @@ def opened(form: str, path: Path, parts: Sequence[Part]) -> Runner:
     return run
 
 
-RUNNERS: Final = MappingProxyType({"savedmodel": saved_model, "frozen": frozen, "onnx": onnx})
+RUNNERS: Final = MappingProxyType(
+    {"savedmodel": saved_model, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
+)

@@ -18,12 +18,15 @@ from tensorflow.python.ops import script_ops
 
 from cudnn_convert import reference
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build
+from cudnn_convert.graph import build, tables
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split
 from cudnn_convert.graph.session import session
 from cudnn_convert.graph.simplify import RANDOM
+from cudnn_convert.graph.state import WRITES
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.verification import block_guard
+from cudnn_convert.verification.memory import Memory
 
 #: Stateful ops that keep to their own graph: variables, arrays of loops, tables, and what only prints.
 _HARMLESS: Final = RANDOM | frozenset(
@@ -43,10 +46,16 @@ _OUTSIDE: Final = frozenset(
 
 @dataclass(slots=True)
 class Source:
-    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw."""
+    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
+
+    What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
+    `words` are the keys of its tables where those are strings.
+    """
 
     run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
     sizes: list[tuple[int, int]]
+    restart: Callable[[], None]
+    words: tuple[bytes, ...] = ()
 
 
 @contextmanager
@@ -60,24 +69,39 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
         _refuse_effects(plan, graph)
     seen: list[tuple[int, int]] = []
     functions = _insert_references(graph, plan.recurrences, dtype, seen)
+    functions += block_guard.insert(graph, seen)
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
+    needed += [write.op for found in plan.states for write in found.state.writes]
+    needed += plan.initializers
     graph = build.kept(graph, Index(graph).ancestors(needed))
-    with session(graph, plan.model.variables) as running:
+    model = plan.model
+    with session(
+        graph, model.variables, initializers=plan.initializers, assets=model.assets
+    ) as running:
+        memory = Memory(running, plan)
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
             seen.clear()
-            values = running.run(list(wanted), dict(feeds))
-            return [np.asarray(value) for value in values]
+            memory.set({name: value for name, value in feeds.items() if name in memory.starts})
+            fed = {name: value for name, value in feeds.items() if name not in memory.starts}
+            fetched = [name for name in wanted if name not in memory.ends]
+            values, _ = running.run((fetched, memory.writes), fed)
+            found = dict(zip(fetched, values, strict=True)) | memory.held()
+            return [np.asarray(found[name]) for name in wanted]
 
-        yield Source(run, seen)
+        yield Source(run, seen, memory.restart, tables.words(running))
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
 def _refuse_effects(plan: Plan, graph: Any) -> None:
     found: dict[str, list[str]] = {}
+    # A recurrence that goes on from where it was keeps to its own graph too.
+    writes = {(write.op, op) for held in plan.states for write in held.state.writes for op in WRITES}
     for node in _reached(graph):
-        if _has_effects(node):
+        # What fills a table reads constants or one file that the source itself brings (graph.tables).
+        known = (node.name, node.op) in writes or node.name in plan.initializers
+        if not known and _has_effects(node):
             found.setdefault(node.op, []).append(node.name)
     if found:
         cure = "vouch for the file with --trust, or convert with --no-verify"
@@ -144,11 +168,21 @@ def _function(
     sizes, evidence, time_major = recurrence.sizes, recurrence.evidence, recurrence.time_major
     mode = sizes.mode.value
     common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
+    common["gate_order"] = recurrence.convention.gate_order
     if isinstance(evidence, CanonicalEvidence):
-        steps = reference.steps_from_canonical(evidence.tensors, mode, **common)
+        forget_bias = recurrence.convention.forget_bias
+        steps = reference.DIALECTS[evidence.dialect](
+            evidence.tensors, mode, forget_bias=forget_bias, **common
+        )
     else:
         steps = reference.steps_from_blob(
-            evidence.blob, mode, units=sizes.units, input_size=sizes.input_size, **common
+            evidence.blob,
+            mode,
+            units=sizes.units,
+            input_size=sizes.input_size,
+            skip_input=sizes.skip_input,
+            projection=sizes.projection,
+            **common,
         )
 
     def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:

@@ -1,12 +1,13 @@
 """A user's process: plain TensorFlow 2 or ONNX Runtime, and no cudnn_convert.
 
-Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}`, from the file named first;
-inputs and outputs map signature keys to `{source, artifact}` tensor names. Writes each job's outputs,
-keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
+Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`, from
+the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names. Writes each
+job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ import numpy as np
 sys.modules["cudnn_convert"] = None  # whatever is installed beside us: importing it fails now
 
 
-def saved_model(path, inputs, outputs):
+def saved_model(path, inputs, outputs, signature):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(path)
-    function = loaded.signatures["serving_default"]
+    function = loaded.signatures[signature]
     dtypes = {key: spec.dtype for key, spec in function.structured_input_signature[1].items()}
 
     def run(feeds):
@@ -26,6 +27,23 @@ def saved_model(path, inputs, outputs):
         return {key: value.numpy() for key, value in found.items()}
 
     run.owner = loaded
+    return run
+
+
+def checkpoint(path, inputs, outputs):
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        saver = tf.compat.v1.train.import_meta_graph(path + ".meta")
+        session = tf.compat.v1.Session()
+        saver.restore(session, path)
+
+    def run(feeds):
+        fed = {inputs[key]["artifact"]: value for key, value in feeds.items()}
+        values = session.run([names["artifact"] for names in outputs.values()], fed)
+        return dict(zip(outputs, values, strict=True))
+
     return run
 
 
@@ -65,7 +83,10 @@ def onnx(path, inputs, outputs):
 
 def main():
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        opened = {"savedmodel": saved_model, "frozen": frozen, "onnx": onnx}[job["format"]]
+        signature = job.get("signature") or "serving_default"
+        named = partial(saved_model, signature=signature)
+        openers = {"savedmodel": named, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
+        opened = openers[job["format"]]
         run = opened(job["artifact"], job["inputs"], job["outputs"])
         golden = np.load(job["golden"])
         answers = {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from graphs import BLOB, PATH, UNITS, drawing, lstm, placeholder, v1, variable
-from samples import REAL
+from samples import REAL, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import choose
@@ -116,7 +116,7 @@ def test_no_recurrence_is_refused() -> None:
     with drawing() as graph:
         tf.nn.relu(placeholder("x"))
     assert refused(graph, UnsupportedModelError) == (
-        "graph: expected a CudnnRNN node, found none; name --outputs",
+        "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none; name --outputs",
     )
 
 
@@ -174,6 +174,18 @@ def test_two_applications_with_outputs_of_their_own_are_a_choice() -> None:
     )
 
 
+@pytest.mark.parametrize("scope", ["loss", "loss_1/loss"], ids=["beside", "inside"])
+def test_what_a_loss_makes_of_the_scores_is_no_output(scope: str) -> None:
+    """One tower for training and prediction: the scores have readers, all of them for the loss."""
+    with drawing() as graph:
+        scores = tf.identity(lstm(placeholder("x"), blob(), training=True).output, name="scores")
+        prefix = scope if "/" not in scope else scope.partition("/")[0]
+        flat = tf.raw_ops.Reshape(tensor=scores, shape=[-1, UNITS], name=f"{prefix}/Reshape")
+        labels = tf.reshape(placeholder("labels", [None, None], tf.int32), [-1])
+        tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=flat, labels=labels, name=scope)
+    assert chosen(graph) == ["scores:0"]
+
+
 def test_two_layers_are_no_twins() -> None:
     with drawing() as graph:
         for name in ("left", "right"):
@@ -192,3 +204,10 @@ def test_a_real_training_graph() -> None:
     assert all(
         name.startswith(("cnn_lstm_3/softmax", "cnn_lstm_3/logits", "cnn_lstm_3/decoded_")) for name in names
     )
+
+
+@pytest.mark.parametrize("name", ["block_fused_lengths", "block_cell_loop", "block_cell_bidirectional"])
+def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: str) -> None:
+    sample = fixture(f"1.15.5-{name}")
+    model = read(sample.prefix)
+    assert sorted(choose.outputs(model.path, model.graph)) == sample.case["outputs"]

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
-from cases import BATCH, STEPS, Case, swapped
+from cases import BATCH, STEPS, UNITS, Case, swapped
 from tf2onnx.handler import tf_op
 
 from cudnn_convert import layouts
@@ -107,6 +107,50 @@ def test_other_dtypes_are_computed_in_float(mode: Mode, dtype: str) -> None:
     else:
         rounded = Rounded(mode, 2, 2, "CudnnRNNV2")
         agrees(rounded, model)
+
+
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_skipped_input(mode: Mode, op: str) -> None:
+    case = Case(mode, 2, 2, op, input_mode="skip_input")
+    agrees(case, lowered(case))
+
+
+@pytest.mark.parametrize("projection", [1, 3, UNITS])
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2), (3, 1)])
+def test_a_projection(layers: int, directions: int, time_major: bool, projection: int) -> None:
+    case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
+    model = lowered(case)
+    agrees(case, model)
+    assert counts(model)["LSTM"] == layers
+    assert counts(model)["MatMul"] == 3 * case.depth  # h0 in, y and h out
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_a_projection_in_other_dtypes(dtype: str) -> None:
+    case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", dtype=dtype, projection=3)
+    agrees(case, lowered(case))
+
+
+def test_a_projection_without_an_inverse_is_refused() -> None:
+    case = Dependent(Mode.LSTM, op="CudnnRNNV3", projection=2)
+    with pytest.raises(UnsupportedModelError) as refused:
+        lowered(case)
+    assert refused.value.reasons == (
+        "rnn: expected a projection of independent rows, found others; convert to savedmodel or frozen",
+    )
+
+
+class Dependent(Case):
+    """One row of the projection is twice the other."""
+
+    @property
+    def blob(self) -> Array:
+        found = super().blob
+        end = found.size - 8 * self.units  # of the one pseudo-layer's matrices, the projection last
+        found[end - self.units : end] = 2 * found[end - 2 * self.units : end - self.units]
+        return found
 
 
 class Rounded(Case):

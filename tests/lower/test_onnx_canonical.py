@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -166,3 +168,80 @@ def test_ends_are_renamed(model: Any) -> None:
     assert [value.name for value in made.graph.input] == ["constant_0", "which", "times"]
     assert [value.name for value in made.graph.output] == ["y", "z", "x"]
     assert "constant_0_" in [tensor.name for tensor in made.graph.initializer]
+
+
+SCAN = """
+<ir_version: 8, opset_import: ["" : 17]>
+main (float[2] c, float[2] h, float[time, 2] x, float[time, 2] w)
+    => (float[2] c_n, float[2] h_n, float[time, 2] y)
+{
+    CARRIED_OUT, STACKED = Scan <num_scan_inputs = 2, body = step (CARRIED_IN, READ) => (CARRIED_NEXT, MADE)
+        { next_c = Add (old_c, x_t)
+          next_h = Mul (next_c, w_t)
+          y_t = Sub (next_h, old_h)
+          z_t = Add (next_h, old_h) }> (CARRIED, SCANNED)
+    y = Mul (ys, zs)
+}
+"""
+#: What a Scan hands on: words that are turned round together, the carried, the scanned and the stacked.
+PAIRS = (
+    {
+        "CARRIED_OUT": ["c_n", "h_n"],
+        "CARRIED_IN": ["float[2] old_c", "float[2] old_h"],
+        "CARRIED_NEXT": ["float[2] next_c", "float[2] next_h"],
+        "CARRIED": ["c", "h"],
+    },
+    {"READ": ["float[2] x_t", "float[2] w_t"], "SCANNED": ["x", "w"]},
+    {"STACKED": ["ys", "zs"], "MADE": ["float[2] y_t", "float[2] z_t"]},
+)
+
+
+def test_the_order_of_what_a_scan_hands_on_does_not_matter() -> None:
+    found = set()
+    for turns in product((1, -1), repeat=len(PAIRS)):
+        text = SCAN
+        for words, turn in zip(PAIRS, turns, strict=True):
+            for word, pair in words.items():
+                text = re.sub(rf"\b{word}\b", ", ".join(pair[::turn]), text)
+        found.add(bytes_of(onnx.parser.parse_model(text)))
+    assert len(found) == 1
+    run = onnxruntime.InferenceSession(found.pop(), providers=["CPUExecutionProvider"])
+    c, h = np.array([0.5, -1], np.float32), np.array([2, 0.25], np.float32)
+    x, w = np.array([[1, 2], [3, 4]], np.float32), np.array([[0.5, 3], [-2, 1]], np.float32)
+    c_n, h_n, y = run.run(["c_n", "h_n", "y"], {"c": c, "h": h, "x": x, "w": w})
+    rows = []
+    for t in range(2):
+        c, old = c + x[t], h
+        h = c * w[t]
+        rows.append((h - old) * (h + old))
+    np.testing.assert_allclose(np.stack([c_n, h_n, *y]), np.stack([c, h, *rows]), rtol=1e-6)
+
+
+COUNTERS = """
+<ir_version: 8, opset_import: ["" : 17]>
+main (int64 rounds, int64 start) => (int64 y)
+<bool yes = {1}>
+{
+    one_n, other_n, sum_n = Loop <body = step (int64 k, bool go, int64 one, int64 other, int64 sum)
+        => (bool still, int64 next_one, int64 next_other, int64 next_sum)
+        <int64 unit = {1}>
+        { still = Identity (go)
+          next_one = Add (one, unit)
+          next_other = Add (other, unit)
+          next_sum = Add (sum, READ) }> (rounds, yes, start, start, start)
+    y = Sub (sum_n, READ_n)
+}
+"""
+
+
+@pytest.mark.parametrize("inner", ["one", "other"])
+def test_which_of_two_equal_counters_is_read_does_not_matter(inner: str) -> None:
+    found = {
+        bytes_of(onnx.parser.parse_model(COUNTERS.replace("READ_n", f"{outer}_n").replace("READ", inner)))
+        for outer in ("one", "other")
+    }
+    (only,) = found | {bytes_of(onnx.parser.parse_model(COUNTERS.replace("READ", "one")))}
+    run = onnxruntime.InferenceSession(only, providers=["CPUExecutionProvider"])
+    # From 5: 5 + 5 + 6 + 7 less the 8 that the counter then stands at.
+    (y,) = run.run(None, {"rounds": np.array(3), "start": np.array(5)})
+    assert y == 15

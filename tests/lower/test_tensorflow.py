@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases import Case, swapped
+from cases import UNITS, Case, swapped
 
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.recurrence import uses_block
@@ -24,11 +25,13 @@ SHAPES = ((7, 3), (4, 5), (1, 1), (0, 2))
 BOUNDS = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3, "bfloat16": 3e-2}
 
 
-def answers(case: Case, lowering: str, shapes: tuple[tuple[int, int], ...] = SHAPES) -> list[Any]:
+def answers(
+    case: Case, lowering: str, shapes: tuple[tuple[int, int], ...] = SHAPES, recurrence: Any = None
+) -> list[Any]:
     """Pairs of what the lowered graph gives and what the reference does, for each shape and output."""
     graph, signature = case.graph()
     outputs = list(signature.outputs.values())
-    made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering=lowering)
+    made = lower(graph, [recurrence or case.recurrence()], {}, outputs=outputs, lowering=lowering)
     turn = (lambda value: value) if case.time_major else swapped
     pairs = []
     with session(made.graph, made.variables) as running:
@@ -87,6 +90,74 @@ def test_only_lstms_of_float_and_half_take_the_block(lowering: str) -> None:
             recurrence = Case(mode, dtype=dtype).recurrence()
             expected = lowering == "fast" and mode is Mode.LSTM and dtype in ("float32", "float16")
             assert uses_block(recurrence, lowering) == expected
+    for dtype in BOUNDS:
+        projected = Case(Mode.LSTM, op="CudnnRNNV3", dtype=dtype, projection=3).recurrence()
+        assert uses_block(projected, lowering) == (lowering == "fast" and dtype == "float32")
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_skipped_input(mode: Mode, op: str, lowering: str) -> None:
+    agrees(Case(mode, 2, 2, op, input_mode="skip_input"), lowering)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("projection", [1, 3, UNITS])
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2), (3, 1)])
+def test_a_projection(layers: int, directions: int, time_major: bool, projection: int, lowering: str) -> None:
+    case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
+    agrees(case, lowering)
+    if projection < UNITS:  # a square one may be near to none of full rank
+        assert uses_block(case.recurrence(), lowering) == (lowering == "fast")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_a_projection_in_other_dtypes(dtype: str) -> None:
+    agrees(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", dtype=dtype, projection=3), "fast")
+
+
+@pytest.mark.parametrize("projection", [2, UNITS])
+@pytest.mark.parametrize("input_mode", ["skip_input", "auto_select"])
+def test_a_skipped_input_and_a_projection_together(input_mode: str, projection: int) -> None:
+    agrees(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", input_mode=input_mode, projection=projection), "fast")
+
+
+class Dependent(Case):
+    """Two rows of the projection are all but the same: no initial state goes through its inverse in float."""
+
+    @property
+    def blob(self) -> Any:
+        found = super().blob
+        end = found.size - 8 * self.units  # of the one pseudo-layer's matrices, the projection last
+        found[end - self.units : end] = found[end - 2 * self.units : end - self.units] * 1.0001
+        return found
+
+
+def test_a_projection_without_an_inverse_takes_the_loop() -> None:
+    case = Dependent(Mode.LSTM, op="CudnnRNNV3", projection=3)
+    agrees(case, "fast")
+    assert not uses_block(case.recurrence(), "fast")
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("part", ["kernel", "recurrent_kernel", "projection"])
+def test_a_matrix_turned_or_moved_shows(part: str, lowering: str) -> None:
+    """All of one size, so that only their order tells them apart."""
+    case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", input_mode="skip_input", projection=UNITS)
+    recurrence = case.recurrence()
+    spoiled = [
+        [dataclasses.replace(cell, **{part: turned(cell, part)}) for cell in layer]
+        for layer in recurrence.cells
+    ]
+    spoiled[0] = recurrence.cells[0] if part == "kernel" else spoiled[0]
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        agrees(case, lowering, recurrence=dataclasses.replace(recurrence, cells=spoiled))
+
+
+def turned(cell: Any, part: str) -> Any:
+    return getattr(cell, part).swapaxes(-1, -2).reshape(getattr(cell, part).shape)
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from samples import FIXTURES, Fixture, fixture
-from sources import DATA, beside, copied, refused
+from sources import DATA, SMALL, beside, copied, refused
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.read import READERS, checkpoint, read
@@ -25,26 +27,90 @@ def test_every_reader_has_its_three_names() -> None:
         assert callable(reader.read)
 
 
-@pytest.mark.parametrize("name", ["model.ckpt", "model.ckpt.index", "model.ckpt.meta", "."])
-def test_a_checkpoint_is_known_by_any_of_its_names(tmp_path: Path, name: str) -> None:
-    prefix = copied(tmp_path)
-    assert checkpoint.recognise(prefix.parent / name) == prefix
+def prefix_of(path: Path) -> Path:
+    found = checkpoint.recognise(path)
+    assert found is not None
+    return found.prefix
 
 
-def test_a_folder_of_the_prefix_name_does_not_hide_the_checkpoint(tmp_path: Path) -> None:
-    prefix = copied(tmp_path)
-    prefix.mkdir()
-    assert checkpoint.recognise(prefix) == prefix
+#: Any name of a checkpoint of each layout.
+NAMES = {
+    SMALL: ["model.ckpt", "model.ckpt.index", "model.ckpt.meta", "model.ckpt.data-00000-of-00001", "."],
+    "1.15.5-checkpoint_sharded": ["model.ckpt", "model.ckpt.data-00001-of-00002", "."],
+    "1.15.5-checkpoint_v1": ["model.ckpt", "model.ckpt.meta", "."],
+    "1.15.5-checkpoint_v1_sharded": ["model.ckpt", "model.ckpt-00001-of-00002", "."],
+}
 
 
-def test_a_copied_folder_means_its_own_files(tmp_path: Path) -> None:
-    prefix = copied(tmp_path)
+@pytest.mark.parametrize(("sample", "name"), [(sample, name) for sample in NAMES for name in NAMES[sample]])
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "no graph"])
+def test_a_checkpoint_is_known_by_any_of_its_names(
+    tmp_path: Path, sample: str, name: str, graph: bool
+) -> None:
+    prefix = copied(tmp_path, sample)
+    expected = sorted(read(prefix).variables)
+    if not graph and not name.endswith(".meta"):
+        beside(prefix, ".meta").unlink()
+    assert prefix_of(prefix.parent / name) == prefix
+    model = read(prefix.parent / name)
+    assert sorted(model.variables) == expected
+    latest = (f"model.ckpt taken, the latest that {prefix.parent / 'checkpoint'} names",)
+    assert model.notes == (latest if name == "." else ())
+
+
+@pytest.mark.parametrize("sample", [SMALL, "1.15.5-checkpoint_v1_sharded"])
+def test_a_folder_of_the_prefix_name_does_not_hide_the_checkpoint(tmp_path: Path, sample: str) -> None:
+    prefix = copied(tmp_path, sample)
+    shutil.copytree(fixture("1.15.5-gru_bi").folder, prefix)
+    expected = {key: value.read() for key, value in read(fixture(sample).prefix).variables.items()}
+    found = read(prefix).variables
+    assert sorted(found) == sorted(expected)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key].read(), value, strict=True)
+
+
+@pytest.mark.parametrize("sample", [SMALL, "1.15.5-checkpoint_v1"])
+def test_a_copied_folder_means_its_own_files(tmp_path: Path, sample: str) -> None:
+    prefix = copied(tmp_path, sample)
     state = prefix.parent / "checkpoint"
     state.write_text(f'model_checkpoint_path: "{prefix}"\n')
     other = shutil.copytree(prefix.parent, tmp_path / "copy")
-    assert checkpoint.recognise(other) == other / "model.ckpt"
-    beside(other / "model.ckpt", ".index").unlink()
-    assert checkpoint.recognise(other) == prefix
+    assert prefix_of(other) == other / "model.ckpt"
+    for path in other.glob("model.ckpt*"):
+        path.unlink()
+    assert prefix_of(other) == prefix
+
+
+def test_the_latest_of_several_is_taken_by_its_relative_path(tmp_path: Path) -> None:
+    folder = copied(tmp_path).parent
+    (folder / "kept").mkdir()
+    for path in fixture("1.15.5-gru_bi").folder.glob("model.ckpt*"):
+        shutil.copy(path, folder / "kept" / path.name.replace("model.ckpt", "model.ckpt-200"))
+    lines = ['model_checkpoint_path: "kept/model.ckpt-200"', 'all_model_checkpoint_paths: "model.ckpt"']
+    (folder / "checkpoint").write_text("\n".join(lines))
+    model = read(folder)
+    assert model.path == folder / "kept" / "model.ckpt-200"
+    assert model.notes == (f"model.ckpt-200 taken, the latest that {folder / 'checkpoint'} names",)
+
+
+def test_a_folder_without_a_list_must_hold_one_checkpoint(tmp_path: Path) -> None:
+    folder = copied(tmp_path).parent
+    (folder / "checkpoint").unlink()
+    assert read(folder).notes == (f"model.ckpt taken, the only checkpoint in {folder}",)
+    shutil.copy(folder / "model.ckpt.index", folder / "model-2.index")
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    expected = "expected one, or a file 'checkpoint' that names the latest, found model-2, model.ckpt"
+    assert line == f"{folder}: checkpoints: {expected}; give one of them"
+
+
+def test_two_models_under_one_name_are_a_choice(tmp_path: Path) -> None:
+    prefix = copied(tmp_path)
+    shutil.copytree(fixture("1.15.5-saved_model_tags").prefix, prefix)
+    [line] = refused(tmp_path, prefix, tmp_path / "out", code=1)
+    found = "a TensorFlow 1 checkpoint and a TensorFlow SavedModel; give a file of one"
+    assert line == f"{prefix}: source: expected one model, found {found}"
+    assert read(prefix.parent / "model.ckpt.index").kind == checkpoint.KIND
+    assert read(prefix / "saved_model.pb").kind == "TensorFlow SavedModel"
 
 
 @pytest.mark.parametrize(
@@ -60,10 +126,14 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
     path = tmp_path / "thing"
     make(path)
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    assert line == f"{path}: source: expected TensorFlow 1 checkpoint, {found}"
+    kinds = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph"
+    assert line == f"{path}: source: expected {kinds}, {found}"
 
 
-@pytest.mark.parametrize("sample", FIXTURES, ids=lambda sample: sample.name)
+CHECKPOINTS = [sample for sample in FIXTURES if sample.prefix.name == "model.ckpt"]
+
+
+@pytest.mark.parametrize("sample", CHECKPOINTS, ids=lambda sample: sample.name)
 def test_every_tensor_has_the_shape_and_type_it_announces(sample: Fixture) -> None:
     model = read(sample.prefix)
     assert model.kind == checkpoint.KIND
@@ -112,7 +182,7 @@ def rename_shard(prefix: Path) -> None:
     beside(prefix, DATA).rename(beside(prefix, ".data-00000-of-00002"))
 
 
-def make_v1(prefix: Path) -> None:
+def make_other(prefix: Path) -> None:
     beside(prefix, DATA).rename(prefix)
     beside(prefix, ".index").unlink()
 
@@ -129,7 +199,7 @@ META = ".meta: file: expected a MetaGraphDef, found a damaged or cut-off one"
 BROKEN: dict[str, tuple[Damage, str]] = {
     "no index": (remove(".index"), ": checkpoint: expected model.ckpt.index, found no such file"),
     "no data": (remove(DATA), ": checkpoint: expected model.ckpt.data-*, found no such file"),
-    "V1": (make_v1, ": checkpoint: expected model.ckpt.index, found a checkpoint of the V1 format"),
+    "no V1 either": (make_other, ": checkpoint: expected model.ckpt.index, found a file of another kind"),
     "other shard": (rename_shard, BLOB),
     "index empty": (keep(".index", 0), INDEX),
     "index cut": (keep(".index", 100), INDEX),
@@ -157,11 +227,72 @@ def test_a_damaged_file_is_a_read_error(tmp_path: Path, damage: Damage, message:
     assert line.startswith(f"{prefix}{message}")
 
 
-def test_a_checkpoint_without_its_graph_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_graph_has_its_weights(tmp_path: Path) -> None:
     prefix = copied(tmp_path)
+    expected = read(prefix)
     beside(prefix, ".meta").unlink()
+    model = read(prefix)
+    assert model.graph is None
+    assert model.kind == "TensorFlow checkpoint without a graph"
+    assert not model.signatures
+    assert sorted(model.variables) == sorted(expected.variables)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("name", ["checkpoint_v1", "checkpoint_v1_sharded"])
+def test_a_damaged_v1_file_is_a_read_error(tmp_path: Path, name: str, place: float) -> None:
+    prefix = copied(tmp_path, f"1.15.5-{name}")
+    path = prefix if prefix.is_file() else beside(prefix, "-00000-of-00002")
+    held = bytearray(path.read_bytes())
+    held[int(place * len(held))] ^= 0xFF
+    path.write_bytes(held)
     [line] = refused(tmp_path, prefix, tmp_path / "out", code=1)
-    assert line == f"{prefix}: expected its graph beside it, found no model.ckpt.meta; put it there"
+    assert line.startswith(f"{prefix}: ")
+    assert ": expected readable bytes that match their checksum, found " in line
+
+
+def parts(name: str) -> dict[str, np.ndarray]:
+    model = read(fixture("1.15.5-partitioned").prefix)
+    return {key: found.read() for key, found in model.variables.items() if key.startswith(f"{name}/part_")}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "axis", "shape"), [("embedding", 3, 0, (11, 4)), ("head", 2, 1, (6, 5))]
+)
+def test_the_parts_of_a_variable_make_the_whole(
+    name: str, count: int, axis: int, shape: tuple[int, int]
+) -> None:
+    whole = tf.train.load_checkpoint(str(fixture("1.15.5-partitioned").prefix)).get_tensor(name)
+    assert whole.shape == shape
+    found = parts(name)
+    assert sorted(found) == [f"{name}/part_{number}" for number in range(count)]
+    np.testing.assert_array_equal(np.concatenate([found[key] for key in sorted(found)], axis), whole)
+
+
+def test_the_graph_alone_tells_the_parts_too(tmp_path: Path) -> None:
+    prefix = copied(tmp_path, "1.15.5-partitioned")
+    meta = meta_graph_pb2.MetaGraphDef.FromString(beside(prefix, ".meta").read_bytes())
+    del meta.collection_def["variables"]
+    beside(prefix, ".meta").write_bytes(meta.SerializeToString())
+    found = read(prefix).variables
+    for name in ("embedding", "head"):
+        for key, value in parts(name).items():
+            assert (found[key].shape, found[key].dtype) == (value.shape, value.dtype)
+            np.testing.assert_array_equal(found[key].read(), value)
+
+
+def test_a_variable_saved_under_another_key_is_found(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        one, two = (
+            tf.compat.v1.get_variable(name, initializer=[value]) for name, value in (("a", 1.5), ("b", 2.5))
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        saver = tf.compat.v1.train.Saver({"first": one, "deep/second": two})
+        saver.save(session, str(tmp_path / "model.ckpt"))
+    assert graph is one.graph
+    found = read(tmp_path / "model.ckpt").variables
+    assert sorted(found) == ["a", "b", "deep/second", "first"]
+    assert (found["a"].read(), found["b"].read()) == ([1.5], [2.5])
 
 
 #: The graph of one model beside the weights of another: weights, graph, what must be said.
@@ -190,12 +321,12 @@ STRANGERS = {
     "other directions": (
         "v3_batch_major",
         "rnn_tanh_uni",
-        ["opaque_kernel: expected a length that 1 layers of 5 units can have, found 132"],
+        ["opaque_kernel: expected 80 values for linear_input, 35 for skip_input, found 132 where the op"],
     ),
     "other layers": (
         "lstm_bi_2l_states",
         "lstm_uni_3l",
-        ["opaque_kernel: expected a length that 3 layers of 6 units can have, found 1240"],
+        ["opaque_kernel: expected 960 values for linear_input, 864 for skip_input, found 1240 where"],
     ),
 }
 

@@ -1,0 +1,116 @@
+"""A graph for weights that have none: each recurrence between placeholders, as its own layer would call it.
+
+The cuDNN op stands in it like in any source, so that nothing after this step knows the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert import opaque
+from cudnn_convert.graph import lone_blob
+from cudnn_convert.graph.graphless import Alone, Described
+from cudnn_convert.model import Mode, Model, Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What the signatures are to look like. `layout` is `time`, `batch`, or None for the layer's own.
+
+    `states`: take initial states `initial_h` (and `initial_c`), `[layers*directions, batch, units]`;
+    `lengths`: take `sequence_lengths`, int32 `[batch]`.
+    """
+
+    layout: str | None = None
+    states: bool = False
+    lengths: bool = False
+
+
+def assembled(model: Model, said: Described, interface: Interface, *, wanted: str | None = None) -> Model:
+    """The model with a graph and a signature for each of its recurrences. Raises as `lone_blob.found`."""
+    alone = lone_blob.found(model, said, wanted=wanted)
+    with tf.Graph().as_default() as graph:
+        # Variables first: their names are keys, which must stay as they are.
+        blobs = [_variable(one) for one in alone]
+        signatures = {
+            one.name: _signature(one, interface, blob) for one, blob in zip(alone, blobs, strict=True)
+        }
+    notes = (note for one in alone for note in _notes(one, interface))
+    return replace(
+        model,
+        graph=graph.as_graph_def(),
+        signatures=signatures,
+        together=True,
+        notes=(*model.notes, *notes),
+    )
+
+
+def _batch_major(one: Alone, interface: Interface) -> bool:
+    return one.batch_major if interface.layout is None else interface.layout == "batch"
+
+
+def _notes(one: Alone, interface: Interface) -> Iterator[str]:
+    if one.note:
+        yield one.note
+    if interface.layout is None:
+        major = "batch" if one.batch_major else "time"
+        yield f"{one.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
+
+
+def _variable(one: Alone) -> Any:
+    """A variable of the key that the blob has, or would have."""
+    shape = [opaque.length(one.sizes)]
+    return tf.raw_ops.VarHandleOp(dtype=one.dtype, shape=shape, shared_name=one.variable, name=one.variable)
+
+
+def _signature(one: Alone, interface: Interface, blob: Any) -> Signature:
+    """Adds one recurrence to the current graph, in a scope of its signature's name."""
+    sizes, batch_major = one.sizes, _batch_major(one, interface)
+    with tf.name_scope(f"{one.name}/"):
+        x = tf.compat.v1.placeholder(one.dtype, [None, None, sizes.input_size], "inputs")
+        inputs = {"inputs": x.name}
+        x = tf.transpose(x, [1, 0, 2]) if batch_major else x
+        states = _states(one, tf.shape(x)[1], given=interface.states)
+        inputs |= {f"initial_{key}": state.name for key, state in states.items() if interface.states}
+        lengths = (
+            tf.compat.v1.placeholder(tf.int32, [None], "sequence_lengths") if interface.lengths else None
+        )
+        inputs |= {"sequence_lengths": lengths.name} if lengths is not None else {}
+        y, h, c = _recurrence(one, x, states, lengths, blob)
+        y = tf.transpose(y, [1, 0, 2]) if batch_major else y
+        ends = {"outputs": y, "state_h": h} | ({"state_c": c} if sizes.mode is Mode.LSTM else {})
+        return Signature(inputs, {key: tf.identity(end, key).name for key, end in ends.items()})
+
+
+def _states(one: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
+    depth = one.sizes.layers * one.sizes.directions
+    keys = ("h", "c") if one.sizes.mode is Mode.LSTM else ("h",)
+    if given:
+        shape = [depth, None, one.sizes.units]
+        return {key: tf.compat.v1.placeholder(one.dtype, shape, f"initial_{key}") for key in keys}
+    shape = tf.stack([depth, batch, one.sizes.units])
+    zeros = tf.ensure_shape(tf.zeros(shape, one.dtype), [depth, None, one.sizes.units])
+    return dict.fromkeys(keys, zeros)
+
+
+def _recurrence(one: Alone, x: Any, states: dict[str, Any], lengths: Any, blob: Any) -> tuple[Any, Any, Any]:
+    """The cuDNN op."""
+    dtype = tf.as_dtype(one.dtype)
+    attributes = {
+        "input": x,
+        "input_h": states["h"],
+        "input_c": states.get("c", tf.zeros([], dtype)),
+        "params": tf.raw_ops.ReadVariableOp(resource=blob, dtype=dtype),
+        "rnn_mode": one.sizes.mode.value,
+        "direction": "bidirectional" if one.sizes.directions == 2 else "unidirectional",
+        "is_training": False,
+    }
+    if lengths is None:
+        y, h, c, _ = tf.raw_ops.CudnnRNN(**attributes, name="CudnnRNN")
+    else:
+        y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(**attributes, sequence_lengths=lengths, name="CudnnRNN")
+    return y, h, c

@@ -1,0 +1,138 @@
+"""Where the state of a graph goes: it stays in its variables, or becomes inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import build, detach, state, updates
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.state import State
+from cudnn_convert.model import InMemory, Model
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """An assigned variable of a plan. It stays; or it leaves for an input and an output of the plan's graph,
+    the tensors `start` and `end`; or it is `dropped`, for no output reads it.
+    """
+
+    state: State
+    start: str | None = None
+    end: str | None = None
+    dropped: bool = False
+
+    @property
+    def stays(self) -> bool:
+        return self.start is None and not self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A graph whose state is where its format can have it; `outputs` are those asked for, by its names."""
+
+    model: Model
+    graph: Any
+    outputs: tuple[str, ...]
+    carried: tuple[Carried, ...]
+
+    @property
+    def leaving(self) -> tuple[Carried, ...]:
+        """The state that became inputs and outputs."""
+        return tuple(found for found in self.carried if found.start is not None)
+
+
+def settled(
+    model: Model,
+    graph: Any,
+    outputs: Sequence[str],
+    *,
+    keep: bool,
+    shapes: Mapping[str, Shape | None],
+    asked: Mapping[str, str],
+) -> Settled:
+    """The state of `graph`, kept in variables or not; that named in `shapes` leaves them in any case.
+
+    `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
+    UnsupportedModelError, UsageError.
+    """
+    assigned = state.assigned(graph, outputs)
+    found = [one for one in assigned if one.read and one.recurs]
+    others = [] if keep else [one for one in assigned if one not in found]
+    _refuse_read(model, others)
+    leaving = [one for one in found if not keep or one.tensor in shapes]
+    for one in found:
+        if one not in leaving:
+            _refuse_branches(one, asked)
+    model = _with_initial_values(model, [*found, *others])
+    index = Index(graph)
+    starts = {one.variable: _start(model, index, one, shapes.get(one.tensor)) for one in leaving}
+    starts |= {one.variable: build.constant(one.variable, model.variables[one.key].read()) for one in others}
+    detached, ends = detach.detached(model.path, graph, [*leaving, *others], starts)
+    by_variable = {one.variable: end for one, end in zip(leaving, ends, strict=False)}
+    last = {write: one.variable for one in leaving for write in updates.last_writes(index, one)}
+    outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
+    kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
+    detached = build.kept(detached, Index(detached).ancestors(split(name)[0] for name in kept))
+    carried = [Carried(one, one.tensor, by_variable[one.variable]) for one in leaving]
+    carried += [Carried(one) for one in found if one not in leaving]
+    carried += [Carried(one, dropped=True) for one in others]
+    return Settled(model, detached, tuple(outputs), tuple(carried))
+
+
+def _refuse_read(model: Model, others: Iterable[State]) -> None:
+    """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
+    cure = "choose other --outputs, or the format savedmodel"
+    reasons = [
+        f"variable {one.variable}: expected one that is only read, or a recurrence's state, found that "
+        f"{one.writes[0].op} changes it; {cure}"
+        for one in others
+        if one.read
+    ]
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+
+
+def _refuse_branches(one: State, asked: Mapping[str, str]) -> None:
+    for write in one.writes:
+        if write.passage and write.op in asked.values():
+            raise UsageError(f"--outputs: expected an assignment outside of branches, found {write.op}")
+
+
+def _with_initial_values(model: Model, found: Iterable[State]) -> Model:
+    """The model with a value for each of these: where the file has none, that of a constant initializer."""
+    index, values, reasons = Index(model.graph), dict(model.variables), []
+    for one in found:
+        if one.key not in values:
+            value = updates.initial(index, one.variable)
+            if value is None:
+                expected = "a value in the file or a constant initializer"
+                reasons.append(f"state variable {one.key}: expected {expected}, found neither")
+            else:
+                values[one.key] = InMemory(value)
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return replace(model, variables=values)
+
+
+def _start(model: Model, index: Index, one: State, wanted: Shape | None) -> Any:
+    """The placeholder for a variable, of its shape or what the user says of it.
+
+    A variable declared without a shape has the rank of its value.
+    """
+    attributes = index.nodes[one.variable].attr
+    declared = tf.TensorShape(attributes["shape"].shape)
+    if declared.rank is None:
+        declared = tf.TensorShape([None] * len(model.variables[one.key].shape))
+    shape = declared if wanted is None else tf.TensorShape(wanted)
+    if not declared.is_compatible_with(shape):
+        expected = f"a shape like {declared}"
+        raise UsageError(f"tensor {one.tensor}: expected {expected}, found {shape} in --inputs")
+    dtype = tf.as_dtype(attributes["dtype"].type)
+    return build.placeholder(one.variable, dtype, declared.merge_with(shape))

@@ -1,0 +1,134 @@
+"""Lookup tables: which ops fill those that a graph reads, so that the artifact's loader can run them.
+
+A filled table comes from constants or from a file that is an asset; every other way to fill one is refused.
+Source: tensorflow v1.15.0 core/ops/lookup_ops.cc, python/ops/lookup_ops.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.model import Model
+
+TABLES: Final = frozenset(
+    "HashTable HashTableV2 MutableHashTable MutableHashTableV2 MutableHashTableOfTensors "
+    "MutableHashTableOfTensorsV2 MutableDenseHashTable MutableDenseHashTableV2 AnonymousHashTable".split()
+)
+_FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+_FILLS: Final = _FROM_FILE | {
+    *("InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2")
+}
+#: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
+_ELSEWHERE: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore", "Placeholder", "PlaceholderV2"})
+_LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})
+_CHOICES: Final = frozenset({"Select", "SelectV2"})
+
+
+def fills(model: Model, graph: Any) -> tuple[str, ...]:
+    """The ops of the model that fill the tables of `graph`, a cut of the model's own, in order of the tables.
+
+    Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
+    """
+    tables = [node for node in graph.node if node.op in TABLES]
+    if not tables:
+        return ()
+    index, found, reasons = Index(model.graph), [], []
+    for table in {_key(node): node for node in tables}.values():
+        ways = _ways(model, index, table)
+        reason = _obstacle(model, index, ways)
+        if reason:
+            reasons.append(f"table {table.name}: {reason}{_cure(graph, table)}")
+        found += ways
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return tuple(found)
+
+
+def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
+    """`graph` with the `ops` of the model, and what they need, added where it lacks them."""
+    if not ops:
+        return graph
+    present = {node.name for node in graph.node}
+    needed = Index(model.graph).ancestors(ops) - present
+    return build.with_nodes(graph, [*graph.node, *build.kept(build.placed(model.graph), needed).node])
+
+
+def _key(node: Any) -> str:
+    """Tables of one shared name are one table."""
+    return node.attr["shared_name"].s.decode() or str(node.name)
+
+
+def _ways(model: Model, index: Index, table: Any) -> list[str]:
+    """The ops that fill a table: those that the model itself calls initializers where there are several."""
+    found = [
+        node.name
+        for node in index.nodes.values()
+        if node.op in _FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
+    ]
+    if len(found) > 1:
+        run = index.ancestors(model.initializers)
+        found = [name for name in found if name in run]
+    return found
+
+
+def _table(index: Index, node: Any) -> str:
+    found = index.nodes[split(node.input[0])[0]]
+    while found.op == "Identity":
+        found = index.nodes[split(found.input[0])[0]]
+    return _key(found)
+
+
+def _is_restored(model: Model, index: Index, node: Any) -> bool:
+    assets = {split(name)[0] for name in model.assets}
+    needed = index.ancestors([node.name], stop=assets) - assets
+    return any(index.nodes[name].op in _ELSEWHERE for name in needed)
+
+
+def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
+    if len(ways) != 1:
+        found = ", ".join(ways) or "none"
+        return f"expected one op that fills it from constants or a file, found {found}"
+    node = index.nodes[ways[0]]
+    if node.op in _FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
+        return f"expected its file among the source's assets or beside the source, found none for {name}"
+    return None
+
+
+def _cure(graph: Any, table: Any) -> str:
+    """Where to cut the graph so that it needs the table no more."""
+    index, found = Index(graph), []
+    for lookup in index.consumers(table.name):
+        if lookup.op in _LOOKUPS:
+            # Words that the table lacks get the numbers of hash buckets in the place of its default.
+            choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
+            found.append(f"{next(choices, lookup.name)}:0")
+    return f"; cut behind its lookup with --inputs {','.join(found)}" if found else ""
+
+
+def words(running: Any) -> tuple[bytes, ...]:
+    """The keys of the tables of strings in a session whose initializers ran."""
+    found: list[bytes] = []
+    with running.graph.as_default():
+        for op in running.graph.get_operations():
+            if op.type == "HashTableV2" and op.get_attr("key_dtype") == tf.string:
+                types = {"Tkeys": tf.string, "Tvalues": op.get_attr("value_dtype")}
+                exported = tf.raw_ops.LookupTableExportV2(table_handle=op.outputs[0], **types)
+                found += sorted(running.run(exported.keys).tolist())
+    return tuple(found)
+
+
+def refuse(model: Model, graph: Any, form: str) -> None:
+    """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill."""
+    reasons = [
+        f"table {table.name}: expected none in the format {form}, which cannot fill it{_cure(graph, table)}"
+        for table in graph.node
+        if table.op in TABLES
+    ]
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)

@@ -1,0 +1,68 @@
+"""The files that tables of a graph are filled from, by the tensors that hold their names.
+
+A SavedModel lists them and keeps them in `assets/`. A checkpoint or a frozen graph only has the path on the
+machine that trained it: what lies beside the source under that name is taken, and nothing from elsewhere.
+Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto AssetFileDef, python/saved_model/constants.py,
+core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from cudnn_convert.errors import ReadError
+
+_COLLECTION: Final = "saved_model_assets"
+_FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+
+
+def listed(meta: Any, folder: Path) -> dict[str, Path]:
+    """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere."""
+    root, found = folder / "assets", {}
+    for proto in _protos(meta):
+        path = root / proto.filename
+        if root.resolve() not in path.resolve().parents:
+            raise ReadError(folder, "asset", expected="a file in assets/", found=repr(proto.filename))
+        if not path.is_file():
+            raise ReadError(folder, "asset", expected=f"assets/{proto.filename}", found="no such file")
+        found[_tensor(proto.tensor_info.name)] = path
+    return found
+
+
+def _protos(meta: Any) -> Iterator[Any]:
+    if meta.asset_file_def:
+        yield from meta.asset_file_def
+    elif _COLLECTION in meta.collection_def:
+        for packed in meta.collection_def[_COLLECTION].any_list.value:
+            proto = meta_graph_pb2.AssetFileDef()
+            packed.Unpack(proto)
+            yield proto
+
+
+def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
+    """The files of a graph's tables that lie in `folder` under the last part of the graph's own path."""
+    nodes = {node.name: node for node in graph.node}
+    found = {}
+    for node in graph.node:
+        if node.op in _FROM_FILE:
+            name = _tensor(node.input[1])
+            held = nodes.get(name.removesuffix(":0"))
+            text = _text(held) if held is not None and held.op == "Const" else ""
+            path = folder / PureWindowsPath(PurePosixPath(text).name).name
+            if text and path.is_file():
+                found[name] = path
+    return found
+
+
+def _text(node: Any) -> str:
+    value = tf.make_ndarray(node.attr["value"].tensor)
+    return bytes(value.item()).decode(errors="replace") if value.size == 1 else ""
+
+
+def _tensor(name: str) -> str:
+    return name if ":" in name else f"{name}:0"

@@ -1,0 +1,91 @@
+"""TensorFlow 1 SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/` in one folder.
+
+Written by `tf.saved_model.Builder`, Estimators and `simple_save` (TensorFlow 0.12-1.15). One file may hold
+several MetaGraphs, each with a set of tags, over the same variables. Refused here: what TensorFlow 2's
+`tf.saved_model.save` writes, whose graph lies in functions and whose variables in an object graph.
+Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert.errors import AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.model import Model, Tensor
+from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions
+
+KIND: Final = "TensorFlow SavedModel"
+TAGS: Final = True
+_FILES: Final = ("saved_model.pb", "saved_model.pbtxt")
+_SERVE: Final = "serve"
+
+
+def recognise(path: Path) -> Path | None:
+    """The folder of a SavedModel, from itself or from its `saved_model.pb` or `.pbtxt`."""
+    folder = path.parent if path.name in _FILES and path.is_file() else path
+    return folder if any((folder / name).is_file() for name in _FILES) else None
+
+
+def read(folder: Path, tag: str | None) -> Model:
+    """The model in `folder`; `tag` is the tag, or the tags with commas, of its MetaGraph, None for `serve`.
+
+    Raises ReadError, UsageError, AmbiguousSourceError, UnsupportedModelError.
+    """
+    meta, notes = _chosen(folder, _parsed(folder).meta_graphs, tag)
+    if meta.object_graph_def.nodes:
+        found = "an object graph of functions, as tf.saved_model.save and Keras write it"
+        raise UnsupportedModelError(folder, [f"graph: expected a SavedModel of TensorFlow 1, found {found}"])
+    if not meta.graph_def.node:
+        raise ReadError(folder, "graph_def", expected="nodes", found="none")
+    prefix = folder / "variables" / "variables"
+    tensors = bundle.tensors(prefix) if (folder / "variables").is_dir() else {}
+    values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
+    return Model(
+        path=folder,
+        kind=KIND,
+        graph=meta.graph_def,
+        variables=values,
+        canonical=canonical.find(prefix, tensors),
+        signatures=meta_graph.signatures(meta),
+        notes=notes,
+        assets=assets.listed(meta, folder),
+        initializers=meta_graph.initializers(meta),
+    )
+
+
+def _parsed(folder: Path) -> Any:
+    path = next(folder / name for name in _FILES if (folder / name).is_file())
+    saved = saved_model_pb2.SavedModel()
+    try:
+        if path.suffix == ".pb":
+            saved.ParseFromString(path.read_bytes())
+        else:
+            text_format.Parse(path.read_text(encoding="utf-8"), saved)
+    except (DecodeError, UnicodeDecodeError, text_format.ParseError) as cause:
+        raise ReadError(path, "file", expected="a SavedModel", found="a damaged or cut-off one") from cause
+    if not saved.meta_graphs:
+        raise ReadError(path, "meta_graphs", expected="at least one", found="none")
+    return saved
+
+
+def _chosen(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
+    """The MetaGraph whose tags are exactly those asked for, as TensorFlow's loader chooses."""
+    wanted = frozenset((tag or _SERVE).split(","))
+    found = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
+    if len(found) == 1:
+        return found[0], ()
+    if len(metas) == 1 and tag is None:
+        return metas[0], (f"no MetaGraph has the tag {_SERVE}; took the only one, of {_listed(metas)}",)
+    if tag is not None and not found:
+        raise UsageError(f"{folder}: --tag: expected one of {_listed(metas)}, found {tag}")
+    reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_listed(metas)}"
+    raise AmbiguousSourceError(folder, [f"{reason}; choose with --tag"])
+
+
+def _listed(metas: Any) -> str:
+    return " | ".join(",".join(meta.meta_info_def.tags) or "no tags" for meta in metas)

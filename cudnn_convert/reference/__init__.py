@@ -1,0 +1,77 @@
+"""What cuDNN computes, in float64 NumPy, straight from the tensors that a source stores.
+
+This is the judge of every lowering, so it shares no code with `layouts`, `opaque`, `read` or `lower`: it
+walks a blob by its own offsets, and evaluates canonical tensors by the equations of TensorFlow's own
+CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
+
+* LSTM: i,f,o = sigmoid(Wx + Rh + bW + bR), g = tanh(...), c' = f*c + i*g, h' = o*tanh(c').
+* GRU: r,z = sigmoid(...), n = tanh(Wx + bW + r*(Rh + bR)), h' = (1-z)*n + z*h.
+* RNN: h' = act(Wx + Rh + bW + bR).
+* Skipped input: x stands for the Wx of every gate of layer 0. Projection Q: h' = Q(o*tanh(c')).
+
+Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
+contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
+python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurrent.py (CuDNNLSTM, CuDNNGRU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cudnn_convert.reference.blob import steps_from_blob, steps_from_regions
+from cudnn_convert.reference.cells import steps_from_canonical
+from cudnn_convert.reference.keras import steps_from_keras
+from cudnn_convert.reference.steps import F64, Step
+
+__all__ = [
+    "DIALECTS",
+    "run",
+    "steps_from_blob",
+    "steps_from_canonical",
+    "steps_from_keras",
+    "steps_from_regions",
+]
+
+#: How to evaluate tensors as a source stores them, by the names of the dialect that they are in.
+DIALECTS: Final[Mapping[str, Callable[..., list[Step]]]] = MappingProxyType(
+    {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
+)
+
+
+def run(
+    steps: Sequence[Step],
+    x: F64,
+    h0: F64,
+    c0: F64,
+    *,
+    directions: int,
+    lengths: npt.NDArray[Any] | None = None,
+) -> tuple[F64, F64, F64]:
+    """`x [time, batch, inputs]`, `h0, c0 [layers*directions, batch, units]`, `lengths [batch]`.
+
+    With a projection, `h0` and each direction of `y` have its width. Returns
+    `y [time, batch, directions*units]` with zeros past each length, and the final `h`, `c` at each
+    row's own end. The dtype of `x` is the dtype of the arithmetic.
+    """
+    time, batch = x.shape[:2]
+    alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
+    final_h, final_c = h0.copy(), c0.copy()
+    for first in range(0, len(steps), directions):
+        halves = []
+        for way in range(directions):
+            h, c = h0[first + way], c0[first + way]
+            y = np.zeros((time, batch, h.shape[1]), x.dtype)
+            for t in range(time) if way == 0 else reversed(range(time)):
+                mask = alive[t][:, None]
+                new_h, new_c = steps[first + way](x[t], h, c)
+                h, c = np.where(mask, new_h, h), np.where(mask, new_c, c)
+                y[t] = np.where(mask, new_h, 0)
+            final_h[first + way], final_c[first + way] = h, c
+            halves.append(y)
+        x = np.concatenate(halves, axis=2)
+    return x, final_h, final_c

@@ -1,0 +1,141 @@
+"""Weights written in another gate order, or without their forget bias: refused, and right with the flag."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from artifacts import within
+from samples import Fixture, fixture
+
+import cudnn_convert
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.verification import origin
+from cudnn_convert.verification.run import RUNNERS
+
+LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
+Values = dict[str, np.ndarray]
+
+
+def rewritten(sample: Fixture, folder: Path, change: Callable[[Values], Values]) -> Path:
+    """A copy of a sample's checkpoint with other values."""
+    shutil.copytree(sample.folder, folder)
+    prefix = folder / "model.ckpt"
+    reader = tf.train.load_checkpoint(str(prefix))
+    values = change({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
+    names = sorted(values)
+    tensors = [tf.constant(values[name]) for name in names]
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+    )
+    return prefix
+
+
+def columns(value: np.ndarray, order: list[int]) -> np.ndarray:
+    """The blocks of the last axis, one a gate, in another order."""
+    blocks = np.split(value, len(order), axis=-1)
+    return np.concatenate([blocks[k] for k in order], axis=-1)
+
+
+def without_forget_bias(values: Values) -> Values:
+    """As Magenta's saveable writes them: 1 less in the forget gate, for a cell that adds 1."""
+    shift = np.repeat(np.float32([0, 0, 1, 0]), 5)
+    return {key: value - shift if key.endswith("cell/bias") else value for key, value in values.items()}
+
+
+def lingvo(values: Values) -> Values:
+    """Canonical kernels as c, i, f, o."""
+    return {
+        key: columns(value, [1, 0, 2, 3]) if key.endswith(("cell/kernel", "cell/bias")) else value
+        for key, value in values.items()
+    }
+
+
+def blob(values: np.ndarray, sizes: dict[str, int], gates: int, order: list[int]) -> np.ndarray:
+    """A blob of that many gates with each pseudo-layer's regions in another order."""
+    units, way, place, made = sizes["units"], sizes["directions"], 0, []
+    order = [*order, *range(len(order), gates)]
+    widths = []
+    for layer in range(sizes["layers"]):
+        inputs = sizes["input_size"] if layer == 0 else way * units
+        widths += [inputs * units, units * units] * way
+    widths += [units] * (2 * sizes["layers"] * way)
+    for width in widths:
+        group = values[place : place + gates * width].reshape(gates, width)
+        made.append(group[order].ravel())
+        place += gates * width
+    assert place == values.size
+    return np.concatenate(made)
+
+
+def miopen(values: Values) -> Values:
+    """A blob as i, f, o, c or z, r, h, and the canonical tensors that TensorFlow's converter makes of it."""
+    is_lstm = any("lstm" in key for key in values)
+    gates, order = (4, [0, 1, 3, 2]) if is_lstm else (3, [1, 0])
+    (sizes,) = fixture(LSTM if is_lstm else GRU).case["recurrences"]
+
+    def changed(key: str, value: np.ndarray) -> np.ndarray:
+        if key.endswith("opaque_kernel"):
+            return blob(value, sizes, gates, order)
+        if is_lstm:
+            return columns(value, [0, 3, 2, 1])  # of the real i, c, f, o: i, o, f, c
+        return columns(value, [1, 0]) if "/gates/" in key else value
+
+    return {key: changed(key, value) for key, value in values.items()}
+
+
+def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -> None:
+    _, path, recorded = origin.read(out)
+    assert recorded is not None
+    run = RUNNERS[form](
+        path, Part(SERVING, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
+    )
+    for feed in sample.feeds():
+        found = run({key: feed[name] for key, name in report.inputs.items()})
+        for key, name in report.outputs.items():
+            assert within(found[key], feed[name], atol=1e-5, rtol=1e-5) <= 1
+
+
+CASES = {
+    "forget bias": (LSTM, without_forget_bias, {"forget_bias": 1.0}, "they agree with --forget-bias 1"),
+    "lingvo": (LSTM, lingvo, {"gate_order": "lingvo"}, "they agree with --gate-order lingvo"),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("case", CASES)
+def test_the_flag_gives_the_original_numbers(tmp_path: Path, case: str, form: str) -> None:
+    name, change, flags, _ = CASES[case]
+    source = rewritten(fixture(name), tmp_path / "source", change)
+    for copy in ("auto", "canonical"):
+        out = tmp_path / copy
+        report = cudnn_convert.convert(source, out, format=form, weights=copy, **flags)
+        check(fixture(name), out, report, form)
+        assert cudnn_convert.verify(source, out).passed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_the_flag_the_copies_disagree_and_the_message_names_it(tmp_path: Path, case: str) -> None:
+    name, change, _, cure = CASES[case]
+    source = rewritten(fixture(name), tmp_path / "source", change)
+    with pytest.raises(cudnn_convert.UnsupportedModelError, match=cure):
+        cudnn_convert.convert(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", [LSTM, GRU])
+@pytest.mark.parametrize("copy", ["auto", "canonical", "raw"])
+def test_miopen(tmp_path: Path, name: str, copy: str) -> None:
+    source = rewritten(fixture(name), tmp_path / "source", miopen)
+    report = cudnn_convert.convert(source, tmp_path / "out", weights=copy, gate_order="miopen")
+    check(fixture(name), tmp_path / "out", report, "savedmodel")
+
+
+def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:
+    report = cudnn_convert.convert(fixture(LSTM).prefix, tmp_path / "out", gate_order="miopen")
+    with pytest.raises(AssertionError):
+        check(fixture(LSTM), tmp_path / "out", report, "savedmodel")

@@ -1,0 +1,193 @@
+"""Checkpoints without their graph, in every format, against TensorFlow 1's own recorded answers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import artifacts
+import numpy as np
+import pytest
+from samples import GRAPHLESS, Fixture, fixture
+
+import cudnn_convert
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.verification import origin
+
+STATES = {"h0:0": "initial_h", "c0:0": "initial_c", "h:0": "initial_h", "c:0": "initial_c"}
+ENDS = {"rnn_out:0": "outputs", "state_h:0": "state_h", "state_c:0": "state_c"}
+#: Genuine checkpoints whose graph is one recurrence and nothing else, and what must be said without it.
+ALONE = {
+    "1.15.5-lstm_bi_2l_states": {"states": True},
+    "1.15.5-gru_bi": {"states": True},
+    "1.15.5-gru_uni_2l": {},
+    "1.8.0-rnn_tanh_bi_2l": {"states": True},
+    "1.12.3-rnn_relu_uni_2l": {"states": True},
+    "1.15.5-build_prefix": {},
+    "1.15.5-lstm_float16": {},
+    "1.15.5-gru_bi_2l_float64": {},
+    "1.15.5-moving_average": {"weights": "ema", "mode": "lstm", "layers": 1, "units": 7, "directions": 1},
+    "1.15.5-raw_only": {"layers": 1, "units": 4, "directions": 2},
+    "1.15.5-v3_lengths_time_major": {"lengths": True},
+    "1.15.5-v3_batch_major": {"layout": "batch", "states": True},
+    "1.3.0-params_lstm_2l": {"states": True},
+    "1.3.0-params_gru_2l": {"states": True},
+    "1.3.0-params_tanh_2l": {"states": True, "mode": "rnn_tanh", "directions": 1},
+    "1.2.1-params_lstm_2l": {"states": True, "directions": 1},
+    "1.2.1-params_relu_2l": {"states": True, "mode": "rnn_relu", "directions": 1},
+    "1.2.1-params_lstm_square": {"states": True, "directions": 1, "mode": "lstm"},
+    "1.3.0-params_lstm_bi": {"states": True, "mode": "lstm", "layers": 1, "units": 5, "directions": 2},
+    "1.3.0-params_gru_bi_2l": {"states": True, "mode": "gru", "layers": 2, "units": 5, "directions": 2},
+}
+#: What else an object-based checkpoint of one cell needs.
+OBJECTS = {"1.15.5-object_lstm_1l": {"mode": "lstm", "units": 6}}
+BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
+
+
+def without_graph(sample: Fixture, folder: Path) -> Path:
+    """The prefix of a copy without the MetaGraph."""
+    shutil.copytree(sample.folder, folder, ignore=shutil.ignore_patterns("*.meta"))
+    return folder / "model.ckpt"
+
+
+def keyed(sample: Fixture) -> list[dict[str, np.ndarray]]:
+    """The golden tensors of each feed by the keys of a source without a graph, states as that has them."""
+    batch_states = sample.name == "1.15.5-v3_batch_major"
+    found = []
+    for feed in sample.feeds():
+        named = {STATES.get(key, ENDS.get(key, key)): value for key, value in feed.items()}
+        named |= {"inputs": feed["x:0"]} if "x:0" in feed else {}
+        named |= {"sequence_lengths": feed["lengths:0"]} if "lengths:0" in feed else {}
+        for key in ("initial_h", "initial_c", "state_h", "state_c"):
+            if batch_states and key in named:
+                named[key] = named[key].swapaxes(0, 1)
+        found.append(named)
+    return found
+
+
+def sources(folder: Path) -> dict[str, tuple[Path, list[dict[str, np.ndarray]], dict]]:
+    """By name: a prefix without its graph, the golden feeds by key, and the flags."""
+    found = {
+        name: (without_graph(fixture(name), folder / "source" / name), keyed(fixture(name)), flags)
+        for name, flags in ALONE.items()
+    }
+    for sample in GRAPHLESS:
+        flags = {"states": True} | OBJECTS.get(sample.name, {})
+        found[sample.name] = (sample.prefix, sample.feeds(), flags)
+    return found
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory):
+    """All sources in one format, converted and answered once: `[form][name] -> (report, answers, feeds)`."""
+    made: dict[str, dict] = {}
+
+    def of(form: str) -> dict:
+        if form not in made:
+            folder = tmp_path_factory.mktemp(form)
+            found, jobs = {}, []
+            for name, (source, feeds, flags) in sources(folder).items():
+                report = cudnn_convert.convert(source, folder / name, format=form, **flags)
+                golden, answers = folder / f"{name}.golden.npz", folder / f"{name}.npz"
+                flat = {
+                    f"feed{n}/{key}": value for n, feed in enumerate(feeds) for key, value in feed.items()
+                }
+                np.savez(golden, **flat)
+                jobs += jobs_of(folder / name, form, golden, answers)
+                found[name] = (
+                    report,
+                    [job["answers"] for job in jobs if job["golden"] == str(golden)],
+                    feeds,
+                )
+            artifacts.answer(jobs, folder)
+            made[form] = found
+        return made[form]
+
+    return of
+
+
+def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
+    """What a user runs: one job for each signature."""
+    _, path, recorded = origin.read(out)
+    assert recorded is not None
+    parts = sorted({key.rpartition("/")[0] for key in recorded["inputs"]})
+    jobs = []
+    for part in parts:
+        names = {
+            kind: {
+                key.rpartition("/")[2]: {"source": key, "artifact": name}
+                for key, name in recorded["tensors"][kind].items()
+                if key.rpartition("/")[0] == part
+            }
+            for kind in ("inputs", "outputs")
+        }
+        files = [file for file in path.glob("*.onnx") if not part or file.stem == part] or [path]
+        job = {"artifact": str(files[0]), "format": form, "golden": str(golden), "signature": part}
+        jobs.append(job | {"answers": f"{answers}.{part}.npz"} | names)
+    return jobs
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(name, marks=pytest.mark.xdist_group(f"graphless-{name}")) for name in FORMATS]
+)
+@pytest.mark.parametrize("name", [*ALONE, *(sample.name for sample in GRAPHLESS)])
+def test_answers_as_tensorflow_1_did(answered, name: str, form: str) -> None:
+    report, files, feeds = answered(form)[name]
+    dtype = report.recurrences[0].dtype
+    bound = BOUNDS["float32" if form == "onnx" and dtype == "float64" else dtype]
+    compared = 0
+    for file in files:
+        part = Path(file).name.removeprefix(f"{name}.npz.").removesuffix(".npz")
+        with np.load(file) as answers:
+            for key in answers.files:
+                feed, _, short = key.partition("/")
+                golden = feeds[int(feed.removeprefix("feed"))]
+                expected = golden.get(f"{part}/{short}" if part else short)
+                if expected is not None:
+                    assert artifacts.within(answers[key], expected, atol=bound, rtol=bound) <= 1, key
+                    compared += 1
+    assert compared >= len(feeds)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_several_recurrences_are_signatures_of_one_artifact(tmp_path: Path, form: str) -> None:
+    sample = fixture("1.15.5-two_layers")
+    source = without_graph(sample, tmp_path / "source")
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form)
+    assert sorted(report.inputs) == ["outer_inner_encoder/inputs", "outer_inner_encoder_1/inputs"]
+    assert report.verification is not None
+    assert report.verification.passed
+    assert {found.output for found in report.verification.outputs} >= {"outer_inner_encoder_1/state_h"}
+    again = cudnn_convert.verify(source, tmp_path / "out")
+    assert again.passed
+    if form == "onnx":
+        names = sorted(path.name for path in (tmp_path / "out").glob("*.onnx"))
+        assert names == ["outer_inner_encoder.onnx", "outer_inner_encoder_1.onnx"]
+
+
+def test_the_parts_chained_give_the_whole_model(tmp_path: Path) -> None:
+    import onnxruntime
+
+    sample = fixture("1.15.5-two_layers")
+    cudnn_convert.convert(without_graph(sample, tmp_path / "source"), tmp_path / "out", format="onnx")
+    for feed in sample.feeds():
+        y = feed["x:0"]
+        for part in ("outer_inner_encoder", "outer_inner_encoder_1"):
+            session = onnxruntime.InferenceSession(str(tmp_path / "out" / f"{part}.onnx"))
+            (y,) = session.run(["outputs"], {"inputs": y})
+        assert artifacts.within(y, feed["rnn_out:0"], atol=1e-5, rtol=1e-5) <= 1
+
+
+def test_one_of_several(tmp_path: Path) -> None:
+    source = without_graph(fixture("1.15.5-two_layers"), tmp_path / "source")
+    report = cudnn_convert.convert(
+        source, tmp_path / "out.onnx", format="onnx", signature="outer_inner_encoder_1"
+    )
+    assert report.out == str(tmp_path / "out.onnx")
+    assert [found.mode for found in report.recurrences] == ["gru"]
+
+
+def test_one_file_cannot_hold_several(tmp_path: Path) -> None:
+    source = without_graph(fixture("1.15.5-two_layers"), tmp_path / "source")
+    with pytest.raises(cudnn_convert.UsageError, match=r"a folder for .*; or choose with --signature"):
+        cudnn_convert.convert(source, tmp_path / "out.onnx", format="onnx")

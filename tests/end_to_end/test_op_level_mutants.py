@@ -1,0 +1,152 @@
+"""Parameters of a projected or skipped layer read in a wrong order: the proof must stop each conversion.
+
+A mutant reads the file's blob as if its regions stood elsewhere; the judge goes on reading it as it does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import fixture
+
+from cudnn_convert import opaque
+from cudnn_convert.cli import main
+from cudnn_convert.lower import projection
+from cudnn_convert.model import Array, Cell, Sizes
+
+LENGTHS, SQUARE, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_proj_plain", "1.15.5-op_skip_lstm"
+Target = tuple[str, str]
+#: (format, lowering): the block, the loop and ONNX each have a way of their own with a projection.
+TARGETS: tuple[Target, ...] = (("savedmodel", "fast"), ("frozen", "portable"), ("onnx", "fast"))
+target = pytest.mark.parametrize("to", TARGETS, ids="-".join)
+
+
+def run(sample: str, folder: Path, to: Target) -> int:
+    """The exit code of a conversion, which must leave nothing behind where it is not 0."""
+    out = folder / ("out.pb" if to[0] == "frozen" else "out")
+    flags = ["--format", to[0], "--lowering", to[1], "--quiet"]
+    code = main([str(fixture(sample).prefix), str(out), *flags])
+    assert out.exists() == (code == 0)
+    return code
+
+
+def regions(sizes: Sizes) -> list[tuple[str, int, int]]:
+    """(what, pseudo-layer, elements) of a projected blob, in its order."""
+    gates = len(sizes.mode.gates)
+    pseudo = [layer for layer in range(sizes.layers) for _ in range(sizes.directions)]
+    found = []
+    for number, layer in enumerate(pseudo):
+        found.append(("W", number, gates * sizes.units * sizes.inputs(layer)))
+        found.append(("R", number, gates * sizes.units * sizes.width))
+        found.append(("Q", number, sizes.width * sizes.units))
+    return [*found, *(("b", number, 2 * gates * sizes.units) for number in range(len(pseudo)))]
+
+
+def reread(blob: Array, sizes: Sizes, order: Callable[[tuple[str, int, int]], Any]) -> Array:
+    """The blob of a reader that takes the regions in another order, as the real reader would need it."""
+    taken, offset = {}, 0
+    for what, number, elements in sorted(regions(sizes), key=order):
+        taken[what, number] = blob[offset : offset + elements]
+        offset += elements
+    return np.concatenate([taken[what, number] for what, number, _ in regions(sizes)])
+
+
+def within(order: str) -> Callable[[tuple[str, int, int]], Any]:
+    """The matrices of each pseudo-layer in another order."""
+    return lambda region: (region[0] == "b", region[1], order.index(region[0]))
+
+
+def grouped(**groups: int) -> Callable[[tuple[str, int, int]], Any]:
+    """Regions of one group, of all pseudo-layers, before those of the next."""
+    return lambda region: (groups[region[0]], region[1], region[0] == "R")
+
+
+ORDERS: dict[str, Callable[[tuple[str, int, int]], Any]] = {
+    "projection before R": within("WQRb"),
+    "projection first": within("QWRb"),
+    "R before W": within("RWQb"),
+    "projections after all biases": grouped(W=0, R=0, b=1, Q=2),
+    "projections after all matrices": grouped(W=0, R=0, Q=1, b=2),
+}
+
+
+@target
+@pytest.mark.parametrize(
+    ("sample", "order"),
+    # One pseudo-layer is all: there the last order is the true one.
+    [(LENGTHS, order) for order in ORDERS] + [(SQUARE, order) for order in [*ORDERS][:-1]],
+)
+def test_regions_taken_in_another_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: Target
+) -> None:
+    read = opaque.split
+    monkeypatch.setattr(
+        opaque, "split", lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named)
+    )
+    assert run(sample, tmp_path, to) == 3
+
+
+def turned(matrix: Array | None) -> Array | None:
+    """The right shape, the wrong order: what forgetting, or making up, a transposition would do."""
+    return None if matrix is None else matrix.swapaxes(-1, -2).reshape(matrix.shape)
+
+
+def without(bias: Array) -> Array:
+    return np.zeros_like(bias)
+
+
+@target
+@pytest.mark.parametrize(
+    ("sample", "spoil"),
+    [
+        (LENGTHS, ("projection", turned)),
+        (LENGTHS, ("recurrent_kernel", turned)),
+        (SQUARE, ("projection", turned)),
+        (SKIPPED, ("recurrent_kernel", turned)),
+        (SKIPPED, ("kernel", without)),
+        (SKIPPED, ("bias", without)),
+        (SKIPPED, ("recurrent_bias", without)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value[0]}-{value[1].__name__}",
+)
+def test_a_part_spoiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: Target
+) -> None:
+    part, change = spoil
+    read = opaque.split
+
+    def spoiled(*given: Any, **named: Any) -> Sequence[Sequence[Cell]]:
+        found = read(*given, **named)
+        first = [dataclasses.replace(cell, **{part: change(getattr(cell, part))}) for cell in found[0]]
+        return (tuple(first), *found[1:])
+
+    monkeypatch.setattr(opaque, "split", spoiled)
+    assert run(sample, tmp_path, to) == 3
+
+
+@pytest.mark.parametrize("to", [TARGETS[0], TARGETS[2]], ids="-".join)
+@pytest.mark.parametrize("spoiled", ["composed", "inverse"])
+def test_what_stands_for_a_projection_spoiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: Target
+) -> None:
+    right = getattr(projection, spoiled)
+
+    def changed(cell: Cell) -> Any:
+        found = right(cell)
+        if spoiled == "inverse":
+            return turned(found)
+        return dataclasses.replace(found, recurrent_kernel=turned(found.recurrent_kernel))
+
+    monkeypatch.setattr(projection, spoiled, changed)
+    assert run(LENGTHS, tmp_path, to) == 3
+
+
+@target
+@pytest.mark.parametrize("sample", [LENGTHS, SQUARE, SKIPPED])
+def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path, sample: str, to: Target) -> None:
+    assert run(sample, tmp_path, to) == 0

@@ -1,0 +1,153 @@
+"""The input mode of a node and the length of its parameters: which pairs are taken, and what refusals say."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import Case
+
+from cudnn_convert import opaque
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import resolve, sizing
+from cudnn_convert.model import Mode, Model, Recurrence, Sizes
+
+PATH = Path("model.ckpt")
+LINEAR, SKIP = Sizes(Mode.GRU, 2, 2, 3, 3), Sizes(Mode.GRU, 2, 2, 3, 3, skip_input=True)
+OTHER = dataclasses.replace(LINEAR, input_size=5)
+UNKNOWN = dataclasses.replace(LINEAR, input_size=0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    ("input_mode", "sizes", "taken"),
+    [
+        ("linear_input", LINEAR, True),
+        ("linear_input", OTHER, True),
+        ("linear_input", SKIP, False),
+        ("skip_input", SKIP, True),
+        ("skip_input", LINEAR, False),
+        ("skip_input", OTHER, False),
+        ("auto_select", SKIP, True),
+        ("auto_select", OTHER, True),
+        ("auto_select", LINEAR, False),
+    ],
+)
+def test_the_length_must_be_that_of_the_mode(input_mode: str, sizes: Sizes, taken: bool, known: bool) -> None:
+    said = dataclasses.replace(sizes, skip_input=False) if known else UNKNOWN
+    assert sizing.solve(opaque.length(sizes), said, input_mode) == (sizes if taken else None)
+
+
+@pytest.mark.parametrize("input_mode", ["linear_input", "skip_input", "auto_select"])
+def test_another_input_size_than_the_graphs_is_not_taken(input_mode: str) -> None:
+    for sizes in (OTHER, SKIP):
+        assert (
+            sizing.solve(opaque.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode) is None
+        )
+
+
+def test_both_lengths_are_told() -> None:
+    # 2 directions * 3 gates * 3 units: (3+3+2) and (6+3+2) of them, or (0+3+2) in the first layer.
+    assert sizing.lengths(LINEAR) == "342 values for linear_input, 288 for skip_input"
+    assert sizing.lengths(UNKNOWN) == "288 + 18 * input size values for linear_input, 288 for skip_input"
+
+
+def decoded(
+    case: Case, *, inputs: int | None = None, cell: int | None = None, **attributes: Any
+) -> Recurrence:
+    """The one node of `case`, after its graph was changed; `inputs` and `cell` are widths of x and c."""
+    graph, _ = case.graph()
+    for node in graph.node:
+        for name, width in (("x", inputs), ("c", cell)):
+            if node.name == name and width is not None:
+                node.attr["shape"].shape.dim[2].size = width
+        if node.name == "rnn":
+            for key, value in attributes.items():
+                if isinstance(value, int):
+                    node.attr[key].i = value
+                else:
+                    node.attr[key].s = value.encode()
+    (found,) = resolve.recurrences(Model(PATH, "frozen", graph, {}), graph)
+    return found
+
+
+def reasons(case: Case, **changed: Any) -> tuple[str, ...]:
+    with pytest.raises(UnsupportedModelError) as refused:
+        decoded(case, **changed)
+    return refused.value.reasons
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_auto_select_follows_the_input_size(mode: Mode) -> None:
+    skipped = decoded(Case(mode, 2, 2, input_mode="skip_input"), input_mode="auto_select")
+    assert skipped.sizes.skip_input
+    assert not decoded(Case(mode, 2, 2), input_mode="auto_select").sizes.skip_input
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_input_size_that_the_graph_leaves_open_comes_from_the_length(mode: Mode) -> None:
+    skipped = decoded(Case(mode, 2, 2, input_mode="skip_input"), inputs=-1, input_mode="auto_select")
+    assert (skipped.sizes.skip_input, skipped.sizes.input_size) == (True, 5)
+    linear = decoded(Case(mode, 2, 2), inputs=-1, input_mode="auto_select")
+    assert (linear.sizes.skip_input, linear.sizes.input_size) == (False, 4)
+
+
+@pytest.mark.parametrize(
+    ("case", "input_mode", "linear", "skipped", "found"),
+    [
+        pytest.param(
+            Case(Mode.LSTM, input_mode="skip_input"), "linear_input", 240, 140, 140, id="skip-for-linear"
+        ),
+        pytest.param(Case(Mode.LSTM), "skip_input", 220, 140, 220, id="linear-for-skip"),
+        pytest.param(Case(Mode.LSTM, units=4), "auto_select", 160, 96, 160, id="linear-for-auto"),
+        pytest.param(
+            Case(Mode.LSTM, op="CudnnRNNV3", input_mode="skip_input", projection=3),
+            "linear_input",
+            215,
+            115,
+            115,
+            id="projected",
+        ),
+    ],
+)
+def test_a_length_of_the_other_mode_is_refused_with_both(
+    case: Case, input_mode: str, linear: int, skipped: int, found: int
+) -> None:
+    assert reasons(case, input_mode=input_mode) == (
+        f"rnn: rnn/blob: expected {linear} values for linear_input, {skipped} for skip_input, "
+        f"found {found} where the op says {input_mode}; are graph and weights of one model?",
+    )
+
+
+def test_a_projection_of_another_width_is_refused() -> None:
+    case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", projection=3)
+    assert reasons(case, num_proj=2) == (
+        "rnn: rnn/blob: expected 680 values for linear_input, 520 for skip_input, "
+        "found 860 where the op says linear_input; are graph and weights of one model?",
+    )
+
+
+def test_a_projection_wider_than_the_units_is_refused() -> None:
+    case = Case(Mode.LSTM, op="CudnnRNNV3", projection=6)
+    assert reasons(case) == ("rnn: num_proj: expected at most the 5 units, found 6",)
+
+
+def test_only_an_lstm_has_a_projection() -> None:
+    assert reasons(Case(Mode.GRU, op="CudnnRNNV3"), num_proj=3) == (
+        "rnn: num_proj: expected 0, for only an LSTM has a projection, found 3",
+    )
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+def test_units_and_width_of_a_projection_come_from_the_two_states(time_major: bool) -> None:
+    found = decoded(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", time_major, projection=3))
+    assert found.sizes == Sizes(Mode.LSTM, 2, 2, 5, 4, projection=3)
+
+
+def test_a_projection_needs_the_width_of_the_cell_state() -> None:
+    case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", projection=3)
+    assert reasons(case, cell=-1) == (
+        "rnn: input_c: expected a static shape [layers*directions, batch, units], found none",
+    )

@@ -1,0 +1,288 @@
+"""BlockLSTM nodes in ONNX, in ONNX Runtime, against the op's equations written out in NumPy."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+from samples import fixture
+
+import cudnn_convert
+from cudnn_convert import layouts
+from cudnn_convert.errors import UnsupportedModelError, VerificationError
+from cudnn_convert.lower.onnx import lower
+from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.model import Array, Mode, Signature
+
+v1 = tf.compat.v1
+INPUTS, UNITS = 3, 4
+NAMES = ("i", "cs", "f", "o", "ci", "co", "h")
+
+
+def weights(dtype: Any) -> dict[str, Array]:
+    rng = np.random.default_rng(7)
+    shapes = {"w": (INPUTS + UNITS, 4 * UNITS), "wci": (UNITS,), "wcf": (UNITS,), "wco": (UNITS,)}
+    shapes["b"] = (4 * UNITS,)
+    return {name: rng.uniform(-0.8, 0.8, shape).astype(dtype) for name, shape in shapes.items()}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A BlockLSTM node: its attributes, and how its number of steps is written."""
+
+    op: str = "BlockLSTM"
+    forget_bias: float = 0.75
+    clip: float = -1.0
+    peephole: bool = False
+    dtype: Any = np.float32
+    all_steps: bool = False
+
+    def place(self, x: Any, c: Any, h: Any, steps: Any, given: dict[str, Any]) -> Any:
+        attributes = {"cell_clip": self.clip, "use_peephole": self.peephole}
+        if self.op == "BlockLSTM":
+            attributes["forget_bias"] = self.forget_bias
+        if self.all_steps:
+            steps = tf.cast(tf.shape(x)[0], tf.int64)
+        make = getattr(tf.raw_ops, self.op)
+        return make(seq_len_max=steps, x=x, cs_prev=c, h_prev=h, **given, **attributes)
+
+    def graph(self, wanted: Any, *, constant: bool = True) -> Any:
+        """`wanted` maps the node's results and its weights to outputs by key."""
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(self.dtype, [None, None, INPUTS], "x")
+            c, h = (v1.placeholder(self.dtype, [None, UNITS], name) for name in ("c0", "h0"))
+            steps = v1.placeholder(tf.int64, [], "steps")
+            given = {
+                name: tf.identity(tf.constant(value), name=f"{name}/read")
+                if constant
+                else v1.placeholder(value.dtype, value.shape, name)
+                for name, value in weights(self.dtype).items()
+            }
+            outputs = wanted(self.place(x, c, h, steps, given))
+            named = {key: tf.identity(value, name=key).name for key, value in outputs.items()}
+        fed = {op.name: f"{op.name}:0" for op in graph.get_operations() if op.type == "Placeholder"}
+        if self.all_steps:
+            del fed["steps"]
+        return graph.as_graph_def(), Signature(fed, named)
+
+    def feeds(self, time: int, batch: int, steps: int) -> dict[str, Array]:
+        rng = np.random.default_rng(time + 10 * batch)
+        shapes = {"x": (time, batch, INPUTS), "c0": (batch, UNITS), "h0": (batch, UNITS)}
+        made = {name: rng.standard_normal(shape).astype(self.dtype) for name, shape in shapes.items()}
+        return {**made, "steps": np.array(steps, np.int64), **weights(self.dtype)}
+
+    def answers(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        """The seven results in float64, zero behind the last step that counts."""
+        x, c, h, w, wci, wcf, wco, b = (
+            feeds[k].astype(np.float64) for k in "x c0 h0 w wci wcf wco b".split()
+        )
+        if not self.peephole:
+            wci = wcf = wco = np.zeros(UNITS)
+        time, batch = x.shape[:2]
+        found = {name: np.zeros((time, batch, UNITS)) for name in NAMES}
+        for t in range(time if self.all_steps else int(feeds["steps"])):
+            parts = np.split(np.concatenate([x[t], h], 1) @ w + b, 4, axis=1)
+            i, memory, f, o = parts if self.op == "BlockLSTM" else (parts[0], parts[2], parts[1], parts[3])
+            i = sigmoid(i + wci * c)
+            f = sigmoid(f + wcf * c + (self.forget_bias if self.op == "BlockLSTM" else 0))
+            memory = np.tanh(memory)
+            c = i * memory + f * c
+            if self.clip > 0:
+                c = np.clip(c, -self.clip, self.clip)
+            o = sigmoid(o + wco * c)
+            h = o * np.tanh(c)
+            for name, value in zip(NAMES, (i, c, f, o, memory, np.tanh(c), h), strict=True):
+                found[name][t] = value
+        return found
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def run(model: Any, feeds: dict[str, Array]) -> dict[str, Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [entry.name for entry in session.get_outputs()]
+    given = {entry.name: feeds[entry.name] for entry in session.get_inputs()}
+    values: list[Any] = session.run(names, given)
+    return dict(zip(names, values, strict=True))
+
+
+def counts(model: Any) -> collections.Counter[str]:
+    return collections.Counter(node.op_type for node in all_nodes(model.graph))
+
+
+def close(found: Array, expected: Array, bound: float = 1e-6) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=bound, atol=bound)
+
+
+def last(results: Any) -> dict[str, Any]:
+    return {"y": results.h, "tail": results.cs[-1:], "end": results.cs[-1, :, 1:]}
+
+
+FULL = pytest.param(9, 2, 9, id="all-steps")
+SHORT = pytest.param(7, 3, 4, id="fewer-steps")
+NONE = pytest.param(5, 2, 0, id="none-of-the-steps")
+
+
+@pytest.mark.parametrize(("time", "batch", "steps"), [FULL, SHORT, NONE])
+@pytest.mark.parametrize("peephole", [False, True], ids=["plain", "peephole"])
+@pytest.mark.parametrize("op", ["BlockLSTM", "BlockLSTMV2"])
+def test_is_fused_where_the_last_cell_state_will_do(
+    op: str, peephole: bool, time: int, batch: int, steps: int
+) -> None:
+    node = Node(op, peephole=peephole)
+    graph, signature = node.graph(last)
+    model = lower(graph, signature, [])
+    assert counts(model)["LSTM"] == 1
+    assert not {"Loop", "Scan", "If"} & set(counts(model))
+    feeds = node.feeds(time, batch, steps)
+    found, expected = run(model, feeds), node.answers(feeds)
+    close(found["y"], expected["h"])
+    close(found["tail"], expected["cs"][-1:])
+    close(found["end"], expected["cs"][-1, :, 1:])
+
+
+def test_all_steps_need_no_lengths() -> None:
+    node = Node(all_steps=True)
+    graph, signature = node.graph(lambda results: {"y": results.h, "tail": results.cs[-1:]})
+    model = lower(graph, signature, [])
+    (fused,) = (found for found in model.graph.node if found.op_type == "LSTM")
+    assert fused.input[4] == ""
+    for time, batch in ((6, 3), (1, 1), (0, 2)):
+        feeds = node.feeds(time, batch, time)
+        found, expected = run(model, feeds), node.answers(feeds)
+        close(found["y"], expected["h"])
+        close(found["tail"], expected["cs"][-1:])
+
+
+@pytest.mark.parametrize(("time", "batch", "steps"), [FULL, SHORT, NONE, pytest.param(0, 2, 0, id="empty")])
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(),
+        Node("BlockLSTMV2", peephole=True),
+        Node(clip=0.25, peephole=True),
+        Node("BlockLSTMV2", clip=0.25),
+        Node(all_steps=True),
+    ],
+    ids=["V1", "V2-peephole", "V1-clip-peephole", "V2-clip", "all_steps"],
+)
+def test_is_a_loop_that_gives_everything(node: Node, time: int, batch: int, steps: int) -> None:
+    graph, signature = node.graph(lambda results: dict(zip(NAMES, results, strict=True)))
+    model = lower(graph, signature, [])
+    assert counts(model)["Loop"] == 1
+    assert "LSTM" not in counts(model)
+    feeds = node.feeds(time, batch, steps)
+    found, expected = run(model, feeds), node.answers(feeds)
+    for name in NAMES:
+        close(found[name], expected[name])
+
+
+def test_weights_that_are_inputs() -> None:
+    node = Node(peephole=True)
+    graph, signature = node.graph(last, constant=False)
+    feeds = node.feeds(6, 3, 6)
+    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    close(found["y"], expected["h"])
+    close(found["end"], expected["cs"][-1, :, 1:])
+
+
+def test_attributes_that_are_not_written_have_their_defaults() -> None:
+    """SavedModels leave them out: a forget bias of 1, a clip of 3."""
+    node = Node(forget_bias=1.0, clip=3.0)
+    graph, signature = node.graph(last)
+    (block,) = (found for found in graph.node if found.op == "BlockLSTM")
+    for name in ("forget_bias", "cell_clip", "use_peephole"):
+        del block.attr[name]
+    feeds = node.feeds(30, 2, 30)
+    feeds["x"] *= 8
+    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    assert np.abs(expected["cs"]).max() == 3
+    close(found["y"], expected["h"], 1e-5)
+    close(found["tail"], expected["cs"][-1:], 1e-5)
+
+
+@pytest.mark.parametrize("clip", [-1.0, 0.25], ids=["fused", "loop"])
+def test_half(clip: float) -> None:
+    node = Node(clip=clip, dtype=np.float16)
+    graph, signature = node.graph(last)
+    feeds = node.feeds(6, 3, 5)
+    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    assert found["y"].dtype == np.float16
+    close(found["y"], expected["h"], 2e-3)
+    close(found["tail"], expected["cs"][-1:], 2e-3)
+
+
+def turning(node: Node) -> tuple[Any, Signature]:
+    """Three rounds, each from the cell state that the last one ended in."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, INPUTS], "x")
+        c, h = (v1.placeholder(tf.float32, [None, UNITS], name) for name in ("c0", "h0"))
+        steps = v1.placeholder(tf.int64, [], "steps")
+        given = {name: tf.identity(tf.constant(value)) for name, value in weights(np.float32).items()}
+
+        def body(turn: Any, state: Any, _: Any) -> tuple[Any, ...]:
+            results = node.place(x, state, h, steps, given)
+            state = tf.ensure_shape(results.cs[-1], [None, UNITS])
+            return turn + 1, state, tf.ensure_shape(results.h[-1], [None, UNITS])
+
+        _, state, y = v1.while_loop(lambda turn, *_: turn < 3, body, (tf.constant(0), c, h))
+        names = {"state": tf.identity(state, "state").name, "y": tf.identity(y, "y").name}
+    return graph.as_graph_def(), Signature({name: f"{name}:0" for name in ("x", "c0", "h0", "steps")}, names)
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+def test_inside_a_loop_of_the_graph() -> None:
+    node = Node(peephole=True)
+    model = lower(*turning(node), [])
+    feeds = state = node.feeds(5, 2, 5)
+    found = run(model, feeds)
+    for _ in range(3):
+        expected = node.answers(state)
+        state = {**feeds, "c0": expected["cs"][-1]}
+    close(found["state"], expected["cs"][-1])
+    close(found["y"], expected["h"][-1])
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+def test_a_loop_inside_a_loop_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError) as refused:
+        lower(*turning(Node(clip=0.25)), [])
+    (reason,) = refused.value.reasons
+    assert reason == (
+        "while/BlockLSTM: expected a BlockLSTM with a fused form (constant weights, no clip, of its cell "
+        "states the last one read), found another inside the loop while/while_context; the formats "
+        "savedmodel and frozen keep it"
+    )
+
+
+@pytest.mark.parametrize("pair", combinations(range(4), 2), ids=str)
+def test_two_gates_swapped(monkeypatch: pytest.MonkeyPatch, out: Path, pair: tuple[int, int]) -> None:
+    gates = list(layouts.BLOCK_LSTM_V1.gates[Mode.LSTM])
+    gates[pair[0]], gates[pair[1]] = gates[pair[1]], gates[pair[0]]
+    swapped = layouts.Layout("swapped", MappingProxyType({Mode.LSTM: tuple(gates)}), "a mutant")
+    monkeypatch.setattr(layouts, "BLOCK_LSTM_V1", swapped)
+    sample = fixture("1.15.5-block_fused")
+    with pytest.raises(VerificationError):
+        cudnn_convert.convert(sample.prefix, out, format="onnx", **sample.options)
+
+
+def test_the_same_bytes_every_time() -> None:
+    graph, signature = Node(clip=0.25).graph(last)
+    one, other = (lower(graph, signature, []).SerializeToString(deterministic=True) for _ in range(2))
+    assert one == other
