@@ -205,6 +205,9 @@ def test_moving_averages_are_taken_and_said() -> None:
     assert recurrence.cells[0][0].kernel.ravel()[:3].tolist() == [0, 1, 2]
     assert made.model.variables["w"].read().tolist() == W.tolist()  # without an average: its own value
     assert made.flags[-1] == "--weights=ema"
+    del averages.variables["blob"]  # type: ignore[attr-defined]  # a saver of averages alone
+    (found,) = plan.make(averages, weights="ema").recurrences
+    assert found.evidence.blob.tolist() == shadow.tolist()
     with pytest.raises(UnsupportedModelError, match=r"--weights ema: expected keys .*, found none"):
         plan.make(source, weights="ema")
 
