@@ -42,8 +42,8 @@ import json, pathlib, sys, cudnn_convert
 for job in json.load(open(sys.argv[1])):
     try:
         cudnn_convert.convert(job["source"], job["out"], format="checkpoint", verify=False, **job["options"])
-    except cudnn_convert.errors.UnsupportedModelError as error:
-        pathlib.Path(job["out"] + ".refused").write_text(error.reasons[0])
+    except cudnn_convert.errors.UnsupportedModelError:
+        pathlib.Path(job["out"] + ".refused").touch()
 """
 
 
@@ -78,10 +78,9 @@ def given(flags):
 
 
 def judged(job):
-    """The worst difference over all outputs and feeds, for each way in; or why there is no checkpoint."""
+    """The worst difference over all outputs and feeds, for each way in; or that no checkpoint can hold the case."""
     if os.path.isfile(job["out"] + ".refused"):
-        with open(job["out"] + ".refused") as stream:
-            return {"refused": stream.read()}
+        return {"refused": True}
     with open(os.path.join(job["out"], "conversion.json")) as stream:
         record = json.load(stream)
     golden = dict(np.load(os.path.join(job["folder"], "golden.npz")))

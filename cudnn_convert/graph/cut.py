@@ -163,7 +163,7 @@ def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list
         ]
         for place in places:
             node.input[place] = reference(moved[tensor(node.input[place])])
-        if places:
+        if 0 in places:  # where a handle would stand; indices of a gather may move too
             read_value(node)
     whole = build.with_nodes(graph, [*made, *nodes])
     return build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))

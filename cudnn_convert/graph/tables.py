@@ -51,17 +51,35 @@ def fills(model: Model, graph: Any) -> tuple[str, ...]:
 
 
 def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
-    """`graph` with the `ops` of the model, and what they need, added where it lacks them."""
+    """`graph` with the `ops` of the model, and what they need, added where it lacks them.
+
+    Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
+    python/saved_model/function_deserialization.py fix_node_def).
+    """
     if not ops:
         return graph
+    index = Index(model.graph)
+    tables = [node for node in graph.node if node.op in TABLES]
+    one = {_key(node): node.name for node in reversed(tables)}
+    known = (node for node in index.nodes.values() if node.op in TABLES and _key(node) in one)
+    twins = {node.name: one[_key(node)] for node in known}
     present = {node.name for node in graph.node}
-    needed = Index(model.graph).ancestors(ops) - present
-    return build.with_nodes(graph, [*graph.node, *build.kept(build.placed(model.graph), needed).node])
+    needed = index.ancestors(ops) - present - twins.keys()
+    nodes = [*build.placed(graph).node, *build.kept(build.placed(model.graph), needed).node]
+    nodes = [node for node in nodes if twins.get(node.name, node.name) == node.name]
+    for node in nodes:
+        for place, name in enumerate(node.input):
+            op, k = split(name)
+            if op in twins:
+                node.input[place] = f"^{twins[op]}" if k < 0 else twins[op]
+    return build.with_nodes(graph, nodes)
 
 
-def _key(node: Any) -> str:
-    """Tables of one shared name are one table."""
-    return node.attr["shared_name"].s.decode() or str(node.name)
+def _key(node: Any) -> tuple[bool, str]:
+    """Tables of one shared name are one table; without one a table is its node's alone."""
+    named = node.attr["shared_name"].s.decode()
+    is_shared = bool(named or node.attr["use_node_name_sharing"].b)
+    return is_shared, named or str(node.name)
 
 
 def _ways(model: Model, index: Index, table: Any) -> list[str]:
@@ -77,11 +95,8 @@ def _ways(model: Model, index: Index, table: Any) -> list[str]:
     return found
 
 
-def _table(index: Index, node: Any) -> str:
-    found = index.nodes[split(node.input[0])[0]]
-    while found.op == "Identity":
-        found = index.nodes[split(found.input[0])[0]]
-    return _key(found)
+def _table(index: Index, node: Any) -> tuple[bool, str]:
+    return _key(index.nodes[split(node.input[0])[0]])
 
 
 def _is_restored(model: Model, index: Index, node: Any) -> bool:
@@ -111,14 +126,15 @@ def _cure(graph: Any, table: Any) -> str:
     return f"; cut behind its lookup with --inputs {','.join(found)}" if found else ""
 
 
-def words(running: Any) -> tuple[bytes, ...]:
-    """The keys of the tables of strings in a session whose initializers ran."""
+def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
+    """The keys of the tables of strings that `ops` filled in a session."""
     found: list[bytes] = []
     with running.graph.as_default():
-        for op in running.graph.get_operations():
-            if op.type == "HashTableV2" and op.get_attr("key_dtype") == tf.string:
-                types = {"Tkeys": tf.string, "Tvalues": op.get_attr("value_dtype")}
-                exported = tf.raw_ops.LookupTableExportV2(table_handle=op.outputs[0], **types)
+        for op in ops:
+            handle = running.graph.get_operation_by_name(op).inputs[0]
+            if handle.dtype == tf.resource and handle.op.get_attr("key_dtype") == tf.string:
+                types = {"Tkeys": tf.string, "Tvalues": handle.op.get_attr("value_dtype")}
+                exported = tf.raw_ops.LookupTableExportV2(table_handle=handle, **types)
                 found += sorted(running.run(exported.keys).tolist())
     return tuple(found)
 

@@ -49,7 +49,7 @@ def recognise(path: Path) -> Found | None:
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
-    for prefix in prefixes:
+    for prefix in reversed(prefixes):  # one file of a sharded V1 is a table as a whole one is
         if bundle.is_v1(prefix):
             return Found(prefix)
     return (_latest(path) or _only(path)) if path.is_dir() else None

@@ -236,4 +236,6 @@ def _value(
         # Integers that pick from no table are lengths: at least one step, at most all.
         low, high = (0, rows) if rows else (1, by_role["time"] + 1)
         return rng.integers(low, high, shape).astype(dtype)
+    if rows:  # of ids, which Keras takes as floats
+        return rng.integers(0, rows, shape).astype(dtype)
     return rng.standard_normal(shape).astype(dtype)

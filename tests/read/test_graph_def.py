@@ -1,0 +1,114 @@
+"""Frozen graphs: known by what they hold, whatever they are called."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from samples import fixture
+from sources import refused
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from cudnn_convert.read import graph_def, read
+
+BINARY, TEXT = fixture("1.15.5-frozen_binary").prefix, fixture("1.15.5-frozen_text").prefix
+
+
+@pytest.mark.parametrize("source", [BINARY, TEXT], ids=["binary", "text"])
+@pytest.mark.parametrize("name", ["model.pb", "model.pbtxt", "model", "model.ckpt.index", "saved_model.bin"])
+def test_the_name_says_nothing(tmp_path: Path, source: Path, name: str) -> None:
+    shutil.copy(source, tmp_path / name)
+    if name.endswith(".index"):
+        assert graph_def.recognise(tmp_path / name) == tmp_path / name
+        return
+    model = read(tmp_path / name)
+    assert model.kind == "frozen graph"
+    assert model.path == tmp_path / name
+    assert not model.variables
+    assert {node.op for node in model.graph.node} >= {"CudnnRNN", "Const", "Placeholder"}
+
+
+def test_text_may_begin_with_a_comment_and_with_versions(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text("# by hand\n\nversions {\n  producer: 134\n}\n" + TEXT.read_text())
+    assert len(read(path).graph.node) == len(read(TEXT).graph.node)
+
+
+def test_other_protos_are_no_graphs(tmp_path: Path) -> None:
+    meta = fixture("1.15.5-gru_bi").folder / "model.ckpt.meta"
+    saved = fixture("1.15.5-saved_model_tags").prefix / "saved_model.pb"
+    parsed = saved_model_pb2.SavedModel.FromString(saved.read_bytes())
+    versioned = meta_graph_pb2.MetaGraphDef.FromString(meta.read_bytes())
+    versioned.meta_info_def.meta_graph_version = "v1"
+    contents = {
+        "meta": meta.read_bytes(),
+        "meta with a version": versioned.SerializeToString(),
+        "meta without ops": _without_ops(versioned).SerializeToString(),
+        "meta as text": text_format.MessageToBytes(versioned),
+        "saved model": saved.read_bytes(),
+        "saved model as text": text_format.MessageToBytes(parsed),
+        "library alone": versioned.graph_def.library.SerializeToString(),
+        "node alone": versioned.graph_def.node[0].SerializeToString(),
+        "empty": b"",
+        "newline": b"\n",
+        "cut in the first length": BINARY.read_bytes()[:1],
+        "an endless length": b"\n" + b"\xff" * 20,
+    }
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert graph_def.recognise(path) is None, name
+    assert graph_def.recognise(tmp_path) is None
+
+
+def _without_ops(meta: meta_graph_pb2.MetaGraphDef) -> meta_graph_pb2.MetaGraphDef:
+    made = meta_graph_pb2.MetaGraphDef()
+    made.CopyFrom(meta)
+    made.meta_info_def.ClearField("stripped_op_list")
+    return made
+
+
+def test_a_file_cut_off_is_a_read_error(tmp_path: Path) -> None:
+    path = tmp_path / "model.pb"
+    whole = BINARY.read_bytes()
+    for length in (len(whole) - 1, len(whole) // 2, 100):
+        path.write_bytes(whole[:length])
+        [line] = refused(tmp_path, path, tmp_path / "out", code=1)
+        assert line == f"{path}: file: expected a GraphDef, found a damaged or cut-off one"
+    path.write_text(TEXT.read_text()[:-10])
+    [line] = refused(tmp_path, path, tmp_path / "out", code=1)
+    assert line == f"{path}: file: expected a GraphDef, found text that is none"
+
+
+def test_a_graph_with_variables_is_not_frozen(tmp_path: Path) -> None:
+    meta = fixture("1.15.5-gru_bi").folder / "model.ckpt.meta"
+    graph = meta_graph_pb2.MetaGraphDef.FromString(meta.read_bytes()).graph_def
+    path = tmp_path / "graph.pbtxt"
+    path.write_text(text_format.MessageToString(graph))
+    [line] = refused(tmp_path, path, tmp_path / "out", code=1)
+    assert line.startswith(
+        f"{path}: graph: expected constants in the place of variables, found the variables "
+    )
+    assert line.endswith("; freeze it, or give the checkpoint that it belongs to")
+
+
+def test_a_graph_without_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "graph.pbtxt"
+    path.write_text("versions { producer: 134 }")
+    [line] = refused(tmp_path, path, tmp_path / "out", code=1)
+    assert line == f"{path}: graph: expected nodes, found none"
+
+
+def test_a_tag_is_for_saved_models(tmp_path: Path) -> None:
+    [line] = refused(tmp_path, BINARY, tmp_path / "out", "--tag", "serve", code=2)
+    assert line == f"--tag: {BINARY}: expected a SavedModel, found a frozen graph"
+
+
+def test_a_text_graph_is_the_same_as_its_binary(tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString(BINARY.read_bytes())
+    path = tmp_path / "model.pbtxt"
+    path.write_text(text_format.MessageToString(graph))
+    assert read(path).graph == read(BINARY).graph

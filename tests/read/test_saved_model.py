@@ -1,0 +1,184 @@
+"""SavedModels of TensorFlow 1: which MetaGraph, which signatures, which files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from samples import fixture
+from sources import refused
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert.model import Signature
+from cudnn_convert.read import read
+
+WORDS, TAGS = fixture("1.15.5-saved_model_words").prefix, fixture("1.15.5-saved_model_tags").prefix
+Change = Callable[[saved_model_pb2.SavedModel], object]
+
+
+def changed(folder: Path, source: Path, change: Change = lambda saved: None) -> Path:
+    """A copy of a SavedModel whose proto `change` has edited."""
+    made = shutil.copytree(source, folder / "source")
+    path = made / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    change(saved)
+    path.write_bytes(saved.SerializeToString())
+    return made
+
+
+def factor(graph: object) -> float:
+    """What the fixture with two MetaGraphs multiplies its scores by."""
+    [node] = [node for node in graph.node if node.name == "scores/y"]
+    return float(tf.make_ndarray(node.attr["value"].tensor))
+
+
+@pytest.mark.parametrize("name", [".", "saved_model.pb"])
+@pytest.mark.parametrize("version", ["1.8.0", "1.12.3", "1.15.5"])
+def test_a_folder_or_its_proto(name: str, version: str) -> None:
+    folder = fixture(f"{version}-saved_model_words").prefix
+    model = read(folder / name)
+    assert (model.kind, model.path, model.notes) == ("TensorFlow SavedModel", folder, ())
+    assert model.signatures == {
+        "serving_default": Signature({"words": "words:0"}, {"logits": "logits:0"}),
+        "summarize": Signature({"words": "words:0"}, {"summary": "summary:0"}),
+    }
+    [(_, path)] = model.assets.items()
+    assert path == folder / "assets" / "vocabulary.txt"
+    assert any(node.name in model.initializers for node in model.graph.node)
+    checkpoint = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+    assert sorted(model.variables) == sorted(checkpoint.get_variable_to_shape_map())
+    for key, found in model.variables.items():
+        np.testing.assert_array_equal(found.read(), checkpoint.get_tensor(key), strict=True)
+
+
+def test_a_text_proto(tmp_path: Path) -> None:
+    folder = changed(tmp_path, WORDS)
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    (folder / "saved_model.pbtxt").write_text(text_format.MessageToString(saved))
+    (folder / "saved_model.pb").unlink()
+    for path in (folder, folder / "saved_model.pbtxt"):
+        assert read(path).graph == read(WORDS).graph
+
+
+def retag(*tags: str, keep: int = 0) -> Change:
+    """One MetaGraph of the two, with other tags."""
+
+    def change(saved: saved_model_pb2.SavedModel) -> None:
+        kept = saved.meta_graphs[keep]
+        del kept.meta_info_def.tags[:]
+        kept.meta_info_def.tags.extend(tags)
+        del saved.meta_graphs[1 - keep]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"), [(None, 1.0), ("serve", 1.0), ("serve,gpu", 2.0), ("gpu,serve", 2.0)]
+)
+def test_the_tags_choose_the_graph(tag: str | None, expected: float) -> None:
+    model = read(TAGS, tag=tag)
+    assert factor(model.graph) == expected
+    assert not model.notes
+
+
+def test_the_only_graph_is_taken_whatever_its_tags(tmp_path: Path) -> None:
+    folder = changed(tmp_path, TAGS, retag("train", "tpu", keep=1))
+    model = read(folder)
+    assert factor(model.graph) == 2.0
+    assert model.notes == ("no MetaGraph has the tag serve; took the only one, of train,tpu",)
+    assert not read(folder, tag="tpu,train").notes
+
+
+def test_no_graph_of_such_a_tag(tmp_path: Path) -> None:
+    [line] = refused(tmp_path, TAGS, tmp_path / "out", "--tag", "gpu", code=2)
+    assert line == f"{TAGS}: --tag: expected one of serve | serve,gpu, found gpu"
+
+
+def test_several_graphs_and_none_to_serve(tmp_path: Path) -> None:
+    folder = changed(tmp_path, TAGS, lambda saved: saved.meta_graphs[0].meta_info_def.tags.append("tpu"))
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    expected = "MetaGraphs: expected one of tags serve, found serve,tpu | serve,gpu; choose with --tag"
+    assert line == f"{folder}: {expected}"
+
+
+def test_several_graphs_to_serve(tmp_path: Path) -> None:
+    folder = changed(tmp_path, TAGS, lambda saved: saved.meta_graphs[1].meta_info_def.tags.remove("gpu"))
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    assert line.startswith(f"{folder}: MetaGraphs: expected one of tags serve, found serve | serve;")
+
+
+def test_ops_that_stand_among_the_signatures_are_none(tmp_path: Path) -> None:
+    def change(saved: saved_model_pb2.SavedModel) -> None:
+        [meta] = saved.meta_graphs
+        meta.signature_def["__saved_model_init_op"].outputs["__saved_model_init_op"].name = "init_all_tables"
+        meta.signature_def["__saved_model_train_op"].outputs["__saved_model_train_op"].name = "train:0"
+        del meta.collection_def["saved_model_main_op"], meta.collection_def["table_initializer"]
+
+    model = read(changed(tmp_path, WORDS, change))
+    assert sorted(model.signatures) == ["serving_default", "summarize"]
+    assert model.initializers == ("init_all_tables",)
+
+
+def test_a_sparse_tensor_is_three(tmp_path: Path) -> None:
+    def change(saved: saved_model_pb2.SavedModel) -> None:
+        info = saved.meta_graphs[0].signature_def["serving_default"].outputs["decoded"]
+        info.coo_sparse.indices_tensor_name = "ctc:0"
+        info.coo_sparse.values_tensor_name = "ctc:1"
+        info.coo_sparse.dense_shape_tensor_name = "ctc:2"
+
+    outputs = read(changed(tmp_path, WORDS, change)).signatures["serving_default"].outputs
+    sparse = {"decoded_indices": "ctc:0", "decoded_values": "ctc:1", "decoded_dense_shape": "ctc:2"}
+    assert outputs == {**sparse, "logits": "logits:0"}
+
+
+def asset(saved: saved_model_pb2.SavedModel, name: str) -> None:
+    made = saved.meta_graphs[0].asset_file_def.add(filename=name)
+    made.tensor_info.name = "string_to_index/hash_table/asset_path:0"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../saved_model.pb", "asset: expected a file in assets/, found '../saved_model.pb'"),
+        ("/etc/hostname", "asset: expected a file in assets/, found '/etc/hostname'"),
+        ("", "asset: expected a file in assets/, found ''"),
+        ("words.txt", "asset: expected assets/words.txt, found no such file"),
+    ],
+)
+def test_an_asset_is_a_file_of_the_folder(tmp_path: Path, name: str, message: str) -> None:
+    folder = changed(tmp_path, WORDS, lambda saved: asset(saved, name))
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    assert line == f"{folder}: {message}"
+
+
+def test_a_model_of_tensorflow_2_is_refused_in_one_line(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.scale = tf.Variable(2.0)
+    module.call = tf.function(lambda x: x * module.scale, [tf.TensorSpec([None])])
+    folder = tmp_path / "source"
+    tf.saved_model.save(module, str(folder), signatures=module.call.get_concrete_function())
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    assert line.startswith(f"{folder}: graph: expected a SavedModel of TensorFlow 1, found an object graph")
+
+
+@pytest.mark.parametrize("length", [0, 100, 40000])
+def test_a_damaged_proto_is_a_read_error(tmp_path: Path, length: int) -> None:
+    folder = changed(tmp_path, WORDS)
+    path = folder / "saved_model.pb"
+    path.write_bytes(path.read_bytes()[:length])
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    found = "file: expected a SavedModel, found a damaged or cut-off one"
+    assert line == f"{path}: {found if length else 'meta_graphs: expected at least one, found none'}"
+
+
+def test_variables_that_are_gone(tmp_path: Path) -> None:
+    folder = changed(tmp_path, WORDS)
+    (folder / "variables" / "variables.index").unlink()
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    expected = "checkpoint: expected variables.index, found no such file"
+    assert line == f"{folder / 'variables' / 'variables'}: {expected}"
