@@ -7,8 +7,8 @@ tensorflow 1.8.0 and 1.12.3, protobuf<3.18, numpy<1.17). No GPU is needed: Tenso
 graph of Cudnn layers anywhere, it only cannot run it. So every case is built twice. The Cudnn graph, with
 gradients and savers, gives model.ckpt.meta. Its twin of CudnnCompatible cells, whose variables have the very
 keys that the Cudnn graph's saver writes, gives the checkpoint and golden.npz. Under 1.15.5 it makes
-models/bilstm_tagger too. The graphs of cases_block run on a
-CPU as they are and need no twin. Every run writes the same bytes.
+models/bilstm_tagger too. The graphs of cases_block run on a CPU as they are and need no twin. Op-level classes
+of TensorFlow 1.2 and 1.3 are made by tf1_fixtures/old_params.py. Every run writes the same bytes.
 """
 import os
 import sys
@@ -20,8 +20,6 @@ from tf1_fixtures import (
     cases_containers,
     cases_control_flow,
     cases_inputs,
-    cases_keras,
-    cases_keras_weights,
     cases_lengths,
     cases_modes,
     cases_objects,
@@ -29,7 +27,6 @@ from tf1_fixtures import (
     cases_scopes,
     cases_state,
     cases_training,
-    keras_record,
 )
 from tf1_fixtures.record import record
 from tf1_fixtures.record_cpu import record_cpu
@@ -48,8 +45,6 @@ ONLY_1_15 = (
     + cases_control_flow.CASES_1_15
     + cases_lengths.CASES_1_15
     + cases_inputs.CASES_1_15
-    + cases_keras.CASES_1_15
-    + cases_keras_weights.CASES_1_15
     + cases_state.CASES_1_15
     + cases_block.CASES_1_15
     + cases_objects.CASES_1_15
@@ -60,16 +55,20 @@ ONLY_1_15 = (
 OTHER_RECORDERS = {build: record_cpu for build in cases_block.CASES_1_15}
 OTHER_RECORDERS.update((build, cases_objects.record_objects) for build in cases_objects.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_op_level.record_op_level) for build in cases_op_level.CASES_1_15)
-OTHER_RECORDERS.update((build, keras_record.record) for build in cases_keras.CASES + cases_keras.CASES_1_15)
-OTHER_RECORDERS.update((build, cases_keras_weights.record_weights) for build in cases_keras_weights.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_containers.record_container) for build in cases_containers.CONTAINERS)
+
+if hasattr(tf.keras.layers, "CuDNNLSTM"):  # since TensorFlow 1.9, as what these cases import
+    from tf1_fixtures import cases_keras, cases_keras_weights, keras_record
+
+    EVERY_VERSION += cases_keras.CASES
+    ONLY_1_15 += cases_keras.CASES_1_15 + cases_keras_weights.CASES_1_15
+    OTHER_RECORDERS.update((build, keras_record.record) for build in cases_keras.CASES + cases_keras.CASES_1_15)
+    OTHER_RECORDERS.update((build, cases_keras_weights.record_weights) for build in cases_keras_weights.CASES_1_15)
 
 
 def main(names):
     newest = tf.__version__.startswith("1.15.")
     wanted = {build: os.path.join(FIXTURES, build.__name__) for build in EVERY_VERSION}
-    if hasattr(tf.keras.layers, "CuDNNLSTM"):  # since TensorFlow 1.9
-        wanted.update({build: os.path.join(FIXTURES, build.__name__) for build in cases_keras.CASES})
     if newest:
         wanted.update({build: os.path.join(FIXTURES, build.__name__) for build in ONLY_1_15})
         wanted[bilstm_tagger] = os.path.join(ROOT, "models", "bilstm_tagger")

@@ -105,7 +105,7 @@ def gpu_graph(recurrence, scope, path):
         tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, saveable)
         saver = tf.train.Saver()
         with open(path, "wb") as stream:
-            stream.write(saver.export_meta_graph().SerializeToString())
+            stream.write(saver.export_meta_graph().SerializeToString(deterministic=True))
         names = graph.get_operation_by_name("save/SaveV2/tensor_names").get_attr("value")
         ops = [op.name for op in graph.get_operations() if op.type == "CudnnRNN"]
         return [name.decode() for name in tensor_util.MakeNdarray(names)], ops
