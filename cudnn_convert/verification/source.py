@@ -76,9 +76,7 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     needed += plan.initializers
     graph = build.kept(graph, Index(graph).ancestors(needed))
     model = plan.model
-    with session(
-        graph, model.variables, initializers=plan.initializers, assets=model.assets
-    ) as running:
+    with session(graph, model.variables, initializers=plan.initializers, assets=model.assets) as running:
         memory = Memory(running, plan)
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from artifacts import within
+from graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
 from samples import Fixture, fixture
 
 import cudnn_convert
+from cudnn_convert import reference
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
@@ -139,3 +141,28 @@ def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:
     report = cudnn_convert.convert(fixture(LSTM).prefix, tmp_path / "out", gate_order="miopen")
     with pytest.raises(AssertionError):
         check(fixture(LSTM), tmp_path / "out", report, "savedmodel")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str) -> None:
+    """As a mixed-precision custom getter leaves it: fp32_storage/.../opaque_kernel, cast on the way."""
+    name = "fp32_storage/cudnn_lstm/opaque_kernel"
+    with drawing() as graph:
+        x, zeros = placeholder("x", dtype=tf.float16), tf.zeros([1, 3, UNITS], tf.float16)
+        blob = tf.cast(variable(name, BLOB.shape), tf.float16)
+        y = tf.raw_ops.CudnnRNN(input=x, input_h=zeros, input_c=zeros, params=blob, is_training=False)
+        tf.identity(y.output, name="scores")
+    source = saved(tmp_path, graph, {name: BLOB})
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form)
+    assert [found.dtype for found in report.recurrences] == ["float16"]
+    _, path, recorded = origin.read(tmp_path / "out")
+    assert recorded is not None
+    signature = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
+    given = np.random.default_rng(1).normal(size=(5, 3, INPUTS)).astype(np.float16)
+    found = RUNNERS[form](path, Part(SERVING, signature))({"x": given})["scores"]
+    steps = reference.steps_from_blob(
+        BLOB.astype(np.float16), "lstm", layers=1, directions=1, units=UNITS, input_size=INPUTS
+    )
+    start = np.zeros((1, 3, UNITS))
+    expected, _, _ = reference.run(steps, given.astype(np.float64), start, start, directions=1)
+    assert within(found, expected, atol=2.0**-10, rtol=2.0**-10) <= 1

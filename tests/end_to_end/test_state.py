@@ -288,6 +288,6 @@ def test_a_counter_that_an_output_reads_is_refused(tmp_path: Path, form: str) ->
     with pytest.raises(UnsupportedModelError) as refused:
         cudnn_convert.convert(counted(tmp_path, lambda y, count: y * count), tmp_path / "out", format=form)
     assert refused.value.reasons == (
-        "variable count: expected one that is only read, or a recurrence's state, found that tick changes it; "
-        "choose other --outputs, or the format savedmodel",
+        "variable count: expected one that is only read, or a recurrence's state, found that tick changes "
+        "it; choose other --outputs, or the format savedmodel",
     )

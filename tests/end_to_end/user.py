@@ -1,8 +1,8 @@
 """A user's process: plain TensorFlow 2 or ONNX Runtime, and no cudnn_convert.
 
-Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`, from
-the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names. Writes each
-job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
+Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`,
+from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names. Writes
+each job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
 """
 
 import json

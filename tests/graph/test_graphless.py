@@ -99,6 +99,12 @@ def test_a_blob_that_its_user_named() -> None:
         lone_blob.found(model, Described(Mode.GRU, 3, 50, 2))
 
 
+def test_a_prefix_that_a_custom_getter_made_stays_in_the_name() -> None:
+    model = holding(**{"fp32_storage/cudnn_lstm/opaque_kernel": blob_of(Mode.LSTM, 1, 5, 2, 4)})
+    (found,) = lone_blob.found(model, Described(layers=1, units=5, directions=2))
+    assert (found.name, found.sizes) == ("fp32_storage_cudnn_lstm", Sizes(Mode.LSTM, 1, 2, 5, 4))
+
+
 def test_of_two_such_blobs_the_signature_chooses() -> None:
     shape = blob_of(Mode.GRU, 1, 5, 1, 4)
     model, said = holding(first=shape, second=shape), Described(Mode.GRU, 1, 5, 1)
