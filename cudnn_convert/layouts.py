@@ -95,7 +95,7 @@ _MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
 def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
     """The cell that `cell`, decoded as if TensorFlow had written it, really is.
 
-    `canonical`: decoded from canonical tensors, where alone a forget bias may be missing and Lingvo's order lies.
+    `canonical`: decoded from canonical tensors; they alone lack a forget bias or lie in Lingvo's order.
     """
     layout = _MISPLACED.get(convention.gate_order)
     if layout is not None and cell.mode in layout.gates and (canonical or layout.name != "lingvo"):
@@ -303,8 +303,8 @@ def one_bias(cell: Cell) -> Cell:
 def pack_keras(cell: Cell) -> dict[str, Array]:
     """The variables of Keras's LSTM, or of its GRU with `reset_after`: what a CuDNN layer becomes on a CPU.
 
-    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`; `bias [4*units]` of an LSTM, which
-    adds both, `[2, 3*units]` of a GRU, input biases first. tf_keras v2.21.0 src/saving/legacy/hdf5_format.py,
+    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`; `bias [4*units]` of an LSTM,
+    which adds both, `[2, 3*units]` of a GRU, input biases first. tf_keras v2.21.0 src/saving/legacy/hdf5_format.py,
     `_convert_rnn_weights`.
     """
     kernel, recurrent = columns(cell, KERAS)

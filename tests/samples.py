@@ -45,7 +45,7 @@ class Fixture:
         return found
 
     def fits(self, form: str) -> bool:
-        """Whether a format can hold the case: a SavedModel alone has tables, no compatible cell a projection."""
+        """Whether a format can hold the case: tables need a SavedModel, cells have no projection."""
         if self.folder.name == "saved_model_words":
             return form == "savedmodel"
         return form != "checkpoint" or not self.folder.name.startswith("op_proj")

@@ -36,7 +36,8 @@ ALLOWED = {
     "verification": "errors model formats reference report graph plan write.place write.saved_model",
     "options": "errors formats",
     "targets": "errors model formats graph options plan lower write",
-    "pipeline": "errors model formats report quiet read graph plan write verification options targets version",
+    "pipeline": "errors model formats report quiet read graph plan write verification options targets "
+    "version",
     "tables": "errors model formats report",
     "cli": "errors formats options pipeline tables version",
     "__main__": "cli",

@@ -146,9 +146,7 @@ def test_a_glob_binds_every_match_that_the_outputs_need() -> None:
 def test_no_recurrence_on_the_way_is_said() -> None:
     made = plan.make(tagger(), outputs=["w"])
     assert made.recurrences == ()
-    assert made.notes == (
-        "no cuDNN recurrence reaches the outputs; the graph was converted as it is",
-    )
+    assert made.notes == ("no cuDNN recurrence reaches the outputs; the graph was converted as it is",)
 
 
 def test_an_input_in_the_middle_is_named_as_in_the_source() -> None:
