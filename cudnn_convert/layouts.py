@@ -303,9 +303,9 @@ def one_bias(cell: Cell) -> Cell:
 def pack_keras(cell: Cell) -> dict[str, Array]:
     """The variables of Keras's LSTM, or of its GRU with `reset_after`: what a CuDNN layer becomes on a CPU.
 
-    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`; `bias [4*units]` of an LSTM,
-    which adds both, `[2, 3*units]` of a GRU, input biases first. tf_keras v2.21.0 src/saving/legacy/hdf5_format.py,
-    `_convert_rnn_weights`.
+    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [4*units]` of an LSTM, the
+    sum of both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
+    src/saving/legacy/hdf5_format.py `_convert_rnn_weights`.
     """
     kernel, recurrent = columns(cell, KERAS)
     bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else summed_bias(cell, KERAS)
