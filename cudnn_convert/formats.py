@@ -15,6 +15,7 @@ class Format:
 
     `each`: a model without a graph, which has a signature for every recurrence, becomes a file for each.
     `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
+    `layers`: what is written are the layers of a Keras model, not its graph.
     """
 
     about: str
@@ -22,6 +23,7 @@ class Format:
     suffix: str | None = None
     each: bool = False
     keeps_variables: bool = False
+    layers: bool = False
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -45,5 +47,19 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             keeps_variables=True,
         ),
         "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx", each=True),
+        "keras": Format(
+            "a Keras 3 archive: OUT.keras, or OUT/model.keras",
+            "model.keras",
+            ".keras",
+            keeps_variables=True,
+            layers=True,
+        ),
+        "h5": Format(
+            "an HDF5 file for tf_keras: OUT.h5, or OUT/model.h5",
+            "model.h5",
+            ".h5",
+            keeps_variables=True,
+            layers=True,
+        ),
     }
 )

@@ -310,3 +310,14 @@ def pack_keras(cell: Cell) -> dict[str, Array]:
     kernel, recurrent = columns(cell, KERAS)
     bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else summed_bias(cell, KERAS)
     return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}
+
+
+def scaled_keras(mode: Mode, weights: Array, factor: float) -> Array:
+    """A weight of Keras's LSTM or GRU, gates in its last axis, with the sigmoid gates' share times `factor`.
+
+    All before a gate's activation is linear in these weights, so that the activation sees `factor * x`.
+    """
+    gates = KERAS.gates[mode]
+    candidates = (Gate.CELL, Gate.CANDIDATE)
+    row = np.repeat([1.0 if gate in candidates else factor for gate in gates], weights.shape[-1] // len(gates))
+    return np.asarray(weights * row.astype(weights.dtype))

@@ -12,11 +12,13 @@ from cudnn_convert.errors import ReadError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.assemble import Interface, assembled
 from cudnn_convert.graph.graphless import Described
-from cudnn_convert.model import Convention, Mode, Model
+from cudnn_convert.keras import custom, rewrite, trace
+from cudnn_convert.keras.custom import Vouched
+from cudnn_convert.model import Architecture, Convention, Mode, Model
 from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
-from cudnn_convert.read import read
+from cudnn_convert.read import keras_hdf5, read
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
@@ -29,7 +31,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     targets.refuse(options)
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
-    made = planned(read(source, tag=options.tag), options)
+    made = planned(_read(source, options, tag=options.tag), options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
@@ -79,6 +81,12 @@ def planned(model: Model, options: Options) -> Plan:
         Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
     )
     interface = Interface(options.layout, options.states, options.lengths)
+    targets.require(model, options)
+    if model.architecture is not None:
+        model = _traced(model, model.architecture, options)
+    elif options.custom_objects or options.allow_plain:
+        flags = "--custom-objects, --allow-plain"
+        raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
     if model.graph is None:
         model = assembled(model, said, interface, wanted=options.signature)
     elif said != Described() or interface != Interface():
@@ -96,6 +104,28 @@ def planned(model: Model, options: Options) -> Plan:
     )
 
 
+def _read(source: Path, options: Options, *, tag: str | None) -> Model:
+    model = read(source, tag=tag)
+    if options.architecture is None:
+        return model
+    if model.kind != keras_hdf5.KIND:
+        raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
+    return keras_hdf5.with_architecture(model, options.architecture)
+
+
+def _traced(model: Model, found: Architecture, options: Options) -> Model:
+    """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
+    if not options.allow_plain:
+        rewrite.require_cudnn(model.path, found)
+    if FORMATS[options.format].layers:
+        return trace.traced_part(model, _vouched(options), verify=options.verify)
+    return trace.traced(model, _vouched(options))
+
+
+def _vouched(options: Options) -> Vouched:
+    return custom.vouched(options.custom_objects, trust=options.trust)
+
+
 def checked(made: Plan, artifact: Path, options: Options) -> Verification:
     """The verification of an artifact. Raises VerificationError where the numbers differ."""
     result = verified(
@@ -105,7 +135,7 @@ def checked(made: Plan, artifact: Path, options: Options) -> Verification:
         data=options.data,
         atol=options.atol,
         rtol=options.rtol,
-        trust=options.trust,
+        vouched=_vouched(options),
     )
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
@@ -140,11 +170,11 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
-    model = read(source, tag=recorded["options"]["tag"] if recorded and told else options.tag)
+    model = _read(source, options, tag=recorded["options"]["tag"] if recorded and told else options.tag)
     if recorded and told:
         kept = recorded["options"]
         # Without a graph of its own, the source has the signatures that these options gave it.
-        together = model.graph is None
+        together = model.graph is None and model.architecture is None
         again = {name: kept[name] for name in READING}
         if not together:
             # Inputs as they were given, where they were: they may refine shapes.

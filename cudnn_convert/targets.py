@@ -8,17 +8,19 @@ from types import MappingProxyType
 from typing import Final
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.formats import part_file
+from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import tables
+from cudnn_convert.keras import custom, rewrite
+from cudnn_convert.keras.rewrite import Rewritten
 from cudnn_convert.lower import compatible, freeze, slots
 from cudnn_convert.lower import tensorflow as lower_tensorflow
 from cudnn_convert.lower.slots import Slots
 from cudnn_convert.lower.tensorflow import Form, Lowered
-from cudnn_convert.model import Mode
+from cudnn_convert.model import Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.write import checkpoint as write_checkpoint
-from cudnn_convert.write import frozen_graph, saved_model
+from cudnn_convert.write import frozen_graph, keras_archive, keras_hdf5, saved_model
 
 
 def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
@@ -78,26 +80,69 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> No
         write_onnx.write(model, part_file(path, part.name), provenance=provenance)
 
 
+def _write_keras(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    brought = custom.vouched(options.custom_objects).keras
+    model = _rewritten(made, options).architecture
+    keras_archive.write(path, made.model.path, model, provenance=provenance, custom_objects=brought)
+
+
+def _write_h5(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    keras_hdf5.write(path, _rewritten(made, options).architecture, provenance=provenance)
+
+
+def _rewritten(made: Plan, options: Options) -> Rewritten:
+    assert made.model.architecture is not None
+    return rewrite.rewritten(made.model.path, made.model.architecture, slots=options.slots)
+
+
 WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], None]]] = MappingProxyType(
     {
         "savedmodel": _write_saved_model,
         "checkpoint": _write_checkpoint,
         "frozen": _write_frozen,
         "onnx": _write_onnx,
+        "keras": _write_keras,
+        "h5": _write_h5,
     }
 )
 
 
 def refuse(options: Options) -> None:
     """Raises UsageError for a flag that another format has."""
-    given = {"--cell": options.cell != "compatible", "--rename": options.rename, "--slots": options.slots}
+    given = {"--cell": options.cell != "compatible", "--rename": options.rename}
     flags = [flag for flag, value in given.items() if value]
     if flags and options.format != "checkpoint":
         raise UsageError(f"{', '.join(flags)}: expected --format checkpoint, found {options.format}")
+    if options.slots and options.format not in ("checkpoint", "h5"):
+        raise UsageError(f"--slots: expected --format checkpoint or h5, found {options.format}")
+    given = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
+    flags = [flag for flag, value in given.items() if value]
+    if flags and FORMATS[options.format].layers:
+        raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
+
+
+def require(model: Model, options: Options) -> None:
+    """Raises UsageError where a format of layers is to be made of a source without, or of a part of one."""
+    if not FORMATS[options.format].layers:
+        return
+    if model.architecture is None:
+        others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
+        found = f"found {model.kind} {model.path}"
+        cure = "give --architecture, or " if model.kind.startswith("Keras") else ""
+        raise UsageError(
+            f"--format {options.format}: expected the layers of a Keras model, {found}; {cure}choose {others}"
+        )
 
 
 def notes(made: Plan, options: Options) -> tuple[str, ...]:
     """What the format leaves out of a plan. Raises UsageError where a flag of the format finds nothing."""
+    if options.format == "keras":
+        model, brought = _rewritten(made, options).architecture, custom.vouched(options.custom_objects).keras
+        return keras_archive.notes(made.model.path, model, custom_objects=brought)
+    if options.format == "h5":
+        rewritten = _rewritten(made, options)
+        keras_hdf5.refuse(made.model.path, rewritten.architecture)
+        return (*rewritten.notes, *keras_hdf5.notes(rewritten.architecture))
     if options.format != "checkpoint":
         return ()
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in made.recurrences):

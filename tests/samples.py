@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert.formats import FORMATS
+
 ROOT = Path(__file__).resolve().parents[1]
 TF1 = ROOT / "tests" / "data" / "tf1"
 REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
+#: The formats that any source can become; the others hold the layers of a Keras model.
+GRAPH_FORMATS = {name: form for name, form in FORMATS.items() if not form.layers}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import ROOT, fixture
+from samples import GRAPH_FORMATS, ROOT, fixture
 from sources import beside, command, contents, copied, make_foreign, make_symlink, refused
 
 import cudnn_convert
@@ -291,7 +291,7 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failing_writer_leaves_all_as_it_was(
     source: Path, monkeypatch: pytest.MonkeyPatch, failure: str, form: str, old: bool
@@ -351,11 +351,11 @@ def test_a_disk_that_fills_up_is_named(tmp_path: Path) -> None:
     )
     source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / "out"
     done = subprocess.run(
-        [sys.executable, "-c", program, source, out, *FORMATS],
+        [sys.executable, "-c", program, source, out, *GRAPH_FORMATS],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stdout.split() == ["4"] * len(FORMATS), done.stderr
-    assert done.stderr.count(f"cudnn-convert: {out}: cannot write: File too large\n") == len(FORMATS)
+    assert done.stdout.split() == ["4"] * len(GRAPH_FORMATS), done.stderr
+    assert done.stderr.count(f"cudnn-convert: {out}: cannot write: File too large\n") == len(GRAPH_FORMATS)
     assert not list(tmp_path.iterdir())
 
 

@@ -127,10 +127,14 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
-        "--format: expected savedmodel, frozen, checkpoint, onnx, found 'pickle'",
+        "--format: expected savedmodel, frozen, checkpoint, onnx, keras, h5, found 'pickle'",
     ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
+    "custom object": (
+        {"custom_objects": "Scale"},
+        "--custom-objects: expected MODULE:NAME, found 'Scale'",
+    ),
     "negative atol": ({"atol": -1.0}, "--atol: expected a number of at least 0, found -1.0"),
     "nan rtol": ({"rtol": float("nan")}, "--rtol: expected a number of at least 0, found nan"),
     "infinite atol": ({"atol": float("inf")}, "--atol: expected a number of at least 0, found inf"),
@@ -164,8 +168,8 @@ def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
         with pytest.raises(cudnn_convert.ReadError) as caught:
             cudnn_convert.verify(source, tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, an .onnx or an OUT folder, "
-            f"found {found}"
+            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, .onnx, .keras or .h5, or an OUT "
+            f"folder, found {found}"
         )
 
 

@@ -8,9 +8,12 @@ from typing import Final
 
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint, graph_def, saved_model
+from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, saved_model
 
-READERS: Final[tuple[ModuleType, ...]] = (checkpoint, saved_model, graph_def)
+READERS: Final[tuple[ModuleType, ...]] = (
+    *(checkpoint, saved_model, graph_def),
+    *(keras_hdf5, keras_archive),
+)
 
 
 def read(path: Path, *, tag: str | None = None) -> Model:

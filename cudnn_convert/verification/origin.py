@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.write import keras_archive, keras_hdf5
 from cudnn_convert.write.place import RECORD
 from cudnn_convert.write.saved_model import PROVENANCE
 
@@ -24,13 +28,15 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
             return name, artifact / form.name, _json(artifact / RECORD)
     if (artifact / RECORD).is_file() and list(artifact.glob("*.onnx")):
         return "onnx", artifact, _json(artifact / RECORD)
-    if artifact.is_file() and artifact.suffix == ".onnx":
-        return "onnx", artifact, _onnx(artifact)
-    if artifact.is_file() and artifact.suffix == ".pb":
-        return "frozen", artifact, None
+    if artifact.is_file() and artifact.suffix in _FILES:
+        kind, told = _FILES[artifact.suffix]
+        return kind, artifact, told(artifact)
     found = "something else" if artifact.exists() else "nothing"
     raise ReadError(
-        artifact, "artifact", expected="a SavedModel, a .pb, an .onnx or an OUT folder", found=found
+        artifact,
+        "artifact",
+        expected="a SavedModel, a .pb, .onnx, .keras or .h5, or an OUT folder",
+        found=found,
     )
 
 
@@ -52,3 +58,34 @@ def _onnx(path: Path) -> dict[str, Any] | None:
     model = onnx.load(str(path), load_external_data=False)
     found = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
     return None if found is None else json.loads(found)
+
+
+def _archive(path: Path) -> dict[str, Any] | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = json.loads(archive.read("metadata.json"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as cause:
+        raise ReadError(path, "metadata.json", expected="an archive of Keras", found="none") from cause
+    found: dict[str, Any] | None = told.get(keras_archive.PROVENANCE)
+    return found
+
+
+def _hdf5(path: Path) -> dict[str, Any] | None:
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            found = file.attrs.get(keras_hdf5.PROVENANCE)
+    except OSError as cause:
+        raise ReadError(path, "file", expected="an HDF5 file", found="none") from cause
+    return None if found is None else json.loads(found)
+
+
+_FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]] = MappingProxyType(
+    {
+        ".onnx": ("onnx", _onnx),
+        ".pb": ("frozen", lambda _: None),
+        ".keras": ("keras", _archive),
+        ".h5": ("h5", _hdf5),
+    }
+)

@@ -1,7 +1,9 @@
-"""Running an artifact the way its user will: TensorFlow 2's loader, a Session, ONNX Runtime."""
+"""Running an artifact the way its user will: TensorFlow 2's loader, a Session, ONNX Runtime, Keras."""
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,8 +14,10 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.formats import part_file
+from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import build
+from cudnn_convert.keras import calls, plain, vetting
+from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array, Part
 
 #: Takes arrays by signature key, gives arrays by signature key.
@@ -82,10 +86,57 @@ def onnx(path: Path, part: Part) -> Runner:
     return run
 
 
-def opened(form: str, path: Path, parts: Sequence[Part]) -> Runner:
+def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
+    """A `.keras` archive through Keras 3 in its safe mode, up to where the source could be traced."""
+    import keras as keras_3
+
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    model = keras_3.models.load_model(path, custom_objects=dict(vouched.keras), safe_mode=True)
+    foreign = vetting.foreign(config, vouched)
+    if foreign:
+        ends = [
+            model.get_layer(name)._inbound_nodes[call].output_tensors[place]
+            for name, call, place in calls.ends(config, foreign)
+        ]
+        model = keras_3.Model([found for found in model.inputs if found.name in part.signature.inputs], ends)
+    return _of_layers(model, [found.name for found in model.inputs], part)
+
+
+def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
+    """An HDF5 file through tf_keras, up to the first layer that may not be built: the loader would run it."""
+    import h5py
+    import tf_keras
+
+    with h5py.File(path) as file:
+        config = json.loads(file.attrs["model_config"])
+        training = json.loads(file.attrs.get("training_config", "{}"))
+    foreign, brought = vetting.foreign(config, vouched), dict(vouched.tf_keras)
+    if foreign or not vetting.is_plain([config, training]):
+        kept = calls.before(config, foreign) if foreign else config
+        model = tf_keras.models.model_from_config(plain.plain(kept or config, kept=brought), brought)
+        model.load_weights(path, by_name=True)
+    else:
+        model = tf_keras.models.load_model(path, brought)
+    return _of_layers(model, model.input_names, part)
+
+
+def _of_layers(model: Any, names: Sequence[str], part: Part) -> Runner:
+    """A Keras model as it answers a batch, by the names of its inputs and the order of its outputs."""
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = [tf.constant(feeds[name]) for name in names]
+        found = tf.nest.flatten(model(given if len(given) > 1 else given[0], training=False))
+        return {key: np.asarray(value) for key, value in zip(part.signature.outputs, found, strict=True)}
+
+    return run
+
+
+def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Runner:
     """The runner of an artifact, by the keys of all its parts. Raises ReadError where it does not load."""
+    brought = (vouched,) if FORMATS[form].layers else ()
     try:
-        runners = [(part, RUNNERS[form](path, part)) for part in parts]
+        runners = [(part, RUNNERS[form](path, part, *brought)) for part in parts]
     except Exception as cause:  # each runtime has exceptions of its own
         first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
         raise ReadError(path, "artifact", expected=f"one that loads as {form}", found=first) from cause
@@ -100,6 +151,13 @@ def opened(form: str, path: Path, parts: Sequence[Part]) -> Runner:
     return run
 
 
-RUNNERS: Final = MappingProxyType(
-    {"savedmodel": saved_model, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
+RUNNERS: Final[Mapping[str, Callable[..., Runner]]] = MappingProxyType(
+    {
+        "savedmodel": saved_model,
+        "checkpoint": checkpoint,
+        "frozen": frozen,
+        "onnx": onnx,
+        "keras": keras,
+        "h5": h5,
+    }
 )

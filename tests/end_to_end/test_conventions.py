@@ -11,11 +11,10 @@ import pytest
 import tensorflow as tf
 from artifacts import within
 from graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
-from samples import Fixture, fixture
+from samples import GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert import reference
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import RUNNERS
@@ -109,7 +108,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 @pytest.mark.parametrize("case", CASES)
 def test_the_flag_gives_the_original_numbers(tmp_path: Path, case: str, form: str) -> None:
     name, change, flags, _ = CASES[case]
@@ -143,7 +142,7 @@ def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:
         check(fixture(LSTM), tmp_path / "out", report, "savedmodel")
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str) -> None:
     """As a mixed-precision custom getter leaves it: fp32_storage/.../opaque_kernel, cast on the way."""
     name = "fp32_storage/cudnn_lstm/opaque_kernel"

@@ -10,10 +10,9 @@ from pathlib import Path
 import artifacts
 import numpy as np
 import pytest
-from samples import FIXTURES, ROOT, Fixture, fixture
+from samples import FIXTURES, GRAPH_FORMATS, ROOT, Fixture, fixture
 
 import cudnn_convert
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import RUNNERS
@@ -43,7 +42,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
     ("form", "sample"),
     [
         pytest.param(form, sample, marks=pytest.mark.xdist_group(form), id=f"{form}-{sample.name}")
-        for form in FORMATS
+        for form in GRAPH_FORMATS
         for sample in SAMPLES
         if sample.fits(form)
     ],
@@ -74,7 +73,7 @@ def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     sample = fixture("1.15.5-final_state_only")
     (name,) = sample.case["unreached"]

@@ -8,10 +8,9 @@ from pathlib import Path
 import artifacts
 import numpy as np
 import pytest
-from samples import GRAPHLESS, Fixture, fixture
+from samples import GRAPH_FORMATS, GRAPHLESS, Fixture, fixture
 
 import cudnn_convert
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.verification import origin
 
 STATES = {"h0:0": "initial_h", "c0:0": "initial_c", "h:0": "initial_h", "c:0": "initial_c"}
@@ -128,7 +127,7 @@ def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "form", [pytest.param(name, marks=pytest.mark.xdist_group(f"graphless-{name}")) for name in FORMATS]
+    "form", [pytest.param(name, marks=pytest.mark.xdist_group(f"graphless-{name}")) for name in GRAPH_FORMATS]
 )
 @pytest.mark.parametrize("name", [*ALONE, *(sample.name for sample in GRAPHLESS)])
 def test_answers_as_tensorflow_1_did(answered, name: str, form: str) -> None:
@@ -149,7 +148,7 @@ def test_answers_as_tensorflow_1_did(answered, name: str, form: str) -> None:
     assert compared >= len(feeds)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_several_recurrences_are_signatures_of_one_artifact(tmp_path: Path, form: str) -> None:
     sample = fixture("1.15.5-two_layers")
     source = without_graph(sample, tmp_path / "source")

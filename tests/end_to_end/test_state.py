@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
-from samples import STATEFUL, Fixture
+from samples import GRAPH_FORMATS, STATEFUL, Fixture
 from sources import contents
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.reference import run, steps_from_blob
 
 LSTM = next(found for found in STATEFUL if found.name.endswith("state_lstm"))
@@ -33,7 +32,7 @@ def test_calls_in_a_row(tmp_path: Path, sample: Fixture, form: str) -> None:
     case = sample.case
     states = {name.removesuffix(":0").replace("/", "_"): name for name in case["states"]}
     outputs, inputs = list(case["outputs"]), sorted(case["inputs"])
-    if FORMATS[form].keeps_variables:
+    if GRAPH_FORMATS[form].keeps_variables:
         assert report.notes[-1].endswith("kept as variables: a call changes what the next one gives")
         assert all(name.removesuffix(":0") in report.notes[-1] for name in case["states"])
     else:
@@ -63,7 +62,7 @@ def test_a_session_over_a_saved_model_goes_on_too(tmp_path: Path, sample: Fixtur
                 assert artifacts.within(found[key], feed[name], atol=1e-5, rtol=1e-5) <= 1
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_a_verification_leaves_the_artifact_as_it_is(tmp_path: Path, form: str) -> None:
     cudnn_convert.convert(LSTM.prefix, tmp_path / "out", format=form)
     before = contents(tmp_path)
@@ -164,7 +163,7 @@ def updated_aside(folder: Path, *, kind: Any = variable) -> Path:
     return saved(folder, graph, {"blob": BLOB, "h": H})
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_an_update_that_no_output_needs_is_offered(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(updated_aside(tmp_path), tmp_path / "out", format=form)
     assert report.inputs == {"x": "x:0"}
@@ -210,7 +209,7 @@ def stored(
     return saved(folder, graph, {"blob": BLOB} if local else {"blob": BLOB, "h": H})
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_a_local_variable_begins_as_its_initializer_says(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(stored(tmp_path), tmp_path / "out", format=form)
     assert report.verification is not None
@@ -236,7 +235,7 @@ def test_a_local_variable_without_a_constant_to_begin_with(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
     prefix = stored(tmp_path, shape=None, local=False)
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form)
@@ -252,7 +251,7 @@ def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
 @pytest.mark.parametrize("reset", ["true", "false"])
 def test_a_reset_that_is_bound(tmp_path: Path, reset: str, form: str) -> None:
     """A state that every call sets anew is none."""

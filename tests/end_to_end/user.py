@@ -1,10 +1,13 @@
-"""A user's process: plain TensorFlow 2 or ONNX Runtime, and no cudnn_convert.
+"""A user's process: plain TensorFlow 2, ONNX Runtime, Keras or tf_keras, and no cudnn_convert.
 
 Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`,
-from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names. Writes
-each job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
+from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names.
+`states` maps inputs that begin with zeros of a shape to the outputs that they are next; `custom` names a
+module of this folder and what a Keras model needs from it. Writes each job's outputs, keyed `feed<n>/<key>`,
+to the `.npz` that `answers` names.
 """
 
+import importlib
 import json
 import sys
 from functools import partial
@@ -81,18 +84,55 @@ def onnx(path, inputs, outputs):
     return run
 
 
+def keras(path, inputs, outputs, custom):
+    import keras
+
+    model = keras.models.load_model(path, custom_objects=custom)
+    return of_layers(model, [found.name for found in model.inputs], outputs)
+
+
+def h5(path, inputs, outputs, custom):
+    import tf_keras
+
+    model = tf_keras.models.load_model(path, custom_objects=custom)
+    return of_layers(model, model.input_names, outputs)
+
+
+def of_layers(model, names, outputs):
+    def run(feeds):
+        given = [feeds[name] for name in names]
+        found = model.predict_on_batch(given if len(given) > 1 else given[0])
+        found = found if isinstance(found, (list, tuple)) else [found]
+        return dict(zip(outputs, found, strict=True))
+
+    return run
+
+
+def brought(job):
+    if "custom" not in job:
+        return None
+    sys.path.insert(0, str(Path(__file__).parent))
+    module, *names = job["custom"]
+    return {name: getattr(importlib.import_module(module), name) for name in names}
+
+
 def main():
     for job in json.loads(Path(sys.argv[1]).read_text()):
         signature = job.get("signature") or "serving_default"
         named = partial(saved_model, signature=signature)
         openers = {"savedmodel": named, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
+        openers |= {"keras": partial(keras, custom=brought(job)), "h5": partial(h5, custom=brought(job))}
         opened = openers[job["format"]]
         run = opened(job["artifact"], job["inputs"], job["outputs"])
         golden = np.load(job["golden"])
         answers = {}
+        states = job.get("states", {})
+        held = {key: np.zeros(state["shape"], state["dtype"]) for key, state in states.items()}
         for feed in sorted({key.partition("/")[0] for key in golden.files}):
-            fed = {key: golden[f"{feed}/{names['source']}"] for key, names in job["inputs"].items()}
-            answers.update({f"{feed}/{key}": value for key, value in run(fed).items()})
+            given = {key: names["source"] for key, names in job["inputs"].items() if key not in held}
+            found = run({key: golden[f"{feed}/{name}"] for key, name in given.items()} | held)
+            held = {key: found[state["next"]] for key, state in states.items()}
+            answers.update({f"{feed}/{key}": value for key, value in found.items()})
         np.savez(job["answers"], **answers)
 
 

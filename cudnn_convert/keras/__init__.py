@@ -1,0 +1,1 @@
+"""Keras models as data: layers walked, cuDNN layers rewritten, configs brought up to date."""

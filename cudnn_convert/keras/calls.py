@@ -1,0 +1,164 @@
+"""How the layers of a functional model call each other, and the part of a model before certain layers.
+
+A call is one entry of `inbound_nodes`. References to its results are `[layer, call, tensor]` in the older
+writing, a `__keras_tensor__` with that as its history in Keras 3's.
+Source: tf_keras v2.21.0 src/engine/functional.py get_network_config, keras v3.15 src/models/functional.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from cudnn_convert.keras import architecture
+from cudnn_convert.keras.architecture import Entry
+
+Reference = tuple[str, int, int]
+Call = tuple[str, int]
+#: How Keras 3 writes a layer's result among the arguments of a call.
+TENSOR: Final = "__keras_tensor__"
+#: tf_keras src/engine/node.py: in a layer's name's place, the argument is a plain value.
+_CONSTANT: Final = "_CONSTANT_VALUE"
+
+
+def unreached(model: Entry) -> list[str]:
+    """The layers that are called with what no layer gives, however deep they stand in the model.
+
+    Loaders wait for such a call forever.
+    """
+    found = []
+    for path, entry in architecture.walk(model):
+        if architecture.is_model(entry) and not _is_row(entry):
+            calls, reached = _calls(entry), _reached(entry, ())
+            found += [
+                f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
+            ]
+            ends = _references(entry["config"].get("output_layers"))
+            found += [
+                f"{path}/{layer}".strip("/") for layer, number, _ in ends if (layer, number) not in reached
+            ]
+    return list(dict.fromkeys(found))
+
+
+def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
+    """The outputs of a model that need none of its top-level `layers`, then what those take; no inputs."""
+    entries = architecture.layers(model)
+    if _is_row(model):
+        names = [architecture.name(entry) for entry in entries]
+        kept = entries[: min(names.index(layer) for layer in layers)]
+        return [(architecture.name(kept[-1]), 0, 0)] if _compute(kept) else []
+    reached = _reached(model, layers)
+    found = [*_references(model["config"]["output_layers"])]
+    for call, value in _calls(model).items():
+        found += _references(value) if call not in reached else []
+    inputs = {architecture.name(entry) for entry in entries if not entry.get("inbound_nodes")}
+    return [end for end in dict.fromkeys(found) if end[:2] in reached and end[0] not in inputs]
+
+
+def before(model: Entry, layers: Collection[str]) -> Entry | None:
+    """The model up to its top-level `layers`, with their `ends` for outputs; None where there are none."""
+    found = ends(model, layers)
+    if not found or not _is_row(model):
+        return _down_to(model, found) if found else None
+    entries, config = architecture.layers(model), model["config"]
+    kept = entries[: [architecture.name(entry) for entry in entries].index(found[0][0]) + 1]
+    return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
+
+
+def _compute(entries: list[Entry]) -> bool:
+    return any(entry["class_name"] != "InputLayer" for entry in entries)
+
+
+def _is_row(model: Entry) -> bool:
+    """Whether layers simply follow each other."""
+    return str(model["class_name"]) == "Sequential"
+
+
+def _calls(model: Entry) -> dict[Call, Any]:
+    """The calls of a functional model; that of an input has nothing in it."""
+    entries = architecture.layers(model)
+    named = {found[:2] for entry in entries for found in _references(entry.get("inbound_nodes"))}
+    named |= {found[:2] for found in _references(model["config"].get("output_layers"))}
+    calls: dict[Call, Any] = {}
+    for entry in entries:
+        layer, held = architecture.name(entry), entry.get("inbound_nodes") or [[]]
+        # The call that made an inner model's own outputs comes first, and is not written down.
+        first = 1 if architecture.is_model(entry) and (layer, 0) not in named else 0
+        calls |= {(layer, first + number): call for number, call in enumerate(held)}
+    return calls
+
+
+def _reached(model: Entry, without: Collection[str]) -> set[Call]:
+    """The calls whose arguments are there once the calls before them ran, but for those of `without`."""
+    left = {call: value for call, value in _calls(model).items() if call[0] not in without}
+    reached: set[Call] = set()
+    while ready := [
+        call for call, value in left.items() if all(found[:2] in reached for found in _references(value))
+    ]:
+        reached.update(ready)
+        for call in ready:
+            del left[call]
+    return reached
+
+
+def _down_to(model: Entry, ends: list[Reference]) -> Entry:
+    """A functional model without the calls that `ends` do not need; those left are counted anew."""
+    calls, needed, todo = _calls(model), set(), [end[:2] for end in ends]
+    while todo:
+        call = todo.pop()
+        if call not in needed:
+            needed.add(call)
+            todo += [found[:2] for found in _references(calls[call])]
+    numbers: dict[Call, int] = {}
+    for layer, number in calls:
+        if (layer, number) in needed:
+            own = [found for name, found in calls if name == layer]
+            numbers[layer, number] = own[0] + sum((layer, found) in needed for found in own if found < number)
+
+    def counted(found: Reference) -> Reference:
+        return found[0], numbers[found[0], found[1]], found[2]
+
+    entries = []
+    for entry in architecture.layers(model):
+        layer = architecture.name(entry)
+        kept = [call for place, call in calls.items() if place[0] == layer and place in needed]
+        if kept:
+            held = [_changed(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            entries.append({**entry, "inbound_nodes": held})
+    starts = [found for found in _references(model["config"]["input_layers"]) if found[:2] in needed]
+    config = {
+        **model["config"],
+        "layers": entries,
+        "input_layers": [list(found) for found in starts],
+        "output_layers": [list(counted(found)) for found in ends],
+    }
+    return {**model, "config": config}
+
+
+def _references(value: Any) -> Iterator[Reference]:
+    found: list[Reference] = []
+
+    def seen(reference: Reference) -> Reference:
+        found.append(reference)
+        return reference
+
+    _changed(value, seen)
+    yield from found
+
+
+def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
+    """A call's arguments with each reference in them changed."""
+    if isinstance(value, Mapping):
+        if value.get("class_name") == TENSOR:
+            config = value["config"]
+            return {
+                **value,
+                "config": {**config, "keras_history": list(change(tuple(config["keras_history"])))},
+            }
+        return {key: _changed(found, change) for key, found in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) in (3, 4) and isinstance(value[0], str) and all(type(found) is int for found in value[1:3]):
+        start = value[:3] if value[0] == _CONSTANT else change((value[0], value[1], value[2]))
+        return [*start, *(_changed(found, change) for found in value[3:])]
+    return [_changed(found, change) for found in value]

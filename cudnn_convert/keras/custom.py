@@ -1,0 +1,59 @@
+"""The classes and functions that a user names for a model: `module:name`, imported as Python would."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """What the user stands for: classes and functions by name, and with `trust` the code in the file.
+
+    A class is written for one library: that for tf_keras builds the source, that for Keras 3 an archive.
+    """
+
+    tf_keras: Mapping[str, Any] = field(default_factory=dict)
+    keras: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
+
+
+NOTHING: Final = Vouched()
+
+
+def vouched(items: Sequence[str], *, trust: bool = False) -> Vouched:
+    """Each of `items` by its name; modules are looked for in the current folder too. Raises UsageError."""
+    found: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
+    for item in items:
+        module, _, name = item.partition(":")
+        try:
+            with _current_folder():
+                brought = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as cause:
+            raise UsageError(f"--custom-objects {item}: expected MODULE:NAME, found {cause}") from cause
+        for library in _libraries(brought) or found:
+            found[library][name] = brought
+    return Vouched(**found, trust=trust)
+
+
+def _libraries(brought: Any) -> set[str]:
+    """The one of both that a class is derived from."""
+    bases = brought.__mro__ if isinstance(brought, type) else ()
+    return {base.__module__.partition(".")[0] for base in bases} & {"tf_keras", "keras"}
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

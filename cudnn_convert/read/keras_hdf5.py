@@ -1,0 +1,148 @@
+"""A Keras HDF5 file: a whole model, or the weights of one, whatever the file's name.
+
+A whole model has the root attribute `model_config` and its weights in the group `model_weights`; a weights
+file has the content of that group at its root, or from Keras 2.13 on the groups of an archive's weights.
+Nothing is built: the config is JSON, weights are found by the lists `layer_names` and `weight_names`.
+Source: keras 2.2.4 engine/saving.py, tf_keras v2.21.0 src/saving/legacy/hdf5_format.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
+from cudnn_convert.model import Architecture, Model, Tensor
+from cudnn_convert.read import hdf5, keras_groups, keras_weights
+from cudnn_convert.read.hdf5 import Store
+
+KIND: Final = "Keras HDF5 file"
+TAGS: Final = False
+_WEIGHTS: Final = "model_weights"
+_OPTIMIZER: Final = "optimizer_weights"
+#: A group for weights that a model has outside its layers, which only a class of its own can have.
+_TOP_LEVEL: Final = "top_level_model_weights"
+_ATTRIBUTES: Final = frozenset({"model_config", "training_config", "keras_version", "backend"})
+
+Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
+
+
+def recognise(path: Path) -> Path | None:
+    """The file, where it is HDF5; its suffix says nothing."""
+    return path if hdf5.is_hdf5(path) else None
+
+
+def read(path: Path) -> Model:
+    """A whole model as its `architecture`, or a weights file as the recurrences that its shapes tell.
+
+    Raises ReadError where the file is damaged or of another program.
+    """
+    store = Store(path)
+    with store.open() as file:
+        if "model_config" in file.attrs:
+            return Model(path, KIND, None, {}, architecture=_architecture(store, file))
+        if keras_groups.present(file):
+            return keras_weights.model(path, KIND, keras_groups.lists(store, file))
+        return keras_weights.model(path, KIND, _weights(store, file))
+
+
+def with_architecture(model: Model, path: Path) -> Model:
+    """The weights file that `model` was read from, with the layers that `model.json` at `path` describes.
+
+    Raises ReadError where either is not what it should be, AccessError.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as cause:
+        raise AccessError(path, cause.strerror or str(cause)) from cause
+    config = hdf5.parsed(path, "model.json", content)
+    if "class_name" not in config or "config" not in config:
+        raise ReadError(
+            path, "model.json", expected="class_name and config, as model.to_json() writes", found="neither"
+        )
+    store = Store(model.path)
+    with store.open() as file:
+        if keras_groups.present(file):
+            weights: Weights = keras_groups.weights(store, file, config)
+        else:
+            weights = _weights(store, _holder(store, file))
+    version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
+    made = Architecture(config, weights, keras_version=version, backend=backend)
+    return Model(model.path, KIND, None, {}, architecture=made)
+
+
+def _holder(store: Store, file: Any) -> Any:
+    return hdf5.descend(store, file, _WEIGHTS) if _WEIGHTS in file else file
+
+
+def _architecture(store: Store, file: Any) -> Architecture:
+    config = hdf5.parsed(store.path, "model_config", file.attrs["model_config"])
+    if "class_name" not in config or "config" not in config:
+        raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
+    holder, stored = _holder(store, file), file.attrs.get("training_config")
+    version = file.attrs.get("keras_version", holder.attrs.get("keras_version", ""))
+    backend = file.attrs.get("backend", holder.attrs.get("backend", ""))
+    return Architecture(
+        config,
+        _weights(store, holder),
+        keras_version=hdf5.text(version),
+        backend=hdf5.text(backend),
+        training=None if stored is None else hdf5.parsed(store.path, "training_config", stored),
+        optimizer=_listed(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
+        extras=dict(_extras(store, file)),
+        attributes={name: value for name, value in file.attrs.items() if name not in _ATTRIBUTES},
+    )
+
+
+def _weights(store: Store, holder: Any) -> Weights:
+    layers = hdf5.names(holder, "layer_names")
+    if layers is None:
+        found = ", ".join(list(holder)[:5]) or "nothing"
+        expected = "layer_names, as Keras writes"
+        raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=found)
+    if _TOP_LEVEL in holder and _listed(store, holder, _TOP_LEVEL):
+        raise UnsupportedModelError(
+            store.path, ["model: expected weights in layers alone, found some of the model itself"]
+        )
+    listed = {name: _listed(store, holder, name) for name in layers}
+    return {name: weights for name, weights in listed.items() if weights}
+
+
+def _listed(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], ...]:
+    """The weights of one group, in the order of its `weight_names`."""
+    group = hdf5.descend(store, holder, name) if name in holder else None
+    listed = None if group is None else hdf5.names(group, "weight_names")
+    if listed is None:
+        where = f"{store.where} {holder.name}/{name}".replace("//", "/")
+        raise ReadError(store.path, where, expected="a group with weight_names", found="none")
+    return tuple((weight, hdf5.tensor(store, group, weight)) for weight in listed)
+
+
+def _address(found: Any) -> int:
+    """What tells one object of a file from another, whatever links lead to it."""
+    import h5py
+
+    return int(h5py.h5o.get_info(found.id).addr)
+
+
+def _extras(store: Store, file: Any) -> Iterator[tuple[str, Tensor]]:
+    """The plain datasets that stand beside the model, as bytes; nobody here interprets them."""
+    import h5py
+
+    own = (file[name] for name in (_WEIGHTS, _OPTIMIZER) if name in file)
+    seen = {_address(file), *map(_address, own)}
+    todo = list(hdf5.children(file))
+    while todo:
+        name, found = todo.pop(0)
+        if _address(found) in seen:
+            continue
+        seen.add(_address(found))
+        if isinstance(found, h5py.Group):
+            todo += [(f"{name}/{child}", below) for child, below in hdf5.children(found)]
+        elif (
+            isinstance(found, h5py.Dataset) and found.shape is not None and np.dtype(found.dtype).kind != "O"
+        ):
+            yield name, hdf5.tensor(store, file, name)

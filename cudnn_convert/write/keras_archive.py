@@ -1,0 +1,83 @@
+"""A `.keras` archive that Keras 3 opens in its safe mode, the same bytes every time.
+
+Keras writes it; then the zip is written anew, with one date and without the addresses of objects.
+Source: keras v3.15 src/saving/saving_lib.py `_save_model_to_fileobj`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from cudnn_convert.keras import built, modern
+from cudnn_convert.model import Architecture
+
+#: The key of metadata.json that holds the provenance.
+PROVENANCE: Final = "cudnn_convert"
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_DATE: Final = "1980-01-01@00:00:00"
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any] = _NONE) -> tuple[str, ...]:
+    """What of a rewritten model Keras 3 has no place for. Raises UnsupportedModelError with every reason."""
+    found = list(modern.modern(source, model, vouched=custom_objects).notes)
+    if model.training is not None:
+        found.append("training config dropped: compile the model to train it on")
+    scaled = built.scaled(model)
+    if scaled:
+        told = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
+        found.append(f"{', '.join(scaled)}: {told}")
+    return tuple(found)
+
+
+def write(
+    path: Path,
+    source: Path,
+    model: Architecture,
+    *,
+    provenance: str,
+    custom_objects: Mapping[str, Any] = _NONE,
+) -> None:
+    """Writes a rewritten model that was read from `source`; `provenance` is JSON.
+
+    `custom_objects` are the user's own classes, for Keras 3, by name. Raises UnsupportedModelError for what
+    Keras 3 has not, or cannot build.
+    """
+    made = built.built(source, model, custom_objects=custom_objects)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        saved = Path(folder) / "model.keras"
+        made.save(saved)
+        _rewrite(saved, path, provenance)
+
+
+def _rewrite(saved: Path, path: Path, provenance: str) -> None:
+    """The archive with one date in it, and no addresses of objects in its config."""
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as made:
+        for name in sorted(archive.namelist()):
+            content = archive.read(name)
+            if name == "metadata.json":
+                told = {**json.loads(content), "date_saved": _DATE, PROVENANCE: json.loads(provenance)}
+                content = json.dumps(told).encode()
+            elif name == "config.json":
+                content = json.dumps(_numbered(json.loads(content), {})).encode()
+            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info.external_attr = 0o644 << 16
+            made.writestr(info, content)
+
+
+def _numbered(value: Any, seen: dict[int, int]) -> Any:
+    """A config whose shared objects are counted; Keras numbers them by their addresses."""
+    if isinstance(value, list):
+        return [_numbered(one, seen) for one in value]
+    if isinstance(value, dict):
+        return {
+            key: seen.setdefault(one, len(seen)) if key == "shared_object_id" else _numbered(one, seen)
+            for key, one in value.items()
+        }
+    return value

@@ -1,0 +1,173 @@
+"""Files that Keras wrote, as `.keras` and `.h5`, in a user's process, against Keras's own CPU answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.keras import rewrite
+from cudnn_convert.model import Architecture
+from cudnn_convert.read import keras_archive as read_archive
+from cudnn_convert.read import keras_hdf5 as read_hdf5
+from cudnn_convert.write import keras_archive, keras_hdf5
+
+LIBRARIES = {"keras": "keras", "h5": "tf_keras"}
+#: What needs a class or code that no user's process here has.
+CODE = ("custom", "lambda", "pwned")
+#: time_major: `predict` takes its batch from the first axis. Keras 3 has no such layer either.
+LEFT_OUT = {"keras": ("time_major", *CODE), "h5": ("time_major", *CODE)}
+
+
+def architecture(sample: KerasFixture) -> Architecture:
+    reader = read_archive if read_archive.recognise(sample.path) else read_hdf5
+    model = reader.read(sample.path)
+    if sample.architecture is not None:
+        model = read_hdf5.with_architecture(model, sample.architecture)
+    assert model.architecture is not None
+    return model.architecture
+
+
+def write(sample: KerasFixture, form: str, path: Path) -> None:
+    made = rewrite.rewritten(sample.path, architecture(sample)).architecture
+    if form == "keras":
+        keras_archive.write(path, sample.path, made, provenance="{}")
+    else:
+        keras_hdf5.write(path, made, provenance="{}")
+
+
+def fitting(form: str) -> list[KerasFixture]:
+    return [
+        sample
+        for sample in KERAS_FIXTURES
+        if not any(word in sample.folder.name for word in LEFT_OUT[form])
+        and (sample.architecture or "weights" not in sample.folder.name)
+    ]
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory):
+    """All samples in one form, written and run once: `[form][name] -> answers`."""
+    made: dict[str, dict[str, Path]] = {}
+
+    def of(form: str) -> dict[str, Path]:
+        if form not in made:
+            folder = tmp_path_factory.mktemp(form)
+            jobs = []
+            for sample in fitting(form):
+                artifact = folder / f"{sample.name}.{form}"
+                write(sample, form, artifact)
+                jobs.append(
+                    {
+                        "artifact": str(artifact),
+                        "golden": str(sample.folder / "golden.npz"),
+                        "inputs": sample.case["inputs"],
+                        "outputs": sample.case["outputs"],
+                        "answers": str(folder / f"{sample.name}.npz"),
+                    }
+                )
+            listed = folder / "jobs.json"
+            listed.write_text(json.dumps(jobs))
+            script = Path(__file__).with_name("answers.py")
+            command = [sys.executable, str(script), LIBRARIES[form], str(listed)]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[-3000:]
+            made[form] = {Path(job["artifact"]).stem: Path(job["answers"]) for job in jobs}
+        return made[form]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("form", "sample"),
+    [
+        pytest.param(form, sample, marks=pytest.mark.xdist_group(f"keras-{form}"), id=f"{form}-{sample.name}")
+        for form in LIBRARIES
+        for sample in fitting(form)
+    ],
+)
+def test_answers_as_its_own_keras_did(answered, form: str, sample: KerasFixture) -> None:
+    bound = 1e-12 if "float64" in sample.name else 1e-5
+    with np.load(answered(form)[sample.name]) as answers:
+        for number, feed in enumerate(sample.feeds()):
+            for name in sample.case["outputs"]:
+                found, expected = answers[f"feed{number}/{name}"], feed[name]
+                assert found.shape == expected.shape
+                assert np.ptp(expected) > 1e-4, "an answer that never changes proves nothing"
+                np.testing.assert_allclose(found, expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("form", LIBRARIES)
+@pytest.mark.parametrize("name", ["nested", "text_classifier", "encoder_decoder"])
+def test_same_bytes_every_time(tmp_path: Path, form: str, name: str) -> None:
+    sample = keras_fixture(f"keras-2.2.4-{name}")
+    paths = [tmp_path / f"one.{form}", tmp_path / f"two.{form}"]
+    for path in paths:
+        write(sample, form, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_code_is_refused_for_keras_3_with_every_layer(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        write(keras_fixture("keras-2.2.4-custom_layer"), "keras", tmp_path / "out.keras")
+    assert [reason.partition(";")[0] for reason in caught.value.reasons] == [
+        "layer scale_in: expected a layer of Keras 3, found Scale",
+        "layer scale_out: expected a layer of Keras 3, found Scale",
+    ]
+    with pytest.raises(UnsupportedModelError, match=r"layer code: .* found Lambda; write --format h5$"):
+        write(keras_fixture("keras-2.2.4-lambda_harmless"), "keras", tmp_path / "out.keras")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_time_major_is_refused_for_keras_3(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"layer first: expected time_major=False, found True"):
+        write(keras_fixture("tf.keras-1.15.5-time_major"), "keras", tmp_path / "out.keras")
+
+
+def test_a_class_that_the_user_brings_is_built(tmp_path: Path) -> None:
+    import keras
+
+    class Scale(keras.layers.Layer):
+        def __init__(self, factor=1.0, **options):
+            super().__init__(**options)
+            self.factor = factor
+
+        def build(self, shape):
+            self.scale = self.add_weight(shape=(shape[-1],), name="scale")
+
+        def call(self, inputs):
+            return inputs * self.scale * self.factor
+
+        def get_config(self):
+            return {**super().get_config(), "factor": self.factor}
+
+    sample, path = keras_fixture("keras-2.2.4-custom_layer"), tmp_path / "out.keras"
+    made = rewrite.rewritten(sample.path, architecture(sample)).architecture
+    keras_archive.write(path, sample.path, made, provenance="{}", custom_objects={"Scale": Scale})
+    built = keras.models.load_model(path, custom_objects={"Scale": Scale})
+    feed = sample.feeds()[0]
+    found = built.predict(feed[sample.case["inputs"][0]], verbose=0)
+    np.testing.assert_allclose(found, feed[sample.case["outputs"][0]], rtol=1e-5, atol=1e-5)
+
+
+def test_code_passes_through_an_hdf5_file_untouched(tmp_path: Path) -> None:
+    for name in ("custom_layer", "lambda_harmless"):
+        sample = keras_fixture(f"keras-2.2.4-{name}")
+        write(sample, "h5", tmp_path / f"{name}.h5")
+        before, after = architecture(sample), read_hdf5.read(tmp_path / f"{name}.h5").architecture
+        assert after is not None
+        kept = [
+            [
+                layer
+                for layer in model.config["config"]["layers"]
+                if layer["class_name"] in ("Scale", "Lambda")
+            ]
+            for model in (before, after)
+        ]
+        assert kept[0] == kept[1] and kept[0]

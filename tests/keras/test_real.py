@@ -1,0 +1,79 @@
+"""Real models, trained on GPUs by others: their own numbers, and Keras's own conversion, are the judges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from samples import REAL
+
+from cudnn_convert.keras import rewrite
+from cudnn_convert.read import keras_hdf5 as read_hdf5
+from cudnn_convert.write import keras_archive, keras_hdf5
+
+pytestmark = pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}")
+#: A user's process.
+HEAD = """
+import sys
+sys.modules["cudnn_convert"] = None
+import importlib, numpy as np
+library, path, data = importlib.import_module(sys.argv[1]), sys.argv[2], sys.argv[3]
+model = library.models.load_model(path)
+"""
+#: Categorical cross-entropy and the regularisation terms, as its authors printed them.
+DOT_RES = """
+found = np.load(data)
+wanted = np.eye(2)[found["y"].astype(int).ravel()]
+model.compile(loss="categorical_crossentropy", metrics=["accuracy"])
+print("found", *model.evaluate([found["xs"], found["xf"]], wanted, verbose=0))
+"""
+MEDAKA = """
+import tf_keras
+judge = tf_keras.models.load_model(data, custom_objects={"CuDNNGRU": tf_keras.layers.GRU}, compile=False)
+x = np.random.default_rng(4).uniform(0, 1, (2, 1000, 10)).astype("f")
+expected = judge.predict(x, verbose=0)
+np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-5)
+print("found", np.ptp(expected))
+"""
+
+
+def written(source: Path, folder: Path, form: str) -> Path:
+    model = read_hdf5.read(source).architecture
+    assert model is not None
+    made = rewrite.rewritten(source, model).architecture
+    path = folder / f"model.{form}"
+    if form == "keras":
+        keras_archive.write(path, source, made, provenance="{}")
+    else:
+        keras_hdf5.write(path, made, provenance="{}")
+    return path
+
+
+def run(script: str, library: str, path: Path, data: Path) -> list[float]:
+    command = [sys.executable, "-c", HEAD + script, library, str(path), str(data)]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("found")]
+    return [float(value) for value in line.split()[1:]]
+
+
+@pytest.mark.parametrize(("form", "library"), [("keras", "keras"), ("h5", "tf_keras")])
+@pytest.mark.parametrize(
+    ("name", "recorded"), [("-08-0.78", [1.5269, 0.7762]), ("-21-0.80", [0.7206, 0.7952])]
+)
+def test_dot_res_prints_what_its_authors_saw(
+    tmp_path: Path, form: str, library: str, name: str, recorded: list[float]
+) -> None:
+    folder = REAL / "dot-res-lstm"
+    path = written(folder / f"dot_res_lstm{name}.hdf5", tmp_path, form)
+    found = run(DOT_RES, library, path, folder / "validation_210.npz")
+    assert [round(value, 4) for value in found] == recorded
+
+
+@pytest.mark.parametrize(("form", "library"), [("keras", "keras"), ("h5", "tf_keras")])
+def test_medaka_answers_as_keras_own_conversion(tmp_path: Path, form: str, library: str) -> None:
+    (source,) = (REAL / "medaka").glob("*.hdf5")
+    (spread,) = run(MEDAKA, library, written(source, tmp_path, form), source)
+    assert spread > 0.1

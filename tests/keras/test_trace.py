@@ -1,0 +1,209 @@
+"""Keras models as graphs, judged by equations written out here or by what a graph must hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.session import session
+from cudnn_convert.keras import trace
+from cudnn_convert.model import SERVING, Architecture, Array, InMemory, Model
+
+LAYERS = tf_keras.layers
+
+
+def model(build: Callable[[], Any], change: Callable[[dict[str, Any]], None] = lambda _: None) -> Model:
+    """What a file of the model would hold, with weights of its own; `change` edits the config."""
+    rng = np.random.default_rng(7)
+    with tf.Graph().as_default():
+        built = build()
+        config = json.loads(built.to_json())
+        weights = {
+            layer.name: tuple(
+                (weight.name, InMemory(rng.uniform(0.1, 0.9, weight.shape).astype(np.float32)))
+                for weight in [*layer.trainable_weights, *layer.non_trainable_weights]
+            )
+            for layer in built.layers
+            if layer.weights
+        }
+    change(config)
+    return Model(Path("m.h5"), "Keras", None, {}, architecture=Architecture(config, weights))
+
+
+def answers(found: Model, **feeds: Array) -> list[Array]:
+    signature = found.signatures[SERVING]
+    with session(found.graph, found.variables) as running:
+        fed = {signature.inputs[key]: value for key, value in feeds.items()}
+        return list(running.run([*signature.outputs.values()], fed))
+
+
+def ops(found: Model) -> set[str]:
+    index = {node.name: node for node in found.graph.node}
+    todo, seen = [name.partition(":")[0] for name in found.signatures[SERVING].outputs.values()], set()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += [source.lstrip("^").partition(":")[0] for source in index[name].input]
+    return {index[name].op for name in seen}
+
+
+def old_gru(x: Array, kernel: Array, recurrent: Array, bias: Array) -> Array:
+    """keras 2.2.4 layers/recurrent.py GRUCell: reset before the product, gates by hard_sigmoid."""
+
+    def hard(value: Array) -> Array:
+        return np.clip(0.2 * value + 0.5, 0, 1)
+
+    h = np.zeros((len(x), len(recurrent)))
+    for step in range(x.shape[1]):
+        z, r, n = np.split(x[:, step] @ kernel + bias, 3, axis=1)
+        u, v, w = np.split(recurrent, 3, axis=1)
+        z, r = hard(z + h @ u), hard(r + h @ v)
+        h = z * h + (1 - z) * np.tanh(n + (r * h) @ w)
+    return h
+
+
+def test_what_an_old_config_leaves_out_has_its_old_meaning() -> None:
+    def older(config: dict[str, Any]) -> None:
+        inner = config["config"]["layers"][1]["config"]
+        for key in ("reset_after", "recurrent_activation", "implementation", "time_major"):
+            del inner[key]
+
+    source = model(lambda: tf_keras.Sequential([LAYERS.GRU(3, input_shape=(None, 5), name="g")]), older)
+    # keras 2.2.4 GRU: one bias
+    kernel, recurrent, bias = (value.read() for _, value in source.architecture.weights["g"])
+    source.architecture.weights["g"] = (
+        *source.architecture.weights["g"][:2],
+        ("g/bias:0", InMemory(bias[0])),
+    )
+    x = np.random.default_rng(1).standard_normal((2, 4, 5)).astype(np.float32)
+    (found,) = answers(trace.traced(source), g_input=x)
+    np.testing.assert_allclose(found, old_gru(x, kernel, recurrent, bias[0]), atol=1e-6)
+
+
+def test_inference_has_no_dropout_and_the_moving_averages() -> None:
+    def build() -> Any:
+        row = [LAYERS.Dropout(0.5, input_shape=(None, 5)), LAYERS.BatchNormalization(name="n")]
+        return tf_keras.Sequential([*row, LAYERS.GaussianNoise(1.0)])
+
+    source = model(build)
+    found = trace.traced(source)
+    gamma, beta, mean, variance = (value.read() for _, value in source.architecture.weights["n"])
+    x = np.random.default_rng(2).standard_normal((2, 4, 5)).astype(np.float32)
+    expected = gamma * (x - mean) / np.sqrt(variance + 1e-3) + beta
+    np.testing.assert_allclose(answers(found, dropout_input=x)[0], expected, atol=1e-5)
+    assert not {op for op in ops(found) if "Random" in op or "Placeholder" in op} - {"Placeholder"}
+
+
+def stateful(inside: bool) -> Any:
+    given = tf_keras.Input((None, 5), name="x", batch_size=2)
+    gru = CuDNNGRU(3, stateful=True, name="g")
+    if not inside:
+        return tf_keras.Model(given, LAYERS.Dense(2, name="y")(gru(given)))
+    shape = tf_keras.Input((None, 5), batch_size=2)
+    inner = tf_keras.Model(shape, gru(shape), name="inner")
+    return tf_keras.Model(given, LAYERS.Dense(2, name="y")(inner(given)))
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["outer", "nested"])
+def test_an_output_waits_for_the_states(inside: bool) -> None:
+    found = trace.traced(model(lambda: stateful(inside)))
+    assert {"CudnnRNNV3", "AssignVariableOp"} <= ops(found)
+    states = [name for name in found.variables if name.endswith("state_h")]
+    assert len(states) == 1
+    assert not found.variables[states[0]].read().any()
+    assert found.variables[states[0]].shape == (2, 3)
+
+
+def test_two_states_of_a_bidirectional_lstm_have_names() -> None:
+    def build() -> Any:
+        layer = CuDNNLSTM(3, stateful=True, name="l")
+        return tf_keras.Sequential([LAYERS.Bidirectional(layer, batch_input_shape=(2, 4, 5), name="b")])
+
+    found = trace.traced(model(build))
+    assert sorted(name for name in found.variables if "state" in name) == [
+        f"b/{way}_l/state_{kind}" for way in ("backward", "forward") for kind in "ch"
+    ]
+
+
+def test_names_are_those_of_the_layers() -> None:
+    def build() -> Any:
+        given = tf_keras.Input((None, 5), name="x")
+        return tf_keras.Model(given, CuDNNLSTM(3, return_state=True, name="l")(given))
+
+    signature = trace.traced(model(build)).signatures[SERVING]
+    assert [*signature.inputs] == ["x"]
+    assert [*signature.outputs] == ["l", "l_1", "l_2"]
+
+
+def test_nothing_of_tensorflow_or_keras_stays_changed() -> None:
+    from tf_keras.src import backend
+
+    def held() -> tuple[Any, ...]:
+        return backend.rnn, tf_keras.backend.floatx(), tf.compat.v1.control_flow_v2_enabled()
+
+    before = held()
+    source = model(lambda: tf_keras.Sequential([LAYERS.LSTM(3, input_shape=(None, 5))]))
+    trace.traced(source)
+    source.architecture.config["config"]["layers"][1]["config"]["units"] = "many"
+    with pytest.raises(UnsupportedModelError, match="expected a model that tf_keras can build, found"):
+        trace.traced(source)
+    assert held() == before
+    assert tf.executing_eagerly()
+
+
+def test_weights_that_do_not_fit_are_listed() -> None:
+    source = model(lambda: tf_keras.Sequential([CuDNNGRU(3, input_shape=(None, 5), name="g")]))
+    (name, _), *rest = source.architecture.weights["g"]
+    source.architecture.weights["g"] = ((name, InMemory(np.zeros((4, 9), np.float64))), *rest)
+    with pytest.raises(UnsupportedModelError) as caught:
+        trace.traced(source)
+    assert str(caught.value).splitlines() == [
+        f"m.h5: layer g: weight {name}: expected shape [5, 9], found [4, 9]; is the architecture that of the "
+        "weights?",
+        f"m.h5: layer g: weight {name}: expected float32, found float64; is the architecture that of the "
+        "weights?",
+    ]
+
+
+def test_a_call_on_nothing_does_not_hang() -> None:
+    def build() -> Any:
+        given = tf_keras.Input((None, 5), name="x")
+        return tf_keras.Model(given, LAYERS.Dense(2, name="y")(CuDNNGRU(3, name="g")(given)))
+
+    def circular(config: dict[str, Any]) -> None:
+        config["config"]["layers"][1]["inbound_nodes"][0][0][0] = "y"
+
+    with pytest.raises(UnsupportedModelError, match=r"layer .*g: expected calls on what other layers give"):
+        trace.traced(model(build, circular))
+
+
+def test_weights_of_a_cudnn_layer_in_a_cpu_layer() -> None:
+    """keras 2.2.4 engine/saving.py converts them when it loads; so do we."""
+    cudnn = model(lambda: tf_keras.Sequential([CuDNNLSTM(3, input_shape=(None, 5), name="l")]))
+
+    def build() -> Any:
+        layer = LAYERS.LSTM(3, input_shape=(None, 5), name="l")
+        return tf_keras.Sequential([layer])
+
+    cpu = model(build)
+    cpu.architecture.weights["l"] = cudnn.architecture.weights["l"]
+    found = {name: value.read() for name, value in trace.traced(cpu).variables.items()}
+    kernel, recurrent, bias = (value.read() for _, value in cudnn.architecture.weights["l"])
+    # tf_keras v2.21.0 src/saving/legacy/hdf5_format.py transform_kernels
+    expected = np.hstack([block.T.reshape(block.shape, order="F") for block in np.hsplit(kernel, 4)])
+    np.testing.assert_array_equal(found["l/lstm_cell/kernel"], expected)
+    np.testing.assert_array_equal(
+        found["l/lstm_cell/recurrent_kernel"], np.hstack([block.T for block in np.hsplit(recurrent, 4)])
+    )
+    np.testing.assert_array_equal(found["l/lstm_cell/bias"], bias[:12] + bias[12:])
