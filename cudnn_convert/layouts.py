@@ -319,5 +319,6 @@ def scaled_keras(mode: Mode, weights: Array, factor: float) -> Array:
     """
     gates = KERAS.gates[mode]
     candidates = (Gate.CELL, Gate.CANDIDATE)
-    row = np.repeat([1.0 if gate in candidates else factor for gate in gates], weights.shape[-1] // len(gates))
+    factors = [1.0 if gate in candidates else factor for gate in gates]
+    row = np.repeat(factors, weights.shape[-1] // len(gates))
     return np.asarray(weights * row.astype(weights.dtype))

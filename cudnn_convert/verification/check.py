@@ -18,8 +18,6 @@ from cudnn_convert.verification import compare, feeds, run, source
 from cudnn_convert.verification.compare import Difference, Tolerance
 
 SEED: Final = 20240229
-#: The noise is measured on one order of rounding; an artifact has another, and may err further.
-_MARGIN: Final = 2
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
 _COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
 
@@ -55,9 +53,7 @@ def verified(
         noise = dict.fromkeys(noise, 0.0)
     outputs = list(plan.signature.outputs.items())
     bounds = {
-        key: compare.tolerance(
-            _judged(expected[0][place], dtype), _MARGIN * noise[name], atol=atol, rtol=rtol
-        )
+        key: compare.tolerance(_judged(expected[0][place], dtype), noise[name], atol=atol, rtol=rtol)
         for place, (key, name) in enumerate(outputs)
     }
     differences: list[list[Difference]] = []

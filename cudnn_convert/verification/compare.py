@@ -10,6 +10,8 @@ import numpy as np
 
 from cudnn_convert.model import Array
 
+#: The noise is measured in one order of rounding; an artifact has another, and may err further.
+_MARGIN: Final = 2
 #: Relative rounding of a type; half and bfloat16 are judged by it.
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -39,15 +41,15 @@ class Difference:
 def tolerance(
     dtype: np.dtype[Any], noise: float, *, atol: float | None = None, rtol: float | None = None
 ) -> Tolerance:
-    """The bound for floats of `dtype`: 1e-5 for float32, never below, widened by the measured noise floor."""
+    """The bound for floats of `dtype`: 1e-5 for float32, never below; twice the noise where that is more."""
     if dtype.kind not in "fcV":  # bfloat16 is of kind V
         return Tolerance(0.0, 0.0, "equal")
     base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
-    wide = max(noise, base)
+    wide = _MARGIN * noise if noise > base else base
     if atol is not None or rtol is not None:
         return Tolerance(wide if atol is None else atol, base if rtol is None else rtol, "asked for")
     if noise > base:
-        return Tolerance(wide, base, f"{dtype.name}, widened to the model's noise floor {noise:.1e}")
+        return Tolerance(wide, base, f"{dtype.name}, widened to twice the model's noise floor {noise:.1e}")
     return Tolerance(base, base, dtype.name)
 
 

@@ -95,7 +95,15 @@ def h5(path, inputs, outputs, custom):
     import tf_keras
 
     model = tf_keras.models.load_model(path, custom_objects=custom)
-    return of_layers(model, model.input_names, outputs)
+    answered = of_layers(model, model.input_names, outputs)
+
+    def run(feeds):
+        # predict makes floats of this type of all floats that it is given
+        is_double = any(found.dtype == "float64" for found in model.inputs)
+        tf_keras.backend.set_floatx("float64" if is_double else "float32")
+        return answered(feeds)
+
+    return run
 
 
 def of_layers(model, names, outputs):

@@ -184,6 +184,15 @@ def test_a_table_that_is_gathered_from_becomes_an_input() -> None:
     )
 
 
+def test_indices_that_become_an_input_leave_the_gather_its_handle() -> None:
+    with drawing() as graph:
+        ids = placeholder("ids", (None,), tf.int32)
+        tf.raw_ops.ResourceGather(resource=resource("w", [4, 2]), indices=ids, dtype=tf.float32, name="out")
+    found, _ = made(graph, "ids:0")
+    assert {node.name: node.op for node in found.node}["out"] == "ResourceGather"
+    build.imported(found)
+
+
 @pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
 def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
     with drawing() as graph:

@@ -107,7 +107,7 @@ def test_an_ill_conditioned_model_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert output.atol > 1e-4
     assert output.rtol == 1e-5
     assert warning == f"scores: ill-conditioned; compared as {output.reason}"
-    assert output.reason.startswith("float32, widened to the model's noise floor ")
+    assert output.reason.startswith("float32, widened to twice the model's noise floor ")
 
 
 def test_nan_on_both_sides_passes_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
