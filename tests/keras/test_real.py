@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 from samples import REAL
 
+import cudnn_convert
 from cudnn_convert.keras import rewrite
+from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.read import keras_hdf5 as read_hdf5
+from cudnn_convert.verification import origin
+from cudnn_convert.verification.run import RUNNERS
 from cudnn_convert.write import keras_archive, keras_hdf5
 
 pytestmark = pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}")
@@ -70,6 +77,44 @@ def test_dot_res_prints_what_its_authors_saw(
     path = written(folder / f"dot_res_lstm{name}.hdf5", tmp_path, form)
     found = run(DOT_RES, library, path, folder / "validation_210.npz")
     assert [round(value, 4) for value in found] == recorded
+
+
+def penalty(path: Path) -> float:
+    """The regularisation terms of the file's own arrays, in float64: absolute sums and sums of squares."""
+    total = 0.0
+    with h5py.File(path) as file:
+        for layer in json.loads(file.attrs["model_config"])["config"]["layers"]:
+            group = file["model_weights"][layer["name"]]
+            for kind in ("kernel", "recurrent", "bias"):
+                terms = (layer["config"].get(f"{kind}_regularizer") or {}).get("config", {})
+                name = {"recurrent": "recurrent_kernel"}.get(kind, kind)
+                for key in group.attrs["weight_names"] if terms else ():
+                    if key.decode().rpartition("/")[2] == f"{name}:0":
+                        value = group[key.decode()][()].astype(np.float64)
+                        total += terms["l1"] * np.abs(value).sum() + terms["l2"] * (value**2).sum()
+    return total
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx"])
+@pytest.mark.parametrize(
+    ("name", "recorded"), [("-08-0.78", [1.5269, 0.7762]), ("-21-0.80", [0.7206, 0.7952])]
+)
+def test_dot_res_as_a_graph_gives_what_its_authors_saw(
+    tmp_path: Path, form: str, name: str, recorded: list[float]
+) -> None:
+    source = REAL / "dot-res-lstm" / f"dot_res_lstm{name}.hdf5"
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form)
+    _, path, kept = origin.read(tmp_path / "out")
+    assert kept is not None
+    signature = Signature(kept["tensors"]["inputs"], kept["tensors"]["outputs"])
+    with np.load(source.parent / "validation_210.npz") as data:
+        fed = {"input_7": data["xs"].astype(np.float32), "input_8": data["xf"].astype(np.float32)}
+        wanted = data["y"].astype(int).ravel()
+    (scores,) = RUNNERS[form](path, Part(SERVING, signature))(fed).values()
+    assert list(report.inputs) == list(fed)
+    loss = -np.log(scores[np.arange(len(wanted)), wanted].astype(np.float64)).mean() + penalty(source)
+    accuracy = float((scores.argmax(1) == wanted).mean())
+    assert [round(float(loss), 4), round(accuracy, 4)] == recorded
 
 
 @pytest.mark.parametrize(("form", "library"), [("keras", "keras"), ("h5", "tf_keras")])
