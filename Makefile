@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test lint tf1-restore clean
+.PHONY: demo test test-every lint tf1-restore clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -14,6 +14,10 @@ demo: .venv/ready
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Every file of every Keras that wrote one, in every format: some minutes more.
+test-every: .venv/ready
+	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/end_to_end/test_keras.py
 
 lint: .venv/ready
 	$(BIN)/ruff check .

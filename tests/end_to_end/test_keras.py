@@ -7,6 +7,7 @@ without cudnn_convert.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,29 @@ WHOLE = [
 CODE = [found for found in WHOLE if any(word in found.folder.name for word in ("lambda", "pwned"))]
 CUSTOM = [found for found in WHOLE if found.folder.name == "custom_layer"]
 PLAIN = [found for found in WHOLE if found not in CODE + CUSTOM]
+
+
+#: Set, it sends every file of every writer to every format (`make test-every`), not one of each case.
+EVERY = "CUDNN_CONVERT_EVERY" in os.environ
+ONCE = {found.folder.name: found for found in reversed(PLAIN)}
+#: What the formats get that share their graph with `savedmodel`, or are judged in tests/keras/test_artifacts.py.
+MAIN = (
+    "sequential_lstm",
+    "stacked",
+    "bidirectional",
+    "siamese",
+    "encoder_decoder",
+    "stateful_gru",
+    "float64",
+)
+
+
+def chosen(form: str) -> list[KerasFixture]:
+    """The samples that go to a format."""
+    found = PLAIN if EVERY else [*ONCE.values()]
+    if not EVERY and form not in ("savedmodel", "onnx"):
+        found = [ONCE[name] for name in MAIN]
+    return [sample for sample in found if fits(sample, form)]
 
 
 def fits(sample: KerasFixture, form: str) -> bool:
@@ -83,7 +107,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory):
     def of(form: str) -> dict:
         if form not in made:
             folder = tmp_path_factory.mktemp(form)
-            made[form] = {one.name: converted(one, form, folder) for one in PLAIN if fits(one, form)}
+            made[form] = {one.name: converted(one, form, folder) for one in chosen(form)}
             artifacts.answer([job for _, job in made[form].values()], folder)
         return made[form]
 
@@ -95,8 +119,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory):
     [
         pytest.param(form, sample, marks=pytest.mark.xdist_group(f"keras-{form}"), id=f"{form}-{sample.name}")
         for form in FORMATS
-        for sample in PLAIN
-        if fits(sample, form)
+        for sample in chosen(form)
     ],
 )
 def test_answers_as_keras_did(everything, form: str, sample: KerasFixture) -> None:
@@ -119,7 +142,7 @@ def compared(job: dict[str, Any], sample: KerasFixture, outputs: list[str]) -> N
                 assert artifacts.within(found, feed[key], atol=bound, rtol=bound) <= 1
 
 
-@pytest.mark.parametrize("sample", PLAIN, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", chosen("savedmodel"), ids=lambda sample: sample.name)
 @pytest.mark.xdist_group("keras-savedmodel")
 def test_says_what_the_recurrences_are(everything, sample: KerasFixture) -> None:
     report, _ = everything("savedmodel")[sample.name]
