@@ -34,7 +34,7 @@ PLAIN = [found for found in WHOLE if found not in CODE + CUSTOM]
 #: Set, it sends every file of every writer to every format (`make test-every`), not one of each case.
 EVERY = "CUDNN_CONVERT_EVERY" in os.environ
 ONCE = {found.folder.name: found for found in reversed(PLAIN)}
-#: What the formats get that share their graph with `savedmodel`, or are judged in tests/keras/test_artifacts.py.
+#: For formats that share the graph of `savedmodel`, or that tests/keras/test_artifacts.py judges on all.
 MAIN = (
     "sequential_lstm",
     "stacked",
