@@ -126,7 +126,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
     path = tmp_path / "thing"
     make(path)
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    kinds = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph"
+    kinds = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive"
     assert line == f"{path}: source: expected {kinds}, {found}"
 
 
