@@ -117,7 +117,7 @@ def _convert(words: Sequence[str]) -> int:
         description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
         epilog="Also: cudnn-convert verify SOURCE ARTIFACT; cudnn-convert formats.",
     )
-    parser.add_argument("source", metavar="SOURCE", help="a checkpoint's prefix, .index, .meta or folder")
+    parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
     parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
     _add_signature(parser)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph.index import unique
+from cudnn_convert.graph.pairing import scopes
 from cudnn_convert.model import CanonicalParameters, Mode, Model, Sizes
 
 #: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
@@ -53,19 +54,18 @@ def canonical(model: Model, said: Described) -> tuple[Alone, ...]:
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
     blobs = blob_by_scope(model)
-    scopes = dict.fromkeys(found.scope for found in _sure(model, said))
-    found = (_canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), said) for scope in scopes)
+    found_under = dict.fromkeys(found.scope for found in _sure(model, said))
+    found = (_canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), said) for scope in found_under)
     return tuple(alone for alone in found if alone is not None)
 
 
 def blob_by_scope(model: Model) -> dict[str, str]:
     """The key of each `opaque_kernel` that has canonical keys, by scope: its own or the one around it."""
-    scopes = {found.scope for found in model.canonical}
+    known = {found.scope for found in model.canonical}
     found: dict[str, str] = {}
     for key in blobs(model):
-        own = key.removesuffix(BLOB)
-        scope = own if own in scopes else re.sub(r"[^/]+/$", "", own)
-        if scope in scopes:
+        scope = next((scope for scope in scopes(key) if scope in known), None)
+        if scope is not None:
             found.setdefault(scope, key)
     return found
 

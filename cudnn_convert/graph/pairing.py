@@ -7,13 +7,18 @@ from cudnn_convert.graph.facts import Facts
 from cudnn_convert.model import CanonicalParameters, Mode, Model
 
 
+def scopes(variable: str) -> tuple[str, str]:
+    """Where the canonical keys of a variable may lie: its own scope, and the one around that."""
+    own = variable.rpartition("/")[0]
+    inner, outer = (f"{scope}/" if scope else "" for scope in (own, own.rpartition("/")[0]))
+    return inner, outer
+
+
 def by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
     """The set of the variable's own scope, else of the one around it."""
-    own = variable.rpartition("/")[0]
-    for scope in (own, own.rpartition("/")[0]):
-        prefix = f"{scope}/" if scope else ""
+    for scope in scopes(variable):
         for found in model.canonical:
-            if found.scope == prefix and _fits(found, mode, directions):
+            if found.scope == scope and _fits(found, mode, directions):
                 return found
     return None
 
