@@ -230,6 +230,7 @@ class Model:
     that one is to be chosen. `notes` are the choices that the reader made. `assets` maps the tensors that
     hold file names to the files; `initializers` are the ops that fill tables once variables are restored.
     `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
+    `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
     """
 
     path: Path
@@ -243,6 +244,7 @@ class Model:
     assets: Mapping[str, Path] = field(default_factory=dict)
     initializers: tuple[str, ...] = ()
     architecture: Architecture | None = None
+    saved: Any | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,15 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 @dataclass
 class Told:
-    """What a translation finds on its way; `vouched` are the names of what the user brings."""
+    """What a translation finds on its way; `vouched` are the names of what the user brings.
+
+    `functions` are the names of the others that stay: functions neither Keras's nor brought.
+    """
 
     vouched: Collection[str] = ()
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +115,22 @@ def _value(key: str, value: Any, place: Place) -> Any:
     return _activation(key, value, place) if key.endswith("activation") else objects.value(value)
 
 
-def _activation(key: str, value: Any, place: Place) -> str | None:
+def _activation(key: str, value: Any, place: Place) -> Any:
     """An activation by its name. Keras 3's hard_sigmoid is another function than Keras 2's of that name."""
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
+        return None
+    if not isinstance(name, str):
+        found = f"found {value.get('class_name')}; write --format h5"
+        place.told.reasons.append(f"layer {place.path}: expected {key} to be a function, {found}")
         return None
     if name == "hard_sigmoid" and not (place.kind in SCALABLE and key == "recurrent_activation"):
         found = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
         place.told.reasons.append(
             f"layer {place.path}: expected {key} to be a function of both, {found}; write --format h5"
         )
-    elif name not in layers.ACTIVATIONS and name not in place.told.vouched:
-        cure = f"bring it with --custom-objects MODULE:{name}"
-        place.told.reasons.append(
-            f"layer {place.path}: expected {key} to be a function of Keras, found {name}; {cure}"
-        )
-    return str(name)
+    elif name not in layers.ACTIVATIONS:
+        if name not in place.told.vouched:
+            place.told.functions.append(name)
+        return objects.function(name)
+    return name

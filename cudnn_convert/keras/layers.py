@@ -70,6 +70,16 @@ def is_own(entry: Entry) -> bool:
     )
 
 
+def registered(entry: Entry) -> str:
+    """The name by which a loader finds an entry's class: `package>name`, or the class name alone."""
+    return str(entry.get("registered_name") or entry["class_name"])
+
+
+def bare(entry: Entry) -> str:
+    """The name of an entry's class, without the package that it may be registered with."""
+    return str(entry["class_name"]).rpartition(">")[2]
+
+
 def is_cudnn(entry: Entry) -> bool:
     """Whether an entry is one of Keras's cuDNN layers."""
     return is_own(entry) and entry["class_name"] in CUDNN and isinstance(entry["config"], Mapping)

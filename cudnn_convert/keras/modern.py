@@ -1,7 +1,8 @@
-"""A Keras 2 model's config in the words of Keras 3: a pure translation, to be built in its safe mode.
+"""A Keras 2 model's config in the words of Keras 3: a pure translation.
 
-Only Keras's own classes come out, whatever modules the file names. What could change numbers and has no
-counterpart is a reason to refuse; what only training needs and Keras 3 does not know goes with a note.
+Whatever modules the file names, out come Keras's own classes, and names for a loader to look up: the user's
+classes and functions. What could change numbers and has no counterpart is a reason to refuse; what only
+training needs and Keras 3 does not know goes with a note.
 Source: keras v3.15 src/saving/serialization_lib.py, src/models/functional.py, sequential.py, src/layers/.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import architecture, keys, layers, nodes, objects
+from cudnn_convert.keras import architecture, keys, lambdas, layers, nodes, objects
 from cudnn_convert.keras.architecture import Entry
 from cudnn_convert.keras.keys import Place, Told
 from cudnn_convert.model import Architecture
@@ -29,60 +30,82 @@ _LOST: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Modern:
-    """A config that `keras.saving.deserialize_keras_object` of Keras 3 takes, and what was left out of it."""
+    """A config that `keras.saving.deserialize_keras_object` of Keras 3 takes, and what was left out of it.
+
+    `functions` are the names of activations that neither Keras has nor the user brings.
+    """
 
     config: Mapping[str, Any]
     notes: tuple[str, ...]
+    functions: tuple[str, ...]
 
 
 def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) -> Modern:
     """The config of a rewritten model for Keras 3. Raises UnsupportedModelError with every reason.
 
-    `vouched` are the names of the classes that the user brings: their configs stay as they are but for an
-    input's shape.
+    `vouched` are the names of the classes that the user brings. Their configs, and those of classes that nobody
+    brings, stay as they are but for an input's shape and the writing of a dtype.
     """
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
     told = Told(vouched)
-    config = _entry(model.config, "", told)
+    config = entry(model.config, "", told)
     if told.reasons:
         raise UnsupportedModelError(path, told.reasons)
-    return Modern(config, tuple(dict.fromkeys(told.notes)))
+    return Modern(config, *(tuple(dict.fromkeys(found)) for found in (told.notes, told.functions)))
 
 
-def _entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:
-    kind, config = str(entry["class_name"]), entry["config"]
+def is_foreign(entry: Entry, vouched: Collection[str]) -> bool:
+    """Whether an entry's code is neither Keras's nor brought by the user: it passes through untouched."""
+    if layers.bare(entry) in vouched:
+        return False
+    return lambdas.is_lambda(entry) or not (entry["class_name"] in layers.CODE or layers.is_own(entry))
+
+
+def entry(one: Entry, path: str, told: Told) -> dict[str, Any]:
+    """A layer or model at `path` for Keras 3; what it cannot say goes into `told`."""
+    kind, config = str(one["class_name"]), one["config"]
     where = f"layer {path}" if path else "model"
-    if kind in told.vouched:
-        # No class of Keras 3 takes this key; the shape has become an InputLayer's.
-        config = {key: value for key, value in config.items() if key != "batch_input_shape"}
-        return {"module": None, "class_name": kind, "config": config, "registered_name": kind}
-    if not layers.is_own(entry) or kind in _LOST:
-        bring = (
-            "" if kind in layers.CODE else f", or bring its class for Keras 3: --custom-objects MODULE:{kind}"
-        )
-        cure = f"write --format h5{bring}"
-        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; {cure}")
-        return {}
-    if "/" in architecture.name(entry):
+    if "/" in architecture.name(one):
         told.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
+    if is_foreign(one, told.vouched) or layers.bare(one) in told.vouched:
+        return _untouched(one, where, told)
+    if kind in layers.CODE or kind in _LOST:
+        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5")
+        return {}
     if kind == "Sequential":
-        return _sequential(entry, path, told)
-    if architecture.is_model(entry):
-        return _functional(entry, path, told)
-    bare = each_step(entry)
+        return _sequential(one, path, told)
+    if architecture.is_model(one):
+        return _functional(one, path, told)
+    bare = each_step(one)
     if bare is not None:
         told.notes.append(f"{where}: TimeDistributed left away, for {bare['class_name']} does the same alone")
-        return _entry(bare, path, told)
+        return entry(bare, path, told)
     kind = _RENAMED.get(kind, kind)
     if kind == "InputLayer":
         shape = objects.shape(config.get("batch_input_shape", config.get("batch_shape")))
         made = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         made["dtype"] = objects.dtype(config.get("dtype")) or "float32"
     else:
-        made = keys.translated(config, Place(kind, path, told, _entry))
+        made = keys.translated(config, Place(kind, path, told, entry))
     return _stored("keras.layers", kind, made)
+
+
+def _untouched(entry: Entry, where: str, told: Told) -> dict[str, Any]:
+    """A layer whose class the loader has to find by its name: with its config as it was."""
+    config = entry["config"]
+    if lambdas.is_lambda(entry) and "Lambda" not in told.vouched:
+        try:
+            return _stored("keras.layers", "Lambda", lambdas.modern(config))
+        except ValueError as cause:
+            told.reasons.append(f"{where}: {cause}; write --format h5")
+            return {}
+    if isinstance(config, Mapping):
+        # Keras 3's Layer, which a user's class hands both to, does not know the first: it has an InputLayer.
+        kept = {key: value for key, value in config.items() if key != "batch_input_shape"}
+        config = {**kept, "dtype": objects.dtype(kept["dtype"])} if kept.get("dtype") is not None else kept
+    return {**_stored("", layers.bare(entry), config), "module": None, "registered_name": layers.registered(entry)}
 
 
 def each_step(entry: Entry) -> Entry | None:
@@ -107,7 +130,7 @@ def _stored(module: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]
 
 def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     held = architecture.layers(entry)
-    made = [_entry(layer, f"{path}/{architecture.name(layer)}".strip("/"), told) for layer in held]
+    made = [entry_of(layer, f"{path}/{architecture.name(layer)}".strip("/"), told) for layer in held]
     if held and held[0]["class_name"] != "InputLayer":
         shape, dtype = objects.input_of(entry)
         if shape is None:
@@ -129,7 +152,7 @@ def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     for layer in architecture.layers(entry):
         name = str(layer.get("name") or architecture.name(layer))
         here = f"{path}/{name}".strip("/")
-        made = _entry(layer, here, told)
+        made = entry_of(layer, here, told)
         try:
             inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
         except (ValueError, TypeError, KeyError, IndexError) as cause:

@@ -61,6 +61,11 @@ def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"module": f"keras.{sort}s", "class_name": kind, "config": config, "registered_name": None}
 
 
+def function(name: str) -> dict[str, Any]:
+    """A function that the loader looks up by its name, among its custom objects first."""
+    return {"module": None, "class_name": "function", "config": name, "registered_name": name}
+
+
 def dtype(stored: Any) -> str | None:
     """A dtype or the name of a policy: `{"class_name": "Policy", "config": {"name": "mixed_float16"}}`."""
     if isinstance(stored, Mapping):

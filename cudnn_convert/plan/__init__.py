@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cudnn_convert import notes, states
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import refuse, resolve, tables, updates, variables
+from cudnn_convert.graph import flat, refuse, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.settle import Carried
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
@@ -63,6 +63,7 @@ def make(
     Where the format does not keep variables, state becomes inputs and outputs.
     """
     copy = weights
+    model = _flat(model)
     if weights == "ema":
         model, copy = _averaged(model), "raw"
     index = Index(model.graph)
@@ -89,6 +90,14 @@ def make(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
     )  # fmt: skip
+
+
+def _flat(model: Model) -> Model:
+    """The model with a graph without calls; a model with signatures is asked for nothing else."""
+    signatures = model.signatures.values()
+    keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
+    keep = [*keep, *model.initializers] if keep else [node.name for node in model.graph.node]
+    return replace(model, graph=flat.flattened(model.graph, keep)) if flat.calls(model.graph, keep) else model
 
 
 def _averaged(model: Model) -> Model:

@@ -1,9 +1,10 @@
-"""TensorFlow 1 SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/` in one folder.
+"""SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/` in one folder.
 
-Written by `tf.saved_model.Builder`, Estimators and `simple_save` (TensorFlow 0.12-1.15). One file may hold
-several MetaGraphs, each with a set of tags, over the same variables. Refused here: what TensorFlow 2's
-`tf.saved_model.save` writes, whose graph lies in functions and whose variables in an object graph.
-Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py.
+TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) keeps a graph in it. One file may
+hold several MetaGraphs, each with a set of tags, over the same variables. TensorFlow 2 (`tf.saved_model.save`,
+Keras) keeps functions and a graph of objects, and calls the functions from a small graph beside them.
+Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py; v2.21.0
+python/saved_model/save.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.errors import AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model, Tensor
-from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions
+from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions, restored
 
 KIND: Final = "TensorFlow SavedModel"
 TAGS: Final = True
@@ -36,25 +37,25 @@ def read(folder: Path, tag: str | None) -> Model:
 
     Raises ReadError, UsageError, AmbiguousSourceError, UnsupportedModelError.
     """
-    meta, notes = _chosen(folder, _parsed(folder).meta_graphs, tag)
-    if meta.object_graph_def.nodes:
-        found = "an object graph of functions, as tf.saved_model.save and Keras write it"
-        raise UnsupportedModelError(folder, [f"graph: expected a SavedModel of TensorFlow 1, found {found}"])
+    saved = _parsed(folder)
+    meta, notes = _chosen(folder, saved.meta_graphs, tag)
     if not meta.graph_def.node:
         raise ReadError(folder, "graph_def", expected="nodes", found="none")
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if (folder / "variables").is_dir() else {}
+    of_objects = bool(meta.object_graph_def.nodes)
     values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
     return Model(
         path=folder,
         kind=KIND,
-        graph=meta.graph_def,
-        variables=values,
+        graph=restored.named_apart(meta.graph_def) if of_objects else meta.graph_def,
+        variables=restored.variables(meta, tensors) if of_objects else values,
         canonical=canonical.find(prefix, tensors),
         signatures=meta_graph.signatures(meta),
         notes=notes,
         assets=assets.listed(meta, folder),
         initializers=meta_graph.initializers(meta),
+        saved=saved if of_objects else None,
     )
 
 

@@ -1,0 +1,67 @@
+"""The values of the variables in a SavedModel of TensorFlow 2, whose checkpoint names objects, not variables.
+
+Which key is whose stands in one place that cannot be mistaken: the function that restores the variables,
+where the key's tensor is assigned to the variable. It is read, not run.
+Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`, python/checkpoint/
+functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert.model import Tensor
+
+
+def variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by the name of the VarHandleOp that they are restored into."""
+    root = {node.name: node for node in meta.graph_def.node}
+    functions = {function.signature.name: function for function in meta.graph_def.library.function}
+    call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
+    function = functions.get(call.attr["f"].func.name) if call is not None else None
+    if call is None or function is None:
+        return {}
+    arguments = zip((arg.name for arg in function.signature.input_arg), call.input, strict=False)
+    handles = {name: given for name, given in arguments if given in root}
+    return {
+        handles[argument]: tensors[key]
+        for argument, key in _assigned(function)
+        if argument in handles and root[handles[argument]].op == "VarHandleOp" and key in tensors
+    }
+
+
+def _assigned(function: Any) -> Iterator[tuple[str, str]]:
+    """The argument of each assignment in a restore function, and the key of what is assigned to it."""
+    nodes = {node.name: node for node in function.node_def}
+    for node in function.node_def:
+        if node.op == "AssignVariableOp":
+            source, place = _behind_identities(nodes, node.input[1])
+            if source is not None and source.op == "RestoreV2":
+                names = tf.make_ndarray(nodes[_op(source.input[1])].attr["value"].tensor).reshape(-1)
+                yield node.input[0], names[place].decode()
+
+
+def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, int]:
+    """The node that makes a tensor `node:output:k` of a function, and k; None for an argument."""
+    node = nodes.get(_op(name))
+    while node is not None and node.op == "Identity":
+        name = node.input[0]
+        node = nodes.get(_op(name))
+    return node, int(name.rpartition(":")[2]) if node is not None else 0
+
+
+def _op(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def named_apart(graph: Any) -> Any:
+    """A copy in which each variable's shared name is that of its node: two objects may share one."""
+    made = tf.compat.v1.GraphDef()
+    made.CopyFrom(graph)
+    for node in made.node:
+        if node.op == "VarHandleOp":
+            node.attr["shared_name"].s = node.name.encode()
+    return made
