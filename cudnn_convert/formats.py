@@ -15,7 +15,8 @@ class Format:
 
     `each`: a model without a graph, which has a signature for every recurrence, becomes a file for each.
     `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
-    `layers`: what is written are the layers of a Keras model, not its graph.
+    `layers`: what is written are the layers of a Keras model, not its graph. `keeps_functions`: the functions
+    and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
     """
 
     about: str
@@ -24,6 +25,7 @@ class Format:
     each: bool = False
     keeps_variables: bool = False
     layers: bool = False
+    keeps_functions: bool = False
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -39,7 +41,9 @@ def part_file(path: Path, part: str) -> Path:
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
-        "savedmodel": Format("a SavedModel folder, for TensorFlow 1.15 and 2", keeps_variables=True),
+        "savedmodel": Format(
+            "a SavedModel folder, for TensorFlow 1.15 and 2", keeps_variables=True, keeps_functions=True
+        ),
         "frozen": Format("a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb"),
         "checkpoint": Format(
             "a TensorFlow 1 checkpoint for CudnnCompatible cells: OUT/model.ckpt",

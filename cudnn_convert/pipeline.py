@@ -82,6 +82,8 @@ def planned(model: Model, options: Options) -> Plan:
     )
     interface = Interface(options.layout, options.states, options.lengths)
     targets.require(model, options)
+    stays = _stays_whole(model, options)
+    model = replace(model, together=model.together or stays, saved=model.saved if stays else None)
     if model.architecture is not None:
         model = _traced(model, model.architecture, options)
     elif options.custom_objects or options.allow_plain:
@@ -104,6 +106,12 @@ def planned(model: Model, options: Options) -> Plan:
     )
 
 
+def _stays_whole(model: Model, options: Options) -> bool:
+    """Whether the artifact is the SavedModel of TensorFlow 2 itself, repaired: nothing is cut from it."""
+    cut = options.inputs or options.outputs or options.set or options.signature
+    return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
+
+
 def _read(source: Path, options: Options, *, tag: str | None) -> Model:
     model = read(source, tag=tag)
     if options.architecture is None:
@@ -123,7 +131,8 @@ def _traced(model: Model, found: Architecture, options: Options) -> Model:
 
 
 def _vouched(options: Options) -> Vouched:
-    return custom.vouched(options.custom_objects, trust=options.trust)
+    brought = custom.vouched(options.custom_objects, trust=options.trust)
+    return brought.for_both() if options.format == "keras" else brought
 
 
 def checked(made: Plan, artifact: Path, options: Options) -> Verification:
@@ -174,9 +183,10 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
     if recorded and told:
         kept = recorded["options"]
         # Without a graph of its own, the source has the signatures that these options gave it.
-        together = model.graph is None and model.architecture is None
         again = {name: kept[name] for name in READING}
-        if not together:
+        given = replace(options, format=form, **again)
+        together = model.graph is None and model.architecture is None
+        if not together and not _stays_whole(model, given):
             # Inputs as they were given, where they were: they may refine shapes.
             again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])

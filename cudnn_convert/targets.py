@@ -12,15 +12,15 @@ from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import tables
 from cudnn_convert.keras import custom, rewrite
 from cudnn_convert.keras.rewrite import Rewritten
-from cudnn_convert.lower import compatible, freeze, slots
+from cudnn_convert.lower import compatible, freeze, functions, slots
 from cudnn_convert.lower import tensorflow as lower_tensorflow
 from cudnn_convert.lower.slots import Slots
 from cudnn_convert.lower.tensorflow import Form, Lowered
-from cudnn_convert.model import Mode, Model
+from cudnn_convert.model import Convention, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.write import checkpoint as write_checkpoint
-from cudnn_convert.write import frozen_graph, keras_archive, keras_hdf5, saved_model
+from cudnn_convert.write import frozen_graph, keras_archive, keras_hdf5, repaired, saved_model
 
 
 def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
@@ -37,6 +37,11 @@ def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
 
 
 def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    if made.model.saved is not None:
+        convention = Convention(options.gate_order, options.forget_bias)
+        saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=options.lowering)
+        repaired.write(path, made.model.path, saved, provenance=provenance)
+        return
     lowered = _lowered(made, options)
     saved_model.write(
         path,

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.grappler import tf_optimizer
 
@@ -21,7 +20,7 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import CUDNN_OPS, Index, split, tensor
 
 CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-#: The attribute of a cuDNN node that says which function it stood in, and as which node.
+#: The attribute of a node that says which function it stood in, and as which node.
 ORIGIN: Final = "_cudnn_convert_origin"
 _LOWERED: Final = "_lower_using_switch_merge"
 _ADDED: Final = "Func/"
@@ -53,20 +52,23 @@ def with_cudnn(graph: Any) -> set[str]:
         for name, function in library.items()
     }
     found = {
-        name
-        for name, function in library.items()
-        if any(node.op in CUDNN_OPS for node in function.node_def)
+        name for name, function in library.items() if any(node.op in CUDNN_OPS for node in function.node_def)
     }
     while more := {name for name, called in calls.items() if name not in found and called & found}:
         found |= more
     return found
 
 
-def flattened(graph: Any, keep: Iterable[str]) -> Any:
-    """`graph` down to what the tensors or ops `keep` need, without calls. Raises InvalidModelError."""
+def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
+    """`graph` down to what the tensors or ops `keep` need, without calls. Raises InvalidModelError.
+
+    `origins`: each node then knows the function that it stood in.
+    """
     wanted = sorted({split(name)[0] for name in keep})
     made = build.placed(build.kept(graph, Index(graph).ancestors(wanted)))
     _prepare(made)
+    if origins:
+        _mark(made)
     build.sound(made)
     meta = meta_graph_pb2.MetaGraphDef(graph_def=made)
     meta.collection_def["train_op"].node_list.value.extend(wanted)
@@ -82,14 +84,11 @@ def flattened(graph: Any, keep: Iterable[str]) -> Any:
 
 
 def _prepare(graph: Any) -> None:
-    """Marks where cuDNN nodes stand, and what is to become Switch and Merge nodes."""
+    """Nothing keeps a body apart from its call; what holds a cuDNN node becomes Switch and Merge nodes."""
     cudnn = with_cudnn(graph)
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
-        for node in function.node_def:
-            if node.op in CUDNN_OPS:
-                node.attr[ORIGIN].s = f"{function.signature.name}\n{node.name}".encode()
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     for node in (node for nodes in bodies for node in nodes):
         for name in _APART:
@@ -98,8 +97,14 @@ def _prepare(graph: Any) -> None:
             node.attr[_LOWERED].b = bool(cudnn.intersection(functions(node)))
 
 
+def _mark(graph: Any) -> None:
+    for function in graph.library.function:
+        for node in function.node_def:
+            node.attr[ORIGIN].s = f"{function.signature.name}\n{node.name}".encode()
+
+
 def origin(node: Any) -> tuple[str, str] | None:
-    """The function that a cuDNN node of a flat graph stood in and its name there, None at the root."""
+    """The function that a node of a flat graph stood in and its name there, None at the root."""
     if ORIGIN not in node.attr:
         return None
     function, name = node.attr[ORIGIN].s.decode().split("\n")

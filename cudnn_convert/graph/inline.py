@@ -48,6 +48,21 @@ def traced(function: Any, *specs: Any) -> Body:
     return Body(tuple(nodes), inputs, outputs, dtypes, library)
 
 
+def library(function: Any, *specs: Any) -> tuple[str, tuple[Any, ...]]:
+    """A Python function of tensors as functions of a library: the name of its own, and all of them."""
+    concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
+    graph = build.placed(concrete.graph.as_graph_def())
+    graph.library.function.add().CopyFrom(concrete.function_def)
+    for found in graph.library.function:
+        for node in found.node_def:
+            node.device = ""
+            node.attr.pop("_class", None)
+    graph = _without_defaults(graph)
+    renamed = _hashed_names(graph.library.function)
+    functions = tuple(_renamed_function(found, renamed) for found in graph.library.function)
+    return renamed[concrete.function_def.signature.name], functions
+
+
 def _without_defaults(graph: Any) -> Any:
     """Attributes at their default go: TensorFlow 1 refuses those that it does not know."""
     holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
@@ -83,18 +98,24 @@ def _moved(found: str, name: str, renamed: Mapping[str, str]) -> str:
 def _hashed_names(functions: Sequence[Any]) -> dict[str, str]:
     """Traced functions carry a counter of the process in their names; a content hash is the same everywhere.
 
-    TensorFlow keeps functions of a process for good, so one name must never mean two bodies.
+    TensorFlow keeps functions of a process for good, so one name must never mean two bodies. What a function
+    calls is part of what it is, and named first.
     """
     renamed: dict[str, str] = {}
-    for function in functions:
-        anonymous = function_pb2.FunctionDef()
-        anonymous.CopyFrom(function)
-        _canonical_arguments(anonymous)
-        anonymous.signature.name = ""
+    todo = list(functions)
+    while todo:
+        function = next(found for found in todo if not _called(found) - renamed.keys())
+        todo.remove(function)
+        anonymous = _renamed_function(function, {**renamed, function.signature.name: ""})
         digest = hashlib.sha256(anonymous.SerializeToString(deterministic=True)).hexdigest()
         kind = function.signature.name.strip("_").rpartition("_")[0] or "body"
         renamed[function.signature.name] = f"cudnn_convert_{kind}_{digest[:_HASH_LENGTH]}"
     return renamed
+
+
+def _called(function: Any) -> set[str]:
+    attributes = [attr for node in function.node_def for attr in node.attr.values()]
+    return {attr.func.name for attr in attributes if attr.func.name}
 
 
 def _canonical_arguments(function: Any) -> None:

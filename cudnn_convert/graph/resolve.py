@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cudnn_convert import opaque
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
-from cudnn_convert.graph import build, parameters, sizing, trace, weights
+from cudnn_convert.graph import build, lengths, parameters, sizing, trace, weights
 from cudnn_convert.graph.facts import Facts
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, PARAMS, Index
 from cudnn_convert.graph.trace import Origin
@@ -62,9 +62,9 @@ class _Around:
 
 def _recurrence(around: _Around, node: Any) -> Recurrence:
     origin = trace.parameters(around.index, node)
-    time_major = "time_major" not in node.attr or bool(node.attr["time_major"].b)
+    time_major = is_time_major(node)
     tensors = around.seen.get_operation_by_name(node.name).inputs
-    facts = _facts(node, tensors, time_major=time_major)
+    facts = described(node, tensors)
     reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
     if reasons:
         raise UnsupportedModelError(around.model.path, reasons)
@@ -78,7 +78,7 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         op=node.op,
         sizes=found.sizes,
         time_major=time_major,
-        lengths=node.op == "CudnnRNNV3",
+        lengths=node.op == "CudnnRNNV3" and not lengths.are_full(around.index, node),
         dtype=facts.dtype,
         cells=found.cells,
         evidence=found.evidence,
@@ -99,12 +99,18 @@ def _text(node: Any, name: str, default: str) -> str:
     return str(node.attr[name].s.decode()) if name in node.attr and node.attr[name].s else default
 
 
-def _facts(node: Any, tensors: Any, *, time_major: bool) -> Facts:
+def is_time_major(node: Any) -> bool:
+    """Whether the axes of a cuDNN node are `[time, batch, ...]`, the op's default."""
+    return "time_major" not in node.attr or bool(node.attr["time_major"].b)
+
+
+def described(node: Any, tensors: Any) -> Facts:
+    """What a cuDNN node and the static shapes of its input `tensors` say."""
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
     x, h, c = (_dimensions(tensors[position].shape) for position in (INPUT, INPUT_H, INPUT_C))
-    depth = h[0 if time_major else 1]
+    depth = h[0 if is_time_major(node) else 1]
     projection = int(node.attr["num_proj"].i) if "num_proj" in node.attr else 0
     return Facts(
         node=node.name,

@@ -3,7 +3,8 @@
 `fast` takes `BlockLSTMV2` for LSTMs of float and half, one kernel call for all steps. Everything else, and
 `portable`, is a `while` loop over steps with the input's product hoisted out of it. Both carry the state
 itself, so that a row of length 0 and a run of 0 steps give the initial state. Projected LSTMs take the block
-in float only, with matrices of its own precision made from the stored ones (`projection`).
+in float only, with matrices of its own precision made from the stored ones (`projection`). `switched` takes
+the weights as the loop has them and makes the block's of them at run time, where the steps are many.
 Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2; shapes are cuDNN's, time-major.
 """
 
@@ -11,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import layouts
+from cudnn_convert.layouts import Layout
 from cudnn_convert.lower import projection
-from cudnn_convert.model import Array, Cell, Mode, Recurrence
+from cudnn_convert.model import Array, Cell, Gate, Mode, Recurrence, Sizes
 
 _BLOCK_DTYPES: Final = ("float32", "float16")
+#: From so many steps on, putting both kernels into one array costs less than the block saves.
+_MANY_STEPS: Final = 4
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 
 
@@ -62,10 +67,27 @@ def stack(
 
     `block_op` is BlockLSTMV2 or an op of its arguments.
     """
-    sizes, time_major = recurrence.sizes, recurrence.time_major
     layer = partial(_block_layer, op=block_op or tf.raw_ops.BlockLSTMV2) if block else _loop_layer
     each = len(weights(recurrence.cells[0][0], block=block))
+    return _stacked(recurrence.sizes, layer, each, time_major=recurrence.time_major)
 
+
+def switched(
+    sizes: Sizes, dtype: np.dtype[Any], layout: Layout, *, time_major: bool, each: int, lowering: str
+) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function as `stack` gives it, of `each` arrays per pseudo-layer in the form of the loop.
+
+    Their columns are the gates in the order of `layout`.
+    """
+    block = lowering == "fast" and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
+    block = block and not sizes.projection
+    layer = partial(_switched_layer if block else _loop_layer, layout=layout)
+    return _stacked(sizes, layer, each, time_major=time_major)
+
+
+def _stacked(
+    sizes: Sizes, layer: Callable[..., tuple[Any, ...]], each: int, *, time_major: bool
+) -> Callable[..., tuple[Any, Any, Any]]:
     def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
         x, h0 = (t if time_major else tf.transpose(t, [1, 0, 2]) for t in (x, h0))
         # Only an LSTM has a cell state; other modes pass whatever they were given, even a scalar.
@@ -137,8 +159,48 @@ def _block_layer(
     return _reversed(y, lengths) if backward else y, h, c
 
 
+def _switched_layer(
+    mode: Mode,
+    x: Any,
+    state: tuple[Any, ...],
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    layout: Layout,
+) -> tuple[Any, Any, Any]:
+    """The block where the steps are many, else the loop, from the same arrays."""
+
+    def block() -> tuple[Any, Any, Any]:
+        order = layouts.moves(mode, layout, layouts.BLOCK_LSTM)
+        kernel, recurrent, bias = (_rearranged(array, order) for array in arrays)
+        taken = [tf.concat([kernel, recurrent], 0), bias]
+        return _block_layer(mode, x, state, lengths, taken, backward=backward, op=tf.raw_ops.BlockLSTMV2)
+
+    def loop() -> tuple[Any, Any, Any]:
+        return _loop_layer(mode, x, state, lengths, arrays, backward=backward, layout=layout)
+
+    y, h, c = tf.cond(tf.shape(x)[0] < _MANY_STEPS, loop, block)
+    return y, h, c
+
+
+def _rearranged(array: Any, order: Sequence[int]) -> Any:
+    """`array` with its gates, in the last axis, in another order."""
+    if list(order) == sorted(order):
+        return array
+    gates = tf.split(array, len(order), -1)
+    return tf.concat([gates[place] for place in order], -1)
+
+
 def _loop_layer(
-    mode: Mode, x: Any, state: tuple[Any, ...], lengths: Any, arrays: Sequence[Any], *, backward: bool
+    mode: Mode,
+    x: Any,
+    state: tuple[Any, ...],
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    layout: Layout = layouts.LOOP,
 ) -> tuple[Any, Any, Any]:
     kernel, recurrent, bias, *rest = arrays
     time, batch, width = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
@@ -149,7 +211,7 @@ def _loop_layer(
 
     def step(t: Any, held: Any, *old: Any) -> tuple[Any, ...]:
         at = time - 1 - t if backward else t
-        new = _cell(mode, inputs[at], old, recurrent, rest)
+        new = _cell(mode, inputs[at], old, (recurrent, *rest), layout)
         y = new[0]
         if alive is not None:
             now = alive[at]
@@ -165,24 +227,37 @@ def _loop_layer(
     return tf.ensure_shape(y, [None, None, width]), final[0], final[-1]
 
 
-def _cell(mode: Mode, x: Any, old: tuple[Any, ...], recurrent: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
-    """One step; gates in the order of `layouts.LOOP`. `x` already holds the input's product and its bias.
+def _cell(
+    mode: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], layout: Layout
+) -> tuple[Any, ...]:
+    """One step; gates in the order of `layout`. `x` already holds the input's product and its bias.
 
-    `rest` is a GRU's recurrent bias, or an LSTM's projection if it has one.
+    `weights` are the recurrent kernel and a GRU's recurrent bias, or an LSTM's projection if it has one.
     """
+    recurrent, *rest = weights
     h = old[0]
     if mode is Mode.LSTM:
-        units = recurrent.shape[1] // 4
-        gates, memory = tf.split(x + h @ recurrent, [3 * units, units], 1)
-        i, f, o = tf.split(tf.sigmoid(gates), 3, 1)
-        c = f * old[1] + i * tf.tanh(memory)
-        h = o * tf.tanh(c)
+        gates = _activated(x + h @ recurrent, layout.gates[mode])
+        c = gates[Gate.FORGET] * old[1] + gates[Gate.INPUT] * gates[Gate.CELL]
+        h = gates[Gate.OUTPUT] * tf.tanh(c)
         return h @ rest[0] if rest else h, c
     if mode is Mode.GRU:
+        *order, _ = layout.gates[mode]  # the candidate is the last in every layout
         sizes = [2 * h.shape[1], h.shape[1]]
-        gates, candidate = tf.split(x, sizes, 1)
-        gates_h, candidate_h = tf.split(h @ recurrent + rest[0], sizes, 1)
-        r, z = tf.split(tf.sigmoid(gates + gates_h), 2, 1)
-        n = tf.tanh(candidate + r * candidate_h)
-        return ((1 - z) * n + z * h,)
+        sums, candidate = tf.split(x, sizes, 1)
+        sums_h, candidate_h = tf.split(h @ recurrent + rest[0], sizes, 1)
+        gates = dict(zip(order, tf.split(tf.sigmoid(sums + sums_h), 2, 1), strict=True))
+        n = tf.tanh(candidate + gates[Gate.RESET] * candidate_h)
+        return ((1 - gates[Gate.UPDATE]) * n + gates[Gate.UPDATE] * h,)
     return (_ACTIVATIONS[mode](x + h @ recurrent),)
+
+
+def _activated(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
+    """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
+    units = sums.shape[1] // len(order)
+    runs = [list(run) for _, run in groupby(order, key=lambda gate: gate is Gate.CELL)]
+    found: dict[Gate, Any] = {}
+    for run, part in zip(runs, tf.split(sums, [len(run) * units for run in runs], 1), strict=True):
+        active = tf.tanh(part) if run == [Gate.CELL] else tf.sigmoid(part)
+        found |= zip(run, tf.split(active, len(run), 1) if len(run) > 1 else [active], strict=True)
+    return found

@@ -94,10 +94,11 @@ def make(
 
 def _flat(model: Model) -> Model:
     """The model with a graph without calls; a model with signatures is asked for nothing else."""
+    graph: Any = model.graph
     signatures = model.signatures.values()
     keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
-    keep = [*keep, *model.initializers] if keep else [node.name for node in model.graph.node]
-    return replace(model, graph=flat.flattened(model.graph, keep)) if flat.calls(model.graph, keep) else model
+    keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
+    return replace(model, graph=flat.flattened(graph, keep)) if flat.calls(graph, keep) else model
 
 
 def _averaged(model: Model) -> Model:

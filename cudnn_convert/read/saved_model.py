@@ -1,8 +1,9 @@
 """SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/` in one folder.
 
-TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) keeps a graph in it. One file may
-hold several MetaGraphs, each with a set of tags, over the same variables. TensorFlow 2 (`tf.saved_model.save`,
-Keras) keeps functions and a graph of objects, and calls the functions from a small graph beside them.
+TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) keeps a graph in it. One file
+may hold several MetaGraphs, each with a set of tags, over the same variables. TensorFlow 2
+(`tf.saved_model.save`, Keras) keeps functions and a graph of objects, and calls the functions from a small
+graph beside them.
 Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py; v2.21.0
 python/saved_model/save.py.
 """

@@ -22,7 +22,7 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import partitioned
+from cudnn_convert.verification import padding, partitioned
 from cudnn_convert.verification.source import Source
 
 Sizes = tuple[tuple[int, int], ...]
@@ -31,6 +31,8 @@ _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
 )
+#: What picks between its second and third input, such as ids counted from the end.
+_CHOICES: Final = frozenset({"Select", "SelectV2"})
 _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _TRIES: Final = 64
 #: A word that no vocabulary has.
@@ -49,6 +51,7 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
     _refuse_unknown(plan, tensors, source.words)
     ranges = {name: _rows(index, seen, name) for name in names}
+    paddings = {name: padding.value(index, name) for name in names}
     failure = "no unknown dimension could be told"
     for pair in _pairs_of_sizes(plan, seen):
 
@@ -56,7 +59,13 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
             rng = np.random.default_rng(seed)
             return [
                 {
-                    name: _value(rng, tensors[name], roles[name], ranges[name], sizes, words=source.words)
+                    name: _padded(
+                        rng,
+                        _value(rng, tensors[name], roles[name], ranges[name], sizes, words=source.words),
+                        paddings[name],
+                        _axes(tensors[name], roles[name]),
+                        ranges[name],
+                    )
                     for name in names
                 }
                 for sizes in pair
@@ -69,6 +78,18 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
         plan.model.path,
         [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
     )
+
+
+def _padded(
+    rng: np.random.Generator, drawn: Array, pad: Any, axes: Sequence[str | None], rows: int | None
+) -> Array:
+    return drawn if pad is None else padding.padded(rng, drawn, pad, axes, rows=rows)
+
+
+def _axes(found: Any, roles: tuple[str, ...]) -> list[str | None]:
+    """What each axis of an input is; None where its width is known."""
+    left = iter(roles)
+    return [next(left) if width is None else None for width in found.shape.as_list()]
 
 
 def _states(plan: Plan) -> dict[str, Any]:
@@ -200,7 +221,7 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
             if reader.op == "OneHot" and position == 0:
                 depth = tf.get_static_value(seen.get_operation_by_name(reader.name).inputs[1])
                 return None if depth is None else int(depth)
-            if reader.op in _CARRIERS and position == 0:
+            if (reader.op in _CARRIERS and position == 0) or (reader.op in _CHOICES and position > 0):
                 todo += [f"{reader.name}:{j}" for j in range(2)]
     return partitioned.rows(index, name, lambda gather: _table_rows(index, seen, gather))
 

@@ -16,7 +16,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import build
-from cudnn_convert.keras import calls, plain, vetting
+from cudnn_convert.keras import calls, custom, excerpt, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array, Part
 
@@ -24,16 +24,23 @@ from cudnn_convert.model import Array, Part
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-def saved_model(path: Path, part: Part) -> Runner:
-    """A SavedModel folder through `tf.saved_model.load`; a Session alone would hide frame errors."""
+def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
+    """A SavedModel folder through `tf.saved_model.load`; a Session alone would hide frame errors.
+
+    Its parts share their variables, and so the state in them.
+    """
     loaded = tf.saved_model.load(str(path))
 
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        # Through `loaded`, which owns the variables: a function alone does not keep them alive.
-        outputs = loaded.signatures[part.name](**{key: tf.constant(value) for key, value in feeds.items()})
-        return {key: np.asarray(value) for key, value in outputs.items()}
+    def runner(part: Part) -> Runner:
+        def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            # Through `loaded`, which owns the variables: a function alone does not keep them alive.
+            given = {key: tf.constant(value) for key, value in feeds.items()}
+            outputs = loaded.signatures[part.name](**given)
+            return {key: np.asarray(value) for key, value in outputs.items()}
 
-    return run
+        return run
+
+    return [runner(part) for part in parts]
 
 
 def checkpoint(path: Path, part: Part) -> Runner:
@@ -87,19 +94,16 @@ def onnx(path: Path, part: Part) -> Runner:
 
 
 def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
-    """A `.keras` archive through Keras 3 in its safe mode, up to where the source could be traced."""
+    """A `.keras` archive through Keras 3, up to where the source could be traced."""
     import keras as keras_3
 
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
-    model = keras_3.models.load_model(path, custom_objects=dict(vouched.keras), safe_mode=True)
-    foreign = vetting.foreign(config, vouched)
+    foreign, brought = vetting.foreign(config, vouched), custom.by_all_names(vouched.keras, config)
     if foreign:
-        ends = [
-            model.get_layer(name)._inbound_nodes[call].output_tensors[place]
-            for name, call, place in calls.ends(config, foreign)
-        ]
-        model = keras_3.Model([found for found in model.inputs if found.name in part.signature.inputs], ends)
+        model = excerpt.before(path, foreign, brought)
+    else:
+        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust)
     return _of_layers(model, [found.name for found in model.inputs], part)
 
 
@@ -111,7 +115,7 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     with h5py.File(path) as file:
         config = json.loads(file.attrs["model_config"])
         training = json.loads(file.attrs.get("training_config", "{}"))
-    foreign, brought = vetting.foreign(config, vouched), dict(vouched.tf_keras)
+    foreign, brought = vetting.foreign(config, vouched), custom.by_all_names(vouched.tf_keras, config)
     if foreign or not vetting.is_plain([config, training]):
         kept = calls.before(config, foreign) if foreign else config
         model = tf_keras.models.model_from_config(plain.plain(kept or config, kept=brought), brought)
@@ -136,7 +140,7 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
     """The runner of an artifact, by the keys of all its parts. Raises ReadError where it does not load."""
     brought = (vouched,) if FORMATS[form].layers else ()
     try:
-        runners = [(part, RUNNERS[form](path, part, *brought)) for part in parts]
+        runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
     except Exception as cause:  # each runtime has exceptions of its own
         first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
         raise ReadError(path, "artifact", expected=f"one that loads as {form}", found=first) from cause
@@ -151,13 +155,18 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
     return run
 
 
-RUNNERS: Final[Mapping[str, Callable[..., Runner]]] = MappingProxyType(
+def _each(opener: Callable[..., Runner]) -> Callable[..., list[Runner]]:
+    """The runners of formats whose parts have nothing in common."""
+    return lambda path, parts, *brought: [opener(path, part, *brought) for part in parts]
+
+
+RUNNERS: Final[Mapping[str, Callable[..., list[Runner]]]] = MappingProxyType(
     {
         "savedmodel": saved_model,
-        "checkpoint": checkpoint,
-        "frozen": frozen,
-        "onnx": onnx,
-        "keras": keras,
-        "h5": h5,
+        "checkpoint": _each(checkpoint),
+        "frozen": _each(frozen),
+        "onnx": _each(onnx),
+        "keras": _each(keras),
+        "h5": _each(h5),
     }
 )

@@ -1,0 +1,134 @@
+"""The lowering inside a SavedModel of TensorFlow 2: cuDNN nodes of functions become calls of CPU functions.
+
+Nothing else changes: signatures, objects, variables and gradients stay what they are, and the weights in the
+variables they are in.
+Source: tensorflow v2.21.0 core/framework/function.proto (a function's tensors are `node:output:k`),
+core/ops/cudnn_rnn_ops.cc (names of the outputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert import layouts
+from cudnn_convert.graph import endpoints, flat, inline, stored
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS
+from cudnn_convert.graph.stored import Stored
+from cudnn_convert.lower import recurrence, unpacked
+from cudnn_convert.model import Convention, Mode
+
+#: The outputs of a cuDNN op, in order; the last two serve its gradient alone.
+_OUTPUTS: Final = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
+_RESULTS: Final = 3
+_ON_GPU: Final = "GPU"
+
+
+def lowered(path: Path, saved: Any, convention: Convention, *, lowering: str) -> Any:
+    """A copy of the SavedModel proto in which each cuDNN node that a program can reach calls CPU ops.
+
+    Raises UnsupportedModelError, about the file `path`.
+    """
+    made = saved_model_pb2.SavedModel()
+    made.CopyFrom(saved)
+    for meta in made.meta_graphs:
+        _lower(path, meta, convention, lowering)
+        _off_gpu(meta.graph_def)
+    return made
+
+
+def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None:
+    calls = endpoints.called(meta)
+    if not calls.node:
+        return
+    graph = flat.flattened(calls, [node.name for node in calls.node], origins=True)
+    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    added: dict[str, Any] = {}
+    for found in stored.find(path, graph, convention):
+        name, functions = _function(found, convention, lowering)
+        added |= {function.signature.name: function for function in functions}
+        _call(library[found.function], found, name)
+    meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - library.keys()))
+
+
+def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str, Sequence[Any]]:
+    """`(x, h, c, weights ..., lengths?) -> (y, h, c, two empty tensors)` as functions of a library."""
+    sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
+    direct = found.matrices is not None
+    is_gru = sizes.mode is Mode.GRU
+    each = (4 if is_gru else 3) if direct else unpacked.count(sizes)
+    layout = layouts.KERAS if direct else layouts.LOOP
+    compute = recurrence.switched(
+        sizes, found.dtype, layout, time_major=found.time_major, each=each, lowering=lowering
+    )
+
+    def body(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, ...]:
+        lengths = rest[-1] if found.lengths else None
+        arrays = rest[:-1] if found.lengths else rest
+        if not direct:
+            arrays = tuple(unpacked.arrays(arrays[0], sizes, convention))
+        elif is_gru:
+            arrays = (*arrays[:2], *tf.unstack(arrays[2]))
+        y, h, c = compute(x, h, c, lengths, *arrays)
+        return y, h, c, tf.zeros([0], dtype), tf.zeros([0], tf.int8)
+
+    return inline.library(body, *_specs(found))
+
+
+def _specs(found: Stored) -> list[Any]:
+    sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
+    depth, gates = sizes.layers * sizes.directions, len(sizes.mode.gates)
+    hidden, cell = (
+        [depth, None, width] if found.time_major else [None, depth, width]
+        for width in (sizes.width, sizes.units)
+    )
+    shapes: list[Any] = [[None, None, sizes.input_size], hidden, cell if sizes.mode is Mode.LSTM else None]
+    if found.matrices is None:
+        shapes.append([None])
+    else:
+        wide = gates * sizes.units
+        bias = [2, wide] if sizes.mode is Mode.GRU else [wide]
+        shapes += [[sizes.input_size, wide], [sizes.units, wide], bias]
+    specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    return [*specs, tf.TensorSpec([None], tf.int32)] if found.lengths else specs
+
+
+def _call(function: Any, found: Stored, called: str) -> None:
+    """The node becomes a call of the function `called`, and what reads it reads the call."""
+    node = next(one for one in function.node_def if one.name == found.node)
+    inputs = [name for name in node.input if not name.startswith("^")]
+    weights = [inputs[PARAMS]] if found.matrices is None else [*found.matrices]
+    lengths = [inputs[LENGTHS]] if found.lengths else []
+    controls = [name for name in node.input if name.startswith("^")]
+    taken = [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *weights, *lengths]
+    dtype = tf.as_dtype(found.dtype).as_datatype_enum
+    shapes = list(node.attr["_output_shapes"].list.shape) if "_output_shapes" in node.attr else []
+    node.op = "PartitionedCall"
+    node.ClearField("attr")
+    del node.input[:]
+    node.input.extend([*taken, *controls])
+    node.attr["f"].func.name = called
+    ints = [tf.int32.as_datatype_enum] * len(lengths)
+    node.attr["Tin"].list.type.extend([dtype] * (len(taken) - len(lengths)) + ints)
+    node.attr["Tout"].list.type.extend([dtype] * (_RESULTS + 1) + [tf.int8.as_datatype_enum])
+    if shapes:
+        node.attr["_output_shapes"].list.shape.extend(shapes[:_RESULTS])
+        empty = tf.TensorShape([0]).as_proto()
+        node.attr["_output_shapes"].list.shape.extend([empty, empty])
+    places = {f"{found.node}:{output}:0": f"{found.node}:output:{k}" for k, output in enumerate(_OUTPUTS)}
+    for reader in function.node_def:
+        for position, source in enumerate(reader.input):
+            reader.input[position] = places.get(source, source)
+    for key, source in list(function.ret.items()):
+        function.ret[key] = places.get(source, source)
+
+
+def _off_gpu(graph: Any) -> None:
+    """No node is bound to a GPU any more."""
+    for node in (*graph.node, *(one for function in graph.library.function for one in function.node_def)):
+        if _ON_GPU in node.device.upper():
+            node.device = ""
