@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.grappler import tf_optimizer
 
-from cudnn_convert.graph import build
+from cudnn_convert.graph import build, invariant
 from cudnn_convert.graph.index import CUDNN_OPS, Index, split, tensor
 
 CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -62,7 +62,8 @@ def with_cudnn(graph: Any) -> set[str]:
 def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
     """`graph` down to what the tensors or ops `keep` need, without calls. Raises InvalidModelError.
 
-    `origins`: each node then knows the function that it stood in.
+    With `origins` each node knows the function that it stood in, and those that nothing reads are there too:
+    a function runs what has side effects, as a cuDNN op is said to have, wanted or not.
     """
     wanted = sorted({split(name)[0] for name in keep})
     made = build.placed(build.kept(graph, Index(graph).ancestors(wanted)))
@@ -79,8 +80,8 @@ def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
     rewriting.meta_optimizer_iterations = rewriting.ONE
     with tf.Graph().as_default():
         result = tf_optimizer.OptimizeGraph(config, meta)
-    clean = _without_additions(build.placed(result))
-    return build.kept(clean, Index(clean).ancestors(wanted))
+    clean = invariant.entered(_without_additions(build.placed(result)))
+    return clean if origins else build.kept(clean, Index(clean).ancestors(wanted))
 
 
 def _prepare(graph: Any) -> None:

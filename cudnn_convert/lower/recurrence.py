@@ -26,6 +26,8 @@ from cudnn_convert.model import Array, Cell, Gate, Mode, Recurrence, Sizes
 _BLOCK_DTYPES: Final = ("float32", "float16")
 #: From so many steps on, putting both kernels into one array costs less than the block saves.
 _MANY_STEPS: Final = 4
+#: The block reads both kernels in every step: beyond what a cache holds the loop is faster, which reads one.
+_CACHED: Final = 2**20
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 
 
@@ -80,7 +82,8 @@ def switched(
     Their columns are the gates in the order of `layout`.
     """
     block = lowering == "fast" and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
-    block = block and not sizes.projection
+    widest = max(sizes.inputs(layer) for layer in range(sizes.layers)) + sizes.units
+    block = block and not sizes.projection and widest * 4 * sizes.units * dtype.itemsize <= _CACHED
     layer = partial(_switched_layer if block else _loop_layer, layout=layout)
     return _stacked(sizes, layer, each, time_major=time_major)
 

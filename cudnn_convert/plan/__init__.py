@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cudnn_convert import notes, states
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, refuse, resolve, tables, updates, variables
+from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.settle import Carried
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
@@ -68,7 +68,8 @@ def make(
         model, copy = _averaged(model), "raw"
     index = Index(model.graph)
     wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
-    found = section(model, index, wanted, keeps_variables=keeps_variables)
+    model = replace(model, graph=reserved.emptied(model.graph, wanted.names))
+    found = section(model, Index(model.graph), wanted, keeps_variables=keeps_variables)
     model, graph = found.settled.model, found.settled.graph
     chosen = not outputs and not wanted.given
     hint = notes.chosen(found.asked) if chosen else None

@@ -8,7 +8,7 @@ functional_saver.py `_traced_restore`, python/training/saving/saveable_object_ut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -57,11 +57,22 @@ def _op(name: str) -> str:
     return name.partition(":")[0]
 
 
-def named_apart(graph: Any) -> Any:
-    """A copy in which each variable's shared name is that of its node: two objects may share one."""
+def plain(graph: Any, assets: Collection[str]) -> Any:
+    """A copy in the way of TensorFlow 1: a variable is called what its node is, for two objects may share a
+    name, and a file's name is the tensor in `assets` itself, not a variable that holds it.
+    """
     made = tf.compat.v1.GraphDef()
     made.CopyFrom(graph)
+    held = {
+        node.input[0]: _op(node.input[1])
+        for node in made.node
+        if node.op == "AssignVariableOp" and f"{_op(node.input[1])}:0" in assets
+    }
+    reads = {node.name: node.input[0] for node in made.node if node.op == "ReadVariableOp"}
+    names = {name: held[variable] for name, variable in reads.items() if variable in held}
     for node in made.node:
         if node.op == "VarHandleOp":
             node.attr["shared_name"].s = node.name.encode()
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
     return made

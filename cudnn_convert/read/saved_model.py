@@ -45,16 +45,17 @@ def read(folder: Path, tag: str | None) -> Model:
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if (folder / "variables").is_dir() else {}
     of_objects = bool(meta.object_graph_def.nodes)
+    files = assets.listed(meta, folder)
     values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
     return Model(
         path=folder,
         kind=KIND,
-        graph=restored.named_apart(meta.graph_def) if of_objects else meta.graph_def,
+        graph=restored.plain(meta.graph_def, files) if of_objects else meta.graph_def,
         variables=restored.variables(meta, tensors) if of_objects else values,
         canonical=canonical.find(prefix, tensors),
         signatures=meta_graph.signatures(meta),
         notes=notes,
-        assets=assets.listed(meta, folder),
+        assets=files,
         initializers=meta_graph.initializers(meta),
         saved=saved if of_objects else None,
     )
