@@ -81,12 +81,14 @@ def convert(
     verify: bool = True,
     trust: bool = False,
     force: bool = False,
+    force_convert: bool = False,
 ) -> Report:
     """Converts the model at `source` to `out` and verifies it.
 
     `inputs` and `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
-    where the numbers differ, WriteError for the disk; nothing is then left at `out`.
+    where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
+    where the source is portable already, unless `force_convert`: `Report.out` is then None.
     """
     from cudnn_convert import pipeline
     from cudnn_convert.options import Options
@@ -122,6 +124,7 @@ def convert(
         verify=verify,
         trust=trust,
         force=force,
+        force_convert=force_convert,
     )
     return pipeline.convert(Path(source), Path(out), options)
 

@@ -128,6 +128,9 @@ def _convert(words: Sequence[str]) -> int:
     _add_verification(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
+    parser.add_argument(
+        "--force-convert", action="store_true", help="write a copy even of what is portable already"
+    )
     _add_output(parser)
     parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
     flags = parser.parse_args(words)
@@ -143,6 +146,7 @@ def _convert(words: Sequence[str]) -> int:
         lowering=flags.lowering,
         verify=not flags.no_verify,
         force=flags.force,
+        force_convert=flags.force_convert,
         progress=tables.silent if flags.quiet else tables.progress,
         **_shared(flags),
     )
@@ -152,7 +156,7 @@ def _convert(words: Sequence[str]) -> int:
         _write(flags.report, report.to_json())
     if not flags.quiet:
         tables.explain(report)
-    print(report.to_json() if flags.json else report.out)
+    print(report.to_json() if flags.json else report.out or "portable already")
     return 0
 
 

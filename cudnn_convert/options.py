@@ -50,6 +50,7 @@ class Options:
     architecture: Path | None = None
     custom_objects: Sequence[str] = ()
     allow_plain: bool = False
+    force_convert: bool = False
     cell: str = "compatible"
     rename: Sequence[str] = ()
     slots: bool = False

@@ -10,6 +10,7 @@ from typing import Any
 from cudnn_convert import __version__, plan, report, targets
 from cudnn_convert.errors import ReadError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph import aside, endpoints
 from cudnn_convert.graph.assemble import Interface, assembled
 from cudnn_convert.graph.graphless import Described
 from cudnn_convert.keras import custom, rewrite, trace
@@ -18,7 +19,7 @@ from cudnn_convert.model import Architecture, Convention, Mode, Model
 from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
-from cudnn_convert.read import keras_hdf5, read
+from cudnn_convert.read import keras_archive, keras_hdf5, read
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
@@ -31,7 +32,10 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     targets.refuse(options)
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
-    made = planned(_read(source, options, tag=options.tag), options)
+    model = _read(source, options, tag=options.tag)
+    if _is_portable(model, options) and not options.force_convert:
+        return _left_alone(model, source, options)
+    made = planned(model, options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
@@ -43,13 +47,41 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         options.progress("writing")
-        targets.write(made, artifact, options, provenance=text)
+        said = targets.write(made, artifact, options, provenance=text)
+        summary = replace(summary, notes=(*summary.notes, *said))
         if folder and options.format != "savedmodel":
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             options.progress("verifying")
             summary = _proven(summary, made, artifact, options)
     return summary
+
+
+def _is_portable(model: Model, options: Options) -> bool:
+    """Whether the source is of the artifact's own kind, and runs on a CPU as it is."""
+    if _stays_whole(model, options):
+        assert model.saved is not None
+        return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    found = model.architecture
+    is_archive = model.kind == keras_archive.KIND and found is not None and not rewrite.has_cudnn(found)
+    return is_archive and FORMATS[options.format].layers
+
+
+def _left_alone(model: Model, source: Path, options: Options) -> Report:
+    """The report of a conversion that is none."""
+    note = "portable already: nothing reaches a cuDNN op, so nothing was written; --force-convert writes it"
+    return Report(
+        source=str(source),
+        kind=model.kind,
+        format=options.format,
+        out=None,
+        inputs={},
+        outputs={},
+        recurrences=(),
+        notes=(*model.notes, note),
+        flags=(),
+        verification=None,
+    )
 
 
 def _target(made: Plan, out: Path, options: Options) -> tuple[bool, Path]:
@@ -83,7 +115,7 @@ def planned(model: Model, options: Options) -> Plan:
     interface = Interface(options.layout, options.states, options.lengths)
     targets.require(model, options)
     stays = _stays_whole(model, options)
-    model = replace(model, together=model.together or stays, saved=model.saved if stays else None)
+    model = _whole(model) if stays else replace(model, saved=None)
     if model.architecture is not None:
         model = _traced(model, model.architecture, options)
     elif options.custom_objects or options.allow_plain:
@@ -112,6 +144,24 @@ def _stays_whole(model: Model, options: Options) -> bool:
     return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
 
 
+def _whole(model: Model) -> Model:
+    """The model with all its signatures but for those of training steps, and with the functions that its
+    objects have beside them.
+    """
+    assert model.saved is not None
+    steps = endpoints.training(model.graph, model.signatures)
+    left = {key: found for key, found in model.signatures.items() if key not in steps}
+    what = "its steps of training need a GPU, and stay as they are"
+    notes = [f"signature {key}: {what}" for key in steps]
+    (meta,) = model.saved.meta_graphs
+    beside = aside.functions(meta, left)
+    graph, found = aside.with_calls(meta, model.graph, beside)
+    if rest := [name for name in beside if name not in found]:
+        notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
+    signatures, notes = {**left, **found}, [*model.notes, *notes]
+    return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+
+
 def _read(source: Path, options: Options, *, tag: str | None) -> Model:
     model = read(source, tag=tag)
     if options.architecture is None:
@@ -123,7 +173,7 @@ def _read(source: Path, options: Options, *, tag: str | None) -> Model:
 
 def _traced(model: Model, found: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
-    if not options.allow_plain:
+    if model.kind != keras_archive.KIND and not options.allow_plain:
         rewrite.require_cudnn(model.path, found)
     if FORMATS[options.format].layers:
         return trace.traced_part(model, _vouched(options), verify=options.verify)

@@ -58,12 +58,15 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A conversion. `inputs` and `outputs` map signature keys to tensors of the source."""
+    """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
+
+    `out` is None where the source is portable already and nothing was written.
+    """
 
     source: str
     kind: str
     format: str
-    out: str
+    out: str | None
     inputs: dict[str, str]
     outputs: dict[str, str]
     recurrences: tuple[RecurrenceReport, ...]

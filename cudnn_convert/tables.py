@@ -35,7 +35,10 @@ def explain(report: Report) -> None:
         console.print(table)
     for note in report.notes:
         console.print(f"note: {note}")
-    console.print(f"repeat with: {shlex.join(report.flags)}")
+    if report.flags:
+        console.print(f"repeat with: {shlex.join(report.flags)}")
+    if report.out is None:
+        return
     if report.verification is None:
         console.print("NOT VERIFIED: nothing was compared (--no-verify)", style="bold red")
     else:

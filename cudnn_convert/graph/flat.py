@@ -9,7 +9,7 @@ core/common_runtime/lower_functional_ops.cc (`_lower_using_switch_merge`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ ORIGIN: Final = "_cudnn_convert_origin"
 _LOWERED: Final = "_lower_using_switch_merge"
 _ADDED: Final = "Func/"
 #: What keeps a body apart from its call.
-_APART: Final = ("_noinline", "_XlaMustCompile", "_implements")
+_APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
 def calls(graph: Any, keep: Iterable[str]) -> bool:
@@ -44,16 +44,14 @@ def functions(node: Any) -> list[str]:
     return found
 
 
-def with_cudnn(graph: Any) -> set[str]:
-    """The functions of a graph's library that hold a cuDNN node, or call one that does."""
+def reaching(graph: Any, ops: Collection[str]) -> set[str]:
+    """The functions of a graph's library that hold a node of `ops`, or call one that does."""
     library = {function.signature.name: function for function in graph.library.function}
     calls = {
         name: {called for node in function.node_def for called in functions(node) if called in library}
         for name, function in library.items()
     }
-    found = {
-        name for name, function in library.items() if any(node.op in CUDNN_OPS for node in function.node_def)
-    }
+    found = {name for name, function in library.items() if any(node.op in ops for node in function.node_def)}
     while more := {name for name, called in calls.items() if name not in found and called & found}:
         found |= more
     return found
@@ -86,7 +84,7 @@ def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
 
 def _prepare(graph: Any) -> None:
     """Nothing keeps a body apart from its call; what holds a cuDNN node becomes Switch and Merge nodes."""
-    cudnn = with_cudnn(graph)
+    cudnn = reaching(graph, CUDNN_OPS)
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)

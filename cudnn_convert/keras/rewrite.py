@@ -65,9 +65,14 @@ class CpuTensor:
         return layouts.pack_keras(kept)[self.name]
 
 
+def has_cudnn(model: Architecture) -> bool:
+    """Whether a layer is cuDNN's, or has the weights of one."""
+    return bool(layers.cudnn_layers(model)) or any(_triples(listed) for listed in model.weights.values())
+
+
 def require_cudnn(path: Path, model: Architecture) -> None:
     """Raises UnsupportedModelError where a model has no cuDNN layer."""
-    if not layers.cudnn_layers(model) and not any(_triples(listed) for listed in model.weights.values()):
+    if not has_cudnn(model):
         told = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
         raise UnsupportedModelError(path, [f"{told}convert it all the same with --allow-plain"])
 

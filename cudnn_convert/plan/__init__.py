@@ -82,7 +82,8 @@ def make(
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
-    flags = notes.flags(found.source, shapes, constants)
+    # A SavedModel that stays whole is asked for by no flag at all.
+    flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
     parts = _parts(model, wanted.given, found.signature, alone=bool(found.settled.leaving))
     fills = tables.fills(model, graph)

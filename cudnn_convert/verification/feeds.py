@@ -10,6 +10,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +47,13 @@ def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
+    parts = [_generated(replace(plan, signature=part.signature), source, seed) for part in plan.parts]
+    return [
+        {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=True)
+    ]
+
+
+def _generated(plan: Plan, source: Source, seed: int) -> list[dict[str, Array]]:
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)

@@ -1,8 +1,9 @@
-"""Running an artifact the way its user will: TensorFlow 2's loader, a Session, ONNX Runtime, Keras."""
+"""Running an artifact as its user will: TensorFlow 2's loader, a Session, ONNX Runtime, TFLite, Keras."""
 
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import build
 from cudnn_convert.keras import calls, custom, excerpt, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
-from cudnn_convert.model import Array, Part
+from cudnn_convert.model import SERVING, Array, Part
+from cudnn_convert.verification import functions
+from cudnn_convert.write import tflite as write_tflite
 
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -27,11 +30,16 @@ Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
     """A SavedModel folder through `tf.saved_model.load`; a Session alone would hide frame errors.
 
-    Its parts share their variables, and so the state in them.
+    Its parts share their variables, and so the state in them. A part that is no signature is a function.
     """
     loaded = tf.saved_model.load(str(path))
+    beside = [part.name for part in parts if part.name not in loaded.signatures]
+    others = functions.opened(path, beside) if beside else {}
 
     def runner(part: Part) -> Runner:
+        if part.name in others:
+            return others[part.name]
+
         def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
             # Through `loaded`, which owns the variables: a function alone does not keep them alive.
             given = {key: tf.constant(value) for key, value in feeds.items()}
@@ -89,6 +97,28 @@ def onnx(path: Path, part: Part) -> Runner:
         names = [output.name for output in session.get_outputs()]
         values: list[Any] = session.run(names, dict(feeds))
         return dict(zip(names, values, strict=True))
+
+    return run
+
+
+def tflite(path: Path, part: Part) -> Runner:
+    """A TensorFlow Lite file in TensorFlow's interpreter, by its signature; sizes follow the arrays.
+
+    Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
+    the Flex delegate (google-ai-edge/LiteRT issue 6458).
+    """
+    file = part_file(path, part.name, ".tflite")
+    if needed := write_tflite.flexible(file):
+        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that LiteRT will be its name
+        interpreter = tf.lite.Interpreter(str(file))
+    runner = interpreter.get_signature_runner(SERVING)
+    dtypes = {key: told["dtype"] for key, told in runner.get_input_details().items()}
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        found: dict[str, Array] = runner(**{key: value.astype(dtypes[key]) for key, value in feeds.items()})
+        return found
 
     return run
 
@@ -166,6 +196,7 @@ RUNNERS: Final[Mapping[str, Callable[..., list[Runner]]]] = MappingProxyType(
         "checkpoint": _each(checkpoint),
         "frozen": _each(frozen),
         "onnx": _each(onnx),
+        "tflite": _each(tflite),
         "keras": _each(keras),
         "h5": _each(h5),
     }
