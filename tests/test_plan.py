@@ -19,7 +19,7 @@ from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, Us
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import read
-from cudnn_convert.verification.run import RUNNERS
+from cudnn_convert.verification.run import opened
 
 W = np.array([0.25, -1.5], np.float32)
 
@@ -237,7 +237,7 @@ def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, fo
     assert report.outputs == {"w": "w:0", "scores": "scores:0"}
     made = plan.make(read(prefix), outputs=["w", "scores"])
     feeds = {"x": np.ones((4, 2, 3), np.float32)}
-    found = RUNNERS[form](Path(report.out), made.parts[0])(feeds)
+    found = opened(form, Path(report.out), made.parts)(feeds)
     np.testing.assert_array_equal(found["w"], W)
 
 
@@ -250,7 +250,7 @@ def test_an_input_can_be_an_output(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form, **names)
     made = plan.make(read(prefix), **names)
     x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
-    np.testing.assert_array_equal(RUNNERS[form](Path(report.out), made.parts[0])({"x": x})["again"], x)
+    np.testing.assert_array_equal(opened(form, Path(report.out), made.parts)({"x": x})["again"], x)
 
 
 def test_a_default_is_an_input_only_when_it_is_named() -> None:

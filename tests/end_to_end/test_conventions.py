@@ -17,7 +17,7 @@ import cudnn_convert
 from cudnn_convert import reference
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import RUNNERS
+from cudnn_convert.verification.run import opened
 
 LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
 Values = dict[str, np.ndarray]
@@ -93,9 +93,8 @@ def miopen(values: Values) -> Values:
 def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -> None:
     _, path, recorded = origin.read(out)
     assert recorded is not None
-    run = RUNNERS[form](
-        path, Part(SERVING, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
-    )
+    names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
+    run = opened(form, path, [Part(SERVING, names)])
     for feed in sample.feeds():
         found = run({key: feed[name] for key, name in report.inputs.items()})
         for key, name in report.outputs.items():
@@ -158,7 +157,7 @@ def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str
     assert recorded is not None
     signature = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     given = np.random.default_rng(1).normal(size=(5, 3, INPUTS)).astype(np.float16)
-    found = RUNNERS[form](path, Part(SERVING, signature))({"x": given})["scores"]
+    found = opened(form, path, [Part(SERVING, signature)])({"x": given})["scores"]
     steps = reference.steps_from_blob(
         BLOB.astype(np.float16), "lstm", layers=1, directions=1, units=UNITS, input_size=INPUTS
     )

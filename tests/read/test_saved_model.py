@@ -156,16 +156,6 @@ def test_an_asset_is_a_file_of_the_folder(tmp_path: Path, name: str, message: st
     assert line == f"{folder}: {message}"
 
 
-def test_a_model_of_tensorflow_2_is_refused_in_one_line(tmp_path: Path) -> None:
-    module = tf.Module()
-    module.scale = tf.Variable(2.0)
-    module.call = tf.function(lambda x: x * module.scale, [tf.TensorSpec([None])])
-    folder = tmp_path / "source"
-    tf.saved_model.save(module, str(folder), signatures=module.call.get_concrete_function())
-    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    assert line.startswith(f"{folder}: graph: expected a SavedModel of TensorFlow 1, found an object graph")
-
-
 @pytest.mark.parametrize("length", [0, 100, 40000])
 def test_a_damaged_proto_is_a_read_error(tmp_path: Path, length: int) -> None:
     folder = changed(tmp_path, WORDS)

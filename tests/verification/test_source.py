@@ -53,14 +53,18 @@ def planned(graph: tf.Graph) -> plan.Plan:
     return plan.make(model(graph), outputs=["scores"])
 
 
-@pytest.mark.parametrize("wrap", [lambda act: act, within_a_function], ids=["graph", "function"])
-def test_no_file_is_written_unless_the_file_is_trusted(tmp_path: Path, wrap: Any) -> None:
+@pytest.mark.parametrize(
+    ("wrap", "scope"),
+    [(lambda act: act, ""), (within_a_function, "StatefulPartitionedCall/StatefulPartitionedCall/")],
+    ids=["graph", "function"],
+)
+def test_no_file_is_written_unless_the_file_is_trusted(tmp_path: Path, wrap: Any, scope: str) -> None:
     target = tmp_path / "written"
     made = planned(acting(wrap(write(target))))
     with pytest.raises(UnsupportedModelError) as refused, source.opened(made) as judge:
         judge.run(FEED, ["scores:0"])
     assert refused.value.reasons == (
-        f"write: expected arithmetic only while verifying, found WriteFile; {CURE}",
+        f"{scope}write: expected arithmetic only while verifying, found WriteFile; {CURE}",
     )
     assert not target.exists()
     with source.opened(made, trust=True) as judge:

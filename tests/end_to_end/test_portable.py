@@ -1,0 +1,70 @@
+"""Sources that run on a CPU as they are: said, left alone, and copied or exported where that is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from samples import ROOT
+from sources import command
+
+import cudnn_convert
+
+EXPORTS = ROOT / "tests" / "data" / "keras3_exports"
+PORTABLE = sorted(EXPORTS.glob("tf_keras-*/portable*/saved_model"))
+ARCHIVES = sorted(EXPORTS.glob("keras-*/archive/*.keras"))
+SOURCES = [*((path, "savedmodel") for path in PORTABLE), *((path, "keras") for path in ARCHIVES)]
+
+
+@pytest.mark.parametrize(
+    ("source", "form"), SOURCES, ids=lambda value: getattr(value, "parts", [value])[-3:][0]
+)
+def test_it_is_said_and_left_alone(tmp_path: Path, source: Path, form: str) -> None:
+    out = tmp_path / "out"
+    ended = command(source, out, "--format", form)
+    assert (ended.code, ended.stdout) == (0, "portable already\n")
+    note = "note: portable already: nothing reaches a cuDNN op, so nothing was written"
+    assert note in ended.stderr
+    assert not out.exists()
+
+
+def test_the_report_says_so_too(tmp_path: Path) -> None:
+    ended = command(PORTABLE[0], tmp_path / "out", "--json", "--quiet")
+    assert ended.code == 0
+    report = json.loads(ended.stdout)
+    assert report["out"] is None
+    assert report["verification"] is None
+
+
+@pytest.mark.parametrize("source", PORTABLE, ids=lambda path: path.parent.name)
+def test_a_copy_is_made_where_one_is_wanted(tmp_path: Path, source: Path) -> None:
+    report = cudnn_convert.convert(source, tmp_path / "out", force_convert=True)
+    assert report.verification is not None
+    assert report.verification.passed
+    for name in ("variables/variables.index", "variables/variables.data-00000-of-00001"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+    assert cudnn_convert.verify(source, tmp_path / "out").passed
+
+
+@pytest.mark.parametrize("form", ["frozen", "onnx"])
+@pytest.mark.parametrize("source", PORTABLE, ids=lambda path: path.parent.name)
+def test_other_formats_are_made_of_it(tmp_path: Path, source: Path, form: str) -> None:
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form)
+    assert report.verification is not None
+    assert report.verification.passed
+
+
+def test_a_model_of_tensorflow_2_without_recurrences(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.scale = tf.Variable(2.0)
+    module.call = tf.function(lambda x: x * module.scale, [tf.TensorSpec([None])])
+    source = tmp_path / "source"
+    tf.saved_model.save(module, str(source), signatures=module.call.get_concrete_function())
+    assert cudnn_convert.convert(source, tmp_path / "out").out is None
+    report = cudnn_convert.convert(source, tmp_path / "out", force_convert=True)
+    assert report.out is not None
+    loaded = tf.saved_model.load(report.out)
+    np.testing.assert_array_equal(loaded.call(tf.constant([3.0])), [6.0])
