@@ -17,6 +17,7 @@ class Format:
     `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
     `layers`: what is written are the layers of a Keras model, not its graph. `keeps_functions`: the functions
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
+    `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
 
     about: str
@@ -26,6 +27,7 @@ class Format:
     keeps_variables: bool = False
     layers: bool = False
     keeps_functions: bool = False
+    single: bool = False
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -34,9 +36,9 @@ class Format:
         return True, out / self.name if self.name and not (together and self.each) else out
 
 
-def part_file(path: Path, part: str) -> Path:
-    """The ONNX file of one part: `path` itself, or in `path` where that is a folder."""
-    return path if path.suffix == ".onnx" else path / f"{part}.onnx"
+def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
+    """The file of one part: `path` itself, or in `path` where that is a folder."""
+    return path if path.suffix == suffix else path / f"{part}{suffix}"
 
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
@@ -51,6 +53,13 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             keeps_variables=True,
         ),
         "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx", each=True),
+        "tflite": Format(
+            "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",
+            "model.tflite",
+            ".tflite",
+            each=True,
+            single=True,
+        ),
         "keras": Format(
             "a Keras 3 archive: OUT.keras, or OUT/model.keras",
             "model.keras",

@@ -85,6 +85,23 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> No
         write_onnx.write(model, part_file(path, part.name), provenance=provenance)
 
 
+def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> tuple[str, ...]:
+    from cudnn_convert.lower import tflite as lower_tflite
+    from cudnn_convert.write import tflite as write_tflite
+
+    ends = [*made.signature.inputs.values(), *made.signature.outputs.values()]
+    graph = lower_tflite.lower(made.graph, made.recurrences, made.model.variables, ends=ends)
+    said = []
+    for part in made.parts:
+        file = part_file(path, part.name, ".tflite")
+        found = write_tflite.write(
+            graph, part.signature, file, provenance=provenance, built_in=options.verify
+        )
+        needs = f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(found)}"
+        said += [needs] if found else []
+    return tuple(said)
+
+
 def _write_keras(made: Plan, path: Path, provenance: str, options: Options) -> None:
     brought = custom.vouched(options.custom_objects).keras
     model = _rewritten(made, options).architecture
@@ -100,12 +117,13 @@ def _rewritten(made: Plan, options: Options) -> Rewritten:
     return rewrite.rewritten(made.model.path, made.model.architecture, slots=options.slots)
 
 
-WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], None]]] = MappingProxyType(
+WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], tuple[str, ...] | None]]] = MappingProxyType(
     {
         "savedmodel": _write_saved_model,
         "checkpoint": _write_checkpoint,
         "frozen": _write_frozen,
         "onnx": _write_onnx,
+        "tflite": _write_tflite,
         "keras": _write_keras,
         "h5": _write_h5,
     }
@@ -148,6 +166,10 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
         rewritten = _rewritten(made, options)
         keras_hdf5.refuse(made.model.path, rewritten.architecture)
         return (*rewritten.notes, *keras_hdf5.notes(rewritten.architecture))
+    if options.format == "tflite":
+        from cudnn_convert.lower import tflite as lower_tflite
+
+        return lower_tflite.notes(made.graph)
     if options.format != "checkpoint":
         return ()
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in made.recurrences):
@@ -159,8 +181,11 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
     return (f"{len(found)} optimizer slots dropped; keep them with --slots",) if len(found) else ()
 
 
-def write(made: Plan, path: Path, options: Options, *, provenance: str) -> None:
-    """Lowers a plan and writes the artifact of `options.format` to `path`. Raises as the target's writer."""
+def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Lowers a plan and writes the artifact of `options.format` to `path`. Raises as the target's writer.
+
+    Gives the notes that only the finished artifact could tell.
+    """
     if options.format != "savedmodel":
         tables.refuse(made.model, made.graph, options.format)
-    WRITERS[options.format](made, path, provenance, options)
+    return WRITERS[options.format](made, path, provenance, options) or ()

@@ -298,7 +298,7 @@ def test_a_failing_writer_leaves_all_as_it_was(
 ) -> None:
     error, code, message = FAILURES[failure]
     tmp_path = source.parents[1]
-    name = {"frozen": "out.pb", "onnx": "out.onnx"}.get(form, "out")
+    name = {"frozen": "out.pb", "onnx": "out.onnx", "tflite": "out.tflite"}.get(form, "out")
     if old:
         assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
     before = contents(tmp_path)

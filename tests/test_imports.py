@@ -35,7 +35,7 @@ ALLOWED = {
     "lower": "errors model layouts opaque graph version",
     "write": "errors model formats layouts graph keras",
     "verification": "errors model formats reference report graph keras plan "
-    "write.place write.saved_model write.keras_archive write.keras_hdf5",
+    "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite",
     "options": "errors formats",
     "targets": "errors model formats graph keras options plan lower write",
     "pipeline": "errors model formats report quiet keras read graph plan write verification options targets "

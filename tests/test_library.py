@@ -127,7 +127,7 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
-        "--format: expected savedmodel, frozen, checkpoint, onnx, keras, h5, found 'pickle'",
+        "--format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, found 'pickle'",
     ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
@@ -168,7 +168,7 @@ def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
         with pytest.raises(cudnn_convert.ReadError) as caught:
             cudnn_convert.verify(source, tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, .onnx, .keras or .h5, or an OUT "
+            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, .onnx, .tflite, .keras or .h5, or an OUT "
             f"folder, found {found}"
         )
 

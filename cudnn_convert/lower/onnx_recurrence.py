@@ -62,7 +62,8 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
         floats = [made("Cast", [name], to=_FLOAT) for name in floats]
     if not recurrence.time_major:
         floats = [made("Transpose", [name], perm=_SWAP) for name in floats]
-    results = _stack(made, recurrence, _owner(recurrences, recurrence), floats, inputs[LENGTHS:])
+    lengths = inputs[LENGTHS:] if recurrence.lengths else []
+    results = _stack(made, recurrence, _owner(recurrences, recurrence), floats, lengths)
     if not recurrence.time_major:
         results = [made("Transpose", [name], perm=_SWAP) for name in results]
     if dtype != _FLOAT:

@@ -71,7 +71,7 @@ def stack(
     """
     layer = partial(_block_layer, op=block_op or tf.raw_ops.BlockLSTMV2) if block else _loop_layer
     each = len(weights(recurrence.cells[0][0], block=block))
-    return _stacked(recurrence.sizes, layer, each, time_major=recurrence.time_major)
+    return stacked(recurrence.sizes, layer, each, time_major=recurrence.time_major)
 
 
 def switched(
@@ -85,12 +85,14 @@ def switched(
     widest = max(sizes.inputs(layer) for layer in range(sizes.layers)) + sizes.units
     block = block and not sizes.projection and widest * 4 * sizes.units * dtype.itemsize <= _CACHED
     layer = partial(_switched_layer if block else _loop_layer, layout=layout)
-    return _stacked(sizes, layer, each, time_major=time_major)
+    return stacked(sizes, layer, each, time_major=time_major)
 
 
-def _stacked(
+def stacked(
     sizes: Sizes, layer: Callable[..., tuple[Any, ...]], each: int, *, time_major: bool
 ) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function as `stack` gives it; `layer` computes a pseudo-layer from its `each` arrays, time-major."""
+
     def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
         x, h0 = (t if time_major else tf.transpose(t, [1, 0, 2]) for t in (x, h0))
         # Only an LSTM has a cell state; other modes pass whatever they were given, even a scalar.
@@ -214,7 +216,7 @@ def _loop_layer(
 
     def step(t: Any, held: Any, *old: Any) -> tuple[Any, ...]:
         at = time - 1 - t if backward else t
-        new = _cell(mode, inputs[at], old, (recurrent, *rest), layout)
+        new = cell(mode, inputs[at], old, (recurrent, *rest), layout)
         y = new[0]
         if alive is not None:
             now = alive[at]
@@ -230,9 +232,7 @@ def _loop_layer(
     return tf.ensure_shape(y, [None, None, width]), final[0], final[-1]
 
 
-def _cell(
-    mode: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], layout: Layout
-) -> tuple[Any, ...]:
+def cell(mode: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], layout: Layout) -> tuple[Any, ...]:
     """One step; gates in the order of `layout`. `x` already holds the input's product and its bias.
 
     `weights` are the recurrent kernel and a GRU's recurrent bias, or an LSTM's projection if it has one.

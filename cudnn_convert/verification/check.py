@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import block, fold
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.keras.custom import NOTHING, Vouched
@@ -64,7 +65,8 @@ def verified(
             chosen = by_name[plan.signature.outputs[key]]
             slack[key] = _too_close(by_name[name], axis, artifact_values.get(key), chosen, noise[name])
         by_key = {key: by_name[name] for key, name in outputs}
-        differences.append(compare.outputs(artifact_values, by_key, bounds, slack))
+        single = FORMATS[form].single
+        differences.append(compare.outputs(artifact_values, by_key, bounds, slack, single=single))
     reports = tuple(_merged(group, bounds) for group in zip(*differences, strict=True))
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
     return Verification(all(r.passed for r in reports), SEED, shapes, reports, _warnings(reports))
@@ -85,11 +87,11 @@ def _answered(
 
 
 def _coarsest(plan: Plan, form: str) -> np.dtype[Any]:
-    """The type to judge by: the coarsest of the recurrences'. ONNX runtimes compute doubles as float32."""
+    """The type to judge by: the coarsest of the recurrences'. ONNX and TFLite compute doubles as float32."""
     kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in plan.recurrences}
     kinds |= {kind.name: np.dtype(kind.as_numpy_dtype) for kind in block.dtypes(plan.graph)}
     coarsest = max(kinds, key=_COARSENESS.index, default="float32")
-    if coarsest == "float64" and form == "onnx":
+    if coarsest == "float64" and (form == "onnx" or FORMATS[form].single):
         coarsest = "float32"
     return kinds.get(coarsest, np.dtype(np.float32))
 

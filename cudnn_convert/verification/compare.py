@@ -58,24 +58,28 @@ def outputs(
     expected: Mapping[str, Array],
     bounds: Mapping[str, Tolerance],
     slack: Mapping[str, Array],
+    *,
+    single: bool = False,
 ) -> list[Difference]:
     """Every expected output against the one found; a missing or extra one fails.
 
     `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
+    `single`: floats of every type are found as float32.
     """
     results = [
-        _one(name, found.get(name), value, bounds[name], slack.get(name)) for name, value in expected.items()
+        _one(name, found.get(name), value, bounds[name], slack.get(name), single=single)
+        for name, value in expected.items()
     ]
     extra = (name for name in found if name not in expected)
     return results + [Difference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
 
 
 def _one(
-    name: str, found: Array | None, expected: Array, bound: Tolerance, slack: Array | None
+    name: str, found: Array | None, expected: Array, bound: Tolerance, slack: Array | None, *, single: bool
 ) -> Difference:
     if found is None:
         return Difference(name, False, 0, np.inf, np.inf, "missing")
-    if found.shape != expected.shape or not _is_same_type(found.dtype, expected.dtype):
+    if found.shape != expected.shape or not _is_same_type(found.dtype, expected.dtype, single=single):
         message = f"expected {expected.dtype}{list(expected.shape)}, found {found.dtype}{list(found.shape)}"
         return Difference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
@@ -84,8 +88,10 @@ def _one(
     return _close(name, found.astype(wide), expected.astype(wide), bound)
 
 
-def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
     """ONNX artifacts give float32 for bfloat16; strings have a type in each runtime."""
+    if single and expected.kind == "f":
+        return found == np.float32
     if expected.name == "bfloat16":
         return found.name in ("bfloat16", "float32")
     return found == expected or {found.kind, expected.kind} <= set("OSU")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.write import keras_archive, keras_hdf5
+from cudnn_convert.write import keras_archive, keras_hdf5, tflite
 from cudnn_convert.write.place import RECORD
 from cudnn_convert.write.saved_model import PROVENANCE
 
@@ -26,8 +27,9 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     for name, form in FORMATS.items():
         if form.name and (artifact / form.name).is_file():
             return name, artifact / form.name, _json(artifact / RECORD)
-    if (artifact / RECORD).is_file() and list(artifact.glob("*.onnx")):
-        return "onnx", artifact, _json(artifact / RECORD)
+    for name, form in FORMATS.items():
+        if form.each and (artifact / RECORD).is_file() and list(artifact.glob(f"*{form.suffix}")):
+            return name, artifact, _json(artifact / RECORD)
     if artifact.is_file() and artifact.suffix in _FILES:
         kind, told = _FILES[artifact.suffix]
         return kind, artifact, told(artifact)
@@ -35,7 +37,7 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     raise ReadError(
         artifact,
         "artifact",
-        expected="a SavedModel, a .pb, .onnx, .keras or .h5, or an OUT folder",
+        expected="a SavedModel, a .pb, .onnx, .tflite, .keras or .h5, or an OUT folder",
         found=found,
     )
 
@@ -57,6 +59,14 @@ def _onnx(path: Path) -> dict[str, Any] | None:
 
     model = onnx.load(str(path), load_external_data=False)
     found = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
+    return None if found is None else json.loads(found)
+
+
+def _tflite(path: Path) -> dict[str, Any] | None:
+    try:
+        found = tflite.provenance(path)
+    except (struct.error, IndexError, TypeError, ValueError, AssertionError) as cause:
+        raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
     return None if found is None else json.loads(found)
 
 
@@ -84,6 +94,7 @@ def _hdf5(path: Path) -> dict[str, Any] | None:
 _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]] = MappingProxyType(
     {
         ".onnx": ("onnx", _onnx),
+        ".tflite": ("tflite", _tflite),
         ".pb": ("frozen", lambda _: None),
         ".keras": ("keras", _archive),
         ".h5": ("h5", _hdf5),

@@ -15,10 +15,10 @@ from samples import FIXTURES, GRAPH_FORMATS, ROOT, Fixture, fixture
 import cudnn_convert
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import RUNNERS
+from cudnn_convert.verification.run import opened
 
 SAMPLES = (*FIXTURES, Fixture(ROOT / "models" / "bilstm_tagger"))
-#: By dtype of the recurrences. ONNX runtimes have no double recurrence: judged as float32.
+#: By dtype of the recurrences. ONNX runtimes and TFLite have no double recurrence: judged as float32.
 BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
 
 
@@ -52,7 +52,7 @@ def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> N
     assert [*report.outputs.values()] == sample.case["outputs"]
     assert sorted(report.inputs.values()) == sorted(sample.case["inputs"])
     dtype = report.recurrences[0].dtype if report.recurrences else "float32"
-    bound = BOUNDS["float32" if form == "onnx" and dtype == "float64" else dtype]
+    bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     with np.load(Path(job["answers"])) as answers:
         for number, feed in enumerate(sample.feeds()):
             for key, name in report.outputs.items():
@@ -82,9 +82,8 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     assert any("no cuDNN recurrence reaches the outputs" in note for note in report.notes)
     _, path, recorded = origin.read(out)
     assert recorded is not None
-    run = RUNNERS[form](
-        path, Part(SERVING, Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"]))
-    )
+    names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
+    run = opened(form, path, [Part(SERVING, names)])
     for feed in sample.feeds():
         found = run({key: feed[source] for key, source in report.inputs.items()})["side"]
         assert artifacts.within(found, feed[name], atol=1e-5, rtol=1e-5) <= 1

@@ -120,7 +120,8 @@ def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
             }
             for kind in ("inputs", "outputs")
         }
-        files = [file for file in path.glob("*.onnx") if not part or file.stem == part] or [path]
+        own = path.glob(f"*.{form}") if form in ("onnx", "tflite") else ()
+        files = [file for file in own if not part or file.stem == part] or [path]
         job = {"artifact": str(files[0]), "format": form, "golden": str(golden), "signature": part}
         jobs.append(job | {"answers": f"{answers}.{part}.npz"} | names)
     return jobs
@@ -133,7 +134,7 @@ def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
 def test_answers_as_tensorflow_1_did(answered, name: str, form: str) -> None:
     report, files, feeds = answered(form)[name]
     dtype = report.recurrences[0].dtype
-    bound = BOUNDS["float32" if form == "onnx" and dtype == "float64" else dtype]
+    bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     compared = 0
     for file in files:
         part = Path(file).name.removeprefix(f"{name}.npz.").removesuffix(".npz")
@@ -159,9 +160,9 @@ def test_several_recurrences_are_signatures_of_one_artifact(tmp_path: Path, form
     assert {found.output for found in report.verification.outputs} >= {"outer_inner_encoder_1/state_h"}
     again = cudnn_convert.verify(source, tmp_path / "out")
     assert again.passed
-    if form == "onnx":
-        names = sorted(path.name for path in (tmp_path / "out").glob("*.onnx"))
-        assert names == ["outer_inner_encoder.onnx", "outer_inner_encoder_1.onnx"]
+    if form in ("onnx", "tflite"):
+        names = sorted(path.name for path in (tmp_path / "out").glob(f"*.{form}"))
+        assert names == [f"outer_inner_encoder.{form}", f"outer_inner_encoder_1.{form}"]
 
 
 def test_the_parts_chained_give_the_whole_model(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def digests(out: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "checkpoint", "frozen", "onnx"])
+@pytest.mark.parametrize("form", ["savedmodel", "checkpoint", "frozen", "onnx", "tflite"])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_same_bytes(tmp_path: Path, name: str, form: str) -> None:
     prefix = fixture(name).prefix

@@ -22,7 +22,7 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError, Verification
 from cudnn_convert.reference import run, steps_from_blob
 
 LSTM = next(found for found in STATEFUL if found.name.endswith("state_lstm"))
-CONSTANT = ("frozen", "onnx")
+CONSTANT = ("frozen", "onnx", "tflite")
 
 
 @pytest.mark.parametrize("form", [*CONSTANT, "savedmodel", "checkpoint"])

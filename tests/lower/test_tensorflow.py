@@ -183,7 +183,7 @@ def test_inside_control_flow_after_loading(
     made = lower(definition, [case.recurrence(f"{place}/rnn")], {}, outputs=["last:0"], lowering=lowering)
     part = Part(SERVING, signature)
     saved_model.write(tmp_path, made.graph, (part,), made.variables, provenance="{}")
-    run = opened(tmp_path, part)
+    (run,) = opened(tmp_path, [part])
     for repeats in (0, 1, 1 if place == "cond" else 3):
         feeds = case.feeds()
         given = {**feeds, "c": feeds["c"] if mode is Mode.LSTM else np.float32(0), "times": np.int32(repeats)}

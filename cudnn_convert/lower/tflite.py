@@ -1,0 +1,103 @@
+"""The lowering for TensorFlow Lite: each recurrence a loop of its ops, and float32 throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import build, written
+from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
+from cudnn_convert.graph.variables import as_resources
+from cudnn_convert.lower import freeze, onnx_block, tensorflow
+from cudnn_convert.lower.tflite_loop import FORM
+from cudnn_convert.model import Recurrence, Tensor
+
+_FLOAT: Final = tf.float32.as_datatype_enum
+#: TensorFlow Lite has a few kernels for these types, and not those that a recurrence needs.
+_OTHERS: Final = {kind.as_datatype_enum: kind.name for kind in (tf.float64, tf.float16, tf.bfloat16)}
+
+
+def lower(
+    graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], *, ends: Sequence[str]
+) -> Any:
+    """A GraphDef of constants, float32 wherever `graph` has another float type; tensor names stay.
+
+    `values` are those of the source's variables, `ends` the tensors of the signature, inputs too. Block
+    LSTMs, which TensorFlow Lite does not know, become loops as they do on the way to ONNX. Raises
+    UnsupportedModelError where one of those stands inside a loop, or where the constants would not fit a
+    GraphDef.
+    """
+    made = _lowered(graph, recurrences, values, ends)
+    made, blocks = onnx_block.lowered(made, ends)
+    return _unchecked(_single(_lowered(made, blocks, {}, ends) if blocks else made))
+
+
+def notes(graph: Any) -> tuple[str, ...]:
+    """What becomes of the graph's float types."""
+    kinds = {value.type for node in graph.node for value in node.attr.values()} & _OTHERS.keys()
+    names = " and ".join(sorted(_OTHERS[kind] for kind in kinds))
+    found = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
+    return (found,) if kinds else ()
+
+
+def _lowered(
+    graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
+) -> Any:
+    graph = _behind_switches(graph, recurrences)
+    made = tensorflow.lower(graph, recurrences, values, outputs=ends, form=FORM)
+    found = as_resources(written.as_resources(made.graph, made.variables), made.variables)
+    return freeze.frozen(found, made.variables, ends)
+
+
+def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
+    """`graph` with an Identity between each recurrence and a Switch that its input comes from.
+
+    Constants of what is put in the node's place hang on the op that its input comes from, and a Switch runs
+    whichever branch is taken: the converter would then not know where they belong.
+    """
+    index, changes, added = Index(graph), {}, []
+    for recurrence in recurrences:
+        node = index.nodes[recurrence.node]
+        if index.nodes[split(node.input[INPUT])[0]].op in ("Switch", "RefSwitch"):
+            dtype = tf.as_dtype(recurrence.dtype).as_datatype_enum
+            name = unique(f"{node.name}/input", index.nodes)
+            added.append(build.identity(name, node.input[INPUT], dtype))
+            changes[node.name] = type(node)()
+            changes[node.name].CopyFrom(node)
+            changes[node.name].input[INPUT] = name
+    made = build.rewritten(graph, changes)
+    made.node.extend(added)
+    return made
+
+
+def _unchecked(graph: Any) -> Any:
+    """`graph`, changed in place: a check of a shape that nothing says beforehand is left out, as in ONNX."""
+    seen = build.imported(graph)
+    for node in graph.node:
+        if node.op == "EnsureShape":
+            known = seen.get_tensor_by_name(tensor(node.input[0])).shape
+            if not known.is_subtype_of(tf.TensorShape(node.attr["shape"].shape)):
+                node.op = "Identity"
+                del node.attr["shape"]
+    return graph
+
+
+def _single(graph: Any) -> Any:
+    """`graph`, changed in place: every float type becomes float32, in its functions too."""
+    functions = graph.library.function
+    arguments = (arg for one in functions for arg in (*one.signature.input_arg, *one.signature.output_arg))
+    for argument in arguments:
+        argument.type = _FLOAT if argument.type in _OTHERS else argument.type
+    bodies = (node for one in functions for node in one.node_def)
+    for value in (value for node in (*graph.node, *bodies) for value in node.attr.values()):
+        if value.type in _OTHERS:  # to set it where it is not set would unset what is
+            value.type = _FLOAT
+        for k, kind in enumerate(value.list.type):
+            value.list.type[k] = _FLOAT if kind in _OTHERS else kind
+        if value.tensor.dtype in _OTHERS:
+            single = tf.make_ndarray(value.tensor).astype(np.float32)
+            value.tensor.CopyFrom(tf.make_tensor_proto(single))
+    return graph

@@ -1,0 +1,109 @@
+"""The portable loop in ops of TensorFlow Lite's own runtime.
+
+There a TensorList becomes a tensor whose every update copies the whole of it, so that a loop of 1000 steps
+does little else, and inside a loop or a branch of the model it does not convert at all. This loop writes into
+a block of a few steps, and a loop around it the blocks into the whole, by an op that becomes
+DYNAMIC_UPDATE_SLICE.
+Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/lower_static_tensor_list.cc,
+lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only carries is not copied).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from cudnn_convert import layouts
+from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower.tensorflow import Form
+from cudnn_convert.model import Array, Cell, Mode, Recurrence
+
+#: Steps of a block: at each step so many rows are copied, and as often as a block ends all of them.
+_STEPS: Final = 32
+
+
+def _weights(recurrence: Recurrence) -> dict[str, Array]:
+    return {
+        f"{recurrence.shared}/layer_{number}/{way}_{recurrence.dtype.name}/{name}": value
+        for number, layer in enumerate(recurrence.cells)
+        for way, cell in zip(("forward", "backward"), layer, strict=False)
+        for name, value in _of_cell(cell).items()
+    }
+
+
+def _of_cell(cell: Cell) -> dict[str, Array]:
+    """The arrays of one pseudo-layer by name, in the order that it takes them; peepholes come last."""
+    peepholes = {} if cell.peepholes is None else {"peepholes": cell.peepholes}
+    return body.weights(cell, block=False) | peepholes
+
+
+def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
+    cell = recurrence.cells[0][0]
+    layer = partial(_layer, cell=_peeping if cell.peepholes is not None else body.cell)
+    return body.stacked(recurrence.sizes, layer, len(_of_cell(cell)), time_major=recurrence.time_major)
+
+
+def _layer(
+    mode: Mode,
+    x: Any,
+    state: Sequence[Any],
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    cell: Callable[..., tuple[Any, ...]],
+) -> tuple[Any, Any, Any]:
+    kernel, recurrent, bias, *rest = arrays
+    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
+    sums = tf.reshape(x, tf.stack([time * batch, kernel.shape[0]])) @ kernel + bias
+    sums = tf.reshape(sums, tf.stack([time, batch, kernel.shape[1]]))
+    empty = tf.zeros(tf.stack([_STEPS, batch, width]), x.dtype)
+    blocks = tf.zeros(tf.stack([(time + _STEPS - 1) // _STEPS * _STEPS, batch, width]), x.dtype)
+
+    def block(first: Any, held: Any, *old: Any) -> tuple[Any, ...]:
+        def step(t: Any, steps: Any, *old: Any) -> tuple[Any, ...]:
+            at = time - 1 - t if backward else t
+            new = cell(mode, sums[at], old, (recurrent, *rest), layouts.LOOP)
+            y = new[0]
+            if lengths is not None:
+                alive = tf.expand_dims(at < lengths, 1)
+                new = tuple(tf.where(alive, one, other) for one, other in zip(new, old, strict=True))
+                y = tf.where(alive, y, tf.zeros_like(y))
+            return t + 1, _written(steps, y[None], t - first), *new
+
+        _, steps, *new = _repeated(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
+        return first + _STEPS, _written(held, steps, first), *new
+
+    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state))
+    y = tf.ensure_shape(y[:time], [None, None, width])
+    return tf.reverse(y, [0]) if backward else y, last[0], last[-1]
+
+
+def _repeated(step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...]) -> Any:
+    """`step` while the first of its arguments is below `end`; of shapes the last axis alone is kept."""
+    shapes = tuple(tf.TensorShape([None] * (len(part.shape) - 1) + part.shape[-1:]) for part in start)
+    return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes)
+
+
+def _written(held: Any, rows: Any, at: Any) -> Any:
+    """`held [time, batch, width]` with `rows` from row `at` on."""
+    return gen_xla_ops.xla_dynamic_update_slice(input=held, update=rows, indices=tf.stack([at, 0, 0]))
+
+
+def _peeping(
+    _: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], __: layouts.Layout
+) -> tuple[Any, ...]:
+    """One step of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
+    h, c = old
+    recurrent, peepholes = weights
+    i, f, o, memory = tf.split(x + h @ recurrent, 4, 1)
+    c = tf.sigmoid(f + peepholes[1] * c) * c + tf.sigmoid(i + peepholes[0] * c) * tf.tanh(memory)
+    return tf.sigmoid(o + peepholes[2] * c) * tf.tanh(c), c
+
+
+FORM: Final = Form(_weights, _stack)

@@ -1,0 +1,107 @@
+"""A TensorFlow Lite file by TensorFlow's own converter, its provenance among the metadata of the model.
+
+The converter takes a SavedModel of TensorFlow 1's form and makes functions of its control flow itself. It is
+held to built-in ops; where the model needs others, TensorFlow's own kernels ("Flex") may be let in.
+Source: tensorflow v2.21.0 lite/python/lite.py TFLiteSavedModelConverterV2,
+compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import build
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.write import saved_model
+
+KEY: Final = "cudnn_convert"
+_IDENTIFIER: Final = b"TFL3"
+_FLEX: Final = b"Flex"
+_BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
+_ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
+#: How the converter says which node it has no op for: type, name, perhaps the function it lies in.
+_UNKNOWN: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*is neither a custom op nor a flex')
+
+
+def write(
+    graph: Any, signature: Signature, path: Path, *, provenance: str, built_in: bool
+) -> tuple[str, ...]:
+    """Writes a frozen GraphDef of float32 to `path`; gives the ops in it that are not TensorFlow Lite's own.
+
+    The file has the one signature `serving_default`, with the keys of `signature`; the same graph gives the
+    same bytes. Raises UnsupportedModelError with a line for each op that TensorFlow Lite does not have, or
+    where not `built_in`, that no kernel of TensorFlow can stand in for.
+    """
+    ends = [*signature.inputs.values(), *signature.outputs.values()]
+    graph = build.kept(graph, Index(graph).ancestors(split(name)[0] for name in ends))
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
+        content = _converted(folder, built_in=built_in)
+    model = flatbuffer_utils.convert_bytearray_to_object(content)
+    model.metadata.append(schema.MetadataT(name=KEY, buffer=len(model.buffers)))
+    model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
+    path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    return flexible(path)
+
+
+def _converted(folder: str, *, built_in: bool) -> bytes:
+    try:
+        return _by(folder, _BUILT_IN)
+    except Exception as error:  # the converter raises its own, MLIR's and Python's
+        if built_in:
+            advice = (
+                "cut before it with --outputs, or write a kernel of TensorFlow's unproven with --no-verify"
+            )
+            raise UnsupportedModelError("tflite", _reasons(error, advice)) from error
+    try:
+        return _by(folder, _ALL)
+    except Exception as error:
+        raise UnsupportedModelError("tflite", _reasons(error, "cut before it with --outputs")) from error
+
+
+def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[SERVING])
+    converter.target_spec.supported_ops = list(ops)
+    made: bytes = converter.convert()
+    return made
+
+
+def _reasons(error: Exception, advice: str) -> list[str]:
+    lines = str(error).splitlines() or [""]
+    unknown: dict[str, list[str]] = {}
+    for op, name in (found.groups() for found in map(_UNKNOWN.search, lines) if found):
+        unknown.setdefault(op, []).append(name)
+    reasons = []
+    for op, names in unknown.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        reasons.append(f"{names[0]}{more}: expected an op that TensorFlow Lite has, found {op}; {advice}")
+    return reasons or [
+        f"expected a graph that TensorFlow Lite's converter takes, found {type(error).__name__}: {lines[0]}"
+    ]
+
+
+def flexible(path: Path) -> tuple[str, ...]:
+    """The ops of a file that need TensorFlow's own kernels, by TensorFlow's names."""
+    model = schema.Model.GetRootAs(path.read_bytes(), 0)
+    codes = (model.OperatorCodes(k).CustomCode() or b"" for k in range(model.OperatorCodesLength()))
+    return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
+
+
+def provenance(path: Path) -> str | None:
+    """What `write` said of a file's origin, None in another tool's. Raises ValueError for no model."""
+    content = path.read_bytes()
+    if content[4:8] != _IDENTIFIER:
+        raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")
+    model = schema.Model.GetRootAs(content, 0)
+    entries = [model.Metadata(k) for k in range(model.MetadataLength())]
+    found = next((entry for entry in entries if entry.Name() == KEY.encode()), None)
+    return None if found is None else model.Buffers(found.Buffer()).DataAsNumpy().tobytes().decode()

@@ -1,0 +1,231 @@
+"""TensorFlow Lite files: every size from one file, float32 alone, built-in ops alone unless told otherwise.
+
+`test_fixtures.py`, `test_graphless.py` and `test_state.py` judge the target on all recorded samples.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import artifacts
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs import drawing, placeholder, saved, variable
+from keras_samples import KerasFixture, keras_fixture
+from samples import fixture
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+import cudnn_convert
+from cudnn_convert import opaque, reference
+from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
+from cudnn_convert.model import Mode, Sizes
+from cudnn_convert.verification import origin
+from cudnn_convert.write import tflite
+
+LAYERS, DIRECTIONS, UNITS, INPUTS = 2, 2, 5, 3
+DEPTH = LAYERS * DIRECTIONS
+#: Steps and rows: one, none, and around the block of steps that the loop writes.
+SHAPES = [(1, 1), (31, 2), (32, 1), (33, 3), (65, 2), (0, 2), (7, 4)]
+MODES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def interpreter(path: Path) -> Any:
+    """What runs the one signature of a file, by its keys."""
+    return tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
+
+
+def ops(path: Path) -> set[str]:
+    """The built-in ops of a file, by name."""
+    names = {value: name for name, value in vars(schema.BuiltinOperator).items()}
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(path.read_bytes(), 0))
+    return {names[code.builtinCode] for code in model.operatorCodes}
+
+
+def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tuple[Path, np.ndarray]:
+    """A model of one node with states, two layers and directions; gives its prefix and its parameters."""
+    blob = np.random.default_rng(7).normal(
+        0, 0.4, opaque.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
+    )
+    blob = blob.astype(np.float32)
+    with drawing() as graph:
+        x, state = placeholder("x"), (DEPTH, None, UNITS) if time_major else (None, DEPTH, UNITS)
+        h = placeholder("h", state)
+        c = placeholder("c", state) if mode == "lstm" else tf.zeros([])
+        steps = tf.fill([tf.shape(x)[1 if time_major else 0]], tf.shape(x)[0 if time_major else 1])
+        found = tf.raw_ops.CudnnRNNV3(
+            input=x,
+            input_h=h,
+            input_c=c,
+            params=variable("blob", blob.shape),
+            sequence_lengths=placeholder("rows", (None,), tf.int32) if lengths else steps,
+            rnn_mode=mode,
+            direction="bidirectional",
+            time_major=time_major,
+            is_training=False,
+        )
+        for name in ("output", "output_h", "output_c")[: 3 if mode == "lstm" else 2]:
+            tf.identity(getattr(found, name), name)
+    return saved(folder, graph, {"blob": blob}), blob
+
+
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("time_major", [True, False], ids=["time", "batch"])
+@pytest.mark.parametrize("mode", MODES)
+def test_one_file_takes_every_size(tmp_path: Path, mode: str, time_major: bool, lengths: bool) -> None:
+    source, blob = recurrent(tmp_path, mode, time_major=time_major, lengths=lengths)
+    outputs = ["output", "output_h", "output_c"][: 3 if mode == "lstm" else 2]
+    report = cudnn_convert.convert(source, tmp_path / "m.tflite", format="tflite", outputs=outputs)
+    run = interpreter(Path(report.out))
+    steps = reference.steps_from_blob(
+        blob, mode, layers=LAYERS, directions=DIRECTIONS, units=UNITS, input_size=INPUTS
+    )
+    rng = np.random.default_rng(11)
+    for time, batch in SHAPES:
+        x, h, c = (
+            rng.normal(size=(n, batch, m)) for n, m in ((time, INPUTS), (DEPTH, UNITS), (DEPTH, UNITS))
+        )
+        rows = rng.integers(0, time + 1, batch).astype(np.int32)
+        rows[0], rows[-1] = time, 0 if lengths and batch > 1 else time
+        feeds = {"x": x, "h": h} | ({"c": c} if mode == "lstm" else {})
+        feeds = {key: value if time_major else value.swapaxes(0, 1) for key, value in feeds.items()}
+        given = {key: value.astype(np.float32) for key, value in feeds.items()}
+        found = run(**given, **({"rows": rows} if lengths else {}))
+        expected = reference.run(steps, x, h, c, directions=DIRECTIONS, lengths=rows if lengths else None)
+        for key, value in zip(outputs, expected, strict=False):
+            turned = value if time_major else value.swapaxes(0, 1)
+            assert found[key].shape == turned.shape
+            np.testing.assert_allclose(found[key], turned, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["lstm_bi_2l_states", "gru_bi", "v3_lengths_batch_major", "cond", "while_rows"]
+)
+def test_loops_of_built_in_ops_with_the_weights_in_them(tmp_path: Path, name: str) -> None:
+    sample = fixture(f"1.15.5-{name}")
+    report = cudnn_convert.convert(sample.prefix, tmp_path / "m.tflite", format="tflite")
+    found = ops(Path(report.out))
+    assert {"WHILE", "DYNAMIC_UPDATE_SLICE", "FULLY_CONNECTED"} <= found
+    assert not found & {"CUSTOM", "SCATTER_ND"}
+    # A product with weights that a loop carries would turn them at every step; a branch is given its own.
+    assert name == "cond" or "BATCH_MATMUL" not in found
+    assert tflite.flexible(Path(report.out)) == ()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lstm_float16", "float16"), ("gru_bi_2l_float64", "float64")])
+def test_other_floats_become_float32_and_it_is_said(tmp_path: Path, name: str, kind: str) -> None:
+    sample, out = fixture(f"1.15.5-{name}"), tmp_path / "m.tflite"
+    report = cudnn_convert.convert(sample.prefix, out, format="tflite")
+    assert report.notes[-1] == (
+        f"{kind} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
+    )
+    run = interpreter(out)
+    told = [*run.get_input_details().values(), *run.get_output_details().values()]
+    assert {detail["dtype"] for detail in told} == {np.float32}
+    assert cudnn_convert.verify(sample.prefix, out).passed
+
+
+def test_a_file_alone_says_where_it_came_from(tmp_path: Path) -> None:
+    sample, out = fixture("1.15.5-gru_bi"), tmp_path / "m.tflite"
+    cudnn_convert.convert(sample.prefix, out, format="tflite", verify=False)
+    assert [*tmp_path.iterdir()] == [out]
+    assert cudnn_convert.verify(sample.prefix, out).passed
+    model = flatbuffer_utils.convert_bytearray_to_object(out.read_bytes())
+    tensors = (tensor for graph in model.subgraphs for tensor in graph.tensors)
+    kernel = next(found for found in tensors if [*found.shape] == [18, 5])
+    values = np.frombuffer(bytes(model.buffers[kernel.buffer].data), np.float32).copy()
+    values[3] += 0.125
+    model.buffers[kernel.buffer].data = np.frombuffer(values.tobytes(), np.uint8)
+    out.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    with pytest.raises(VerificationError, match="allowed"):
+        cudnn_convert.verify(sample.prefix, out)
+    for damage in (b"", b"TFL3", b"\x00" * 64, b"\xff" * 64):
+        out.write_bytes(damage)
+        with pytest.raises(ReadError, match="expected a TensorFlow Lite model"):
+            cudnn_convert.verify(sample.prefix, out)
+
+
+def test_kernels_of_tensorflow_are_written_only_unproven(tmp_path: Path) -> None:
+    source, out = fixture("1.15.5-partitioned").prefix, tmp_path / "m.tflite"
+    with pytest.raises(UnsupportedModelError) as refused:
+        cudnn_convert.convert(source, out, format="tflite")
+    assert [reason.rpartition("; ")[0] for reason in refused.value.reasons] == [
+        "embedding_lookup/DynamicPartition_1 and 1 more: expected an op that TensorFlow Lite has, found "
+        "DynamicPartition",
+        "embedding_lookup: expected an op that TensorFlow Lite has, found ParallelDynamicStitch",
+    ]
+    assert not list(tmp_path.iterdir())
+    report = cudnn_convert.convert(source, out, format="tflite", verify=False)
+    needed = "DynamicPartition, ParallelDynamicStitch"
+    assert report.notes[-1] == f"m.tflite needs TensorFlow's own kernels (Flex) for {needed}"
+    with pytest.raises(ReadError, match=f"ops that this interpreter has no kernels for: {needed}"):
+        cudnn_convert.verify(source, out)
+
+
+def test_a_loop_over_tensor_arrays_is_refused_op_by_op(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError) as refused:
+        cudnn_convert.convert(fixture("1.15.5-block_cell_loop").prefix, tmp_path / "out", format="tflite")
+    assert any("found LSTMBlockCell; cut before it" in reason for reason in refused.value.reasons)
+    assert all("\n" not in reason and len(reason) < 300 for reason in refused.value.reasons)
+    assert not list(tmp_path.iterdir())
+
+
+KERAS = [
+    *("keras-2.1.6-encoder_decoder", "keras-2.2.4-sequential_lstm", "keras-2.2.4-float64"),
+    *("keras-2.2.4-stateful_gru", "keras-2.3.1-siamese", "tf.keras-1.12.3-text_classifier"),
+    *("tf.keras-1.15.5-bidirectional", "tf_keras-2.21.0-nested", "tf_keras-2.21.0-time_major"),
+]
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, dict]]:
+    """Each Keras sample converted once, and its answers from a user's process."""
+    folder = tmp_path_factory.mktemp("keras")
+    made = {name: converted(keras_fixture(name), folder) for name in KERAS}
+    artifacts.answer([job for _, job in made.values()], folder)
+    return made
+
+
+def converted(sample: KerasFixture, folder: Path) -> tuple[cudnn_convert.Report, dict[str, Any]]:
+    report = cudnn_convert.convert(sample.path, folder / sample.name, format="tflite")
+    _, path, recorded = origin.read(folder / sample.name)
+    assert recorded is not None
+    names = {
+        kind: {key: {"source": key, "artifact": key} for key in recorded["tensors"][kind]}
+        for kind in ("inputs", "outputs")
+    }
+    details = interpreter(path).get_input_details()
+    states = {
+        key: {"next": f"{key}_next", "shape": details[key]["shape"].tolist(), "dtype": "float32"}
+        for key in report.inputs
+        if f"{key}_next" in report.outputs
+    }
+    golden, answers = str(sample.folder / "golden.npz"), str(folder / f"{sample.name}.npz")
+    job = {"artifact": str(path), "format": "tflite", "golden": golden, "answers": answers, "states": states}
+    return report, job | names
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_answers_as_keras_did(answered: dict[str, tuple[Any, dict]], name: str) -> None:
+    sample = keras_fixture(name)
+    report, job = answered[name]
+    assert [key for key in report.inputs if key not in job["states"]] == sample.case["inputs"]
+    assert bool(job["states"]) == sample.case["stateful"]
+    with np.load(job["answers"]) as answers:
+        for number, feed in enumerate(sample.feeds()):
+            for key in sample.case["outputs"]:
+                found = answers[f"feed{number}/{key}"]
+                assert found.dtype == np.float32
+                assert artifacts.within(found, feed[key], atol=1e-5, rtol=1e-5) <= 1
+
+
+def test_an_older_artifact_is_replaced(tmp_path: Path) -> None:
+    source, out = fixture("1.15.5-rnn_tanh_uni").prefix, tmp_path / "out"
+    cudnn_convert.convert(source, out, format="frozen", verify=False)
+    cudnn_convert.convert(source, out, format="tflite", verify=False, force=True)
+    assert sorted(path.name for path in out.iterdir()) == ["conversion.json", "model.tflite"]
+    shutil.copy(out / "model.tflite", tmp_path / "copy.tflite")
+    assert origin.read(tmp_path / "copy.tflite")[2] == origin.read(out)[2]
