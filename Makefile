@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every lint tf1-restore clean
+.PHONY: demo test test-every lint tf1-restore keras-backends clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -28,12 +28,20 @@ lint: .venv/ready
 tf1-restore: .venv/ready
 	$(TF1_PYTHON) scripts/check_tf1_restore.py $(abspath $(BIN)/python)
 
+# KERAS_PYTHON, ONNX_PYTHON: Pythons without TensorFlow, as the script says.
+keras-backends: .venv/ready
+	$(BIN)/python scripts/check_keras_backends.py $(KERAS_PYTHON) $(ONNX_PYTHON)
+
 .venv/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.10-3.13 found; install one, or name it: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
+
+# Speed, as ratios; nothing of it is judged.
+bench: .venv/ready
+	$(BIN)/python scripts/bench_repaired.py
 
 clean:
 	rm -rf .venv out
