@@ -58,13 +58,14 @@ def convert(source: Path, out: Path, options: Options) -> Report:
 
 
 def _is_portable(model: Model, options: Options) -> bool:
-    """Whether the source is of the artifact's own kind, and runs on a CPU as it is."""
+    """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
     if _stays_whole(model, options):
         assert model.saved is not None
         return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
     found = model.architecture
     is_archive = model.kind == keras_archive.KIND and found is not None and not rewrite.has_cudnn(found)
-    return is_archive and FORMATS[options.format].layers
+    form = FORMATS[options.format]
+    return is_archive and (form.layers or form.keeps_functions)
 
 
 def _left_alone(model: Model, source: Path, options: Options) -> Report:

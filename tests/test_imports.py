@@ -25,7 +25,7 @@ ALLOWED = {
     "layouts": "errors model",
     "opaque": "errors model",
     "report": "errors model",
-    "keras": "errors model layouts",
+    "keras": "errors model layouts opaque graph",
     "read": "errors model layouts opaque keras",
     "graph": "errors model layouts opaque",
     "specs": "errors model graph",

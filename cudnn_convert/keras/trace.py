@@ -15,7 +15,17 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import architecture, calls, inference, layers, objects, rewrite, states, vetting
+from cudnn_convert.keras import (
+    architecture,
+    calls,
+    export,
+    inference,
+    layers,
+    objects,
+    rewrite,
+    states,
+    vetting,
+)
 from cudnn_convert.keras.architecture import Entry
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
@@ -34,6 +44,8 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
     found = [*vetting.refused(model.architecture.config, vouched)]
     if found:
         raise UnsupportedModelError(model.path, [str(one) for one in found])
+    if model.architecture.keras_version.partition(".")[0] == "3":
+        return export.traced(model, vouched)
     return _traced(model, model.architecture, vouched.tf_keras)
 
 
@@ -46,7 +58,9 @@ def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True
     found = [*vetting.refused(model.architecture.config, vouched)]
     part = vetting.own_part(model.architecture, vouched) if found else model.architecture
     if part is None and verify:
-        reason = f"{found[0]}; with --no-verify it goes as it is, for nothing before it can be compared"
+        more = "" if found[0].runs else ", for --format keras one for Keras 3 too"
+        told = "as it stands the model cannot be verified, for nothing comes before this layer"
+        reason = f"{found[0]}{more}; {told}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.architecture.config)
@@ -73,9 +87,6 @@ def _inputs_alone(model: Model, config: Entry) -> Model:
 
 
 def _traced(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
-    if described.keras_version.partition(".")[0] == "3":
-        told = f"model: expected one of Keras 2, found Keras {described.keras_version}"
-        raise UnsupportedModelError(model.path, [f"{told}; its own model.export writes such graphs"])
     lost = calls.unreached(described.config)
     if lost:
         reason = f"layer {lost[0]}: expected calls on what other layers give, found one on nothing"

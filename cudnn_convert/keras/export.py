@@ -1,0 +1,133 @@
+"""A Keras 3 model as the graph that it computes, with cuDNN ops where a machine with a GPU has them.
+
+Keras 3 builds the model of a config that was looked at before, and traces it as a function; nothing of it is
+run. Told that there is a GPU, it traces one op for each recurrence, which every target knows; told that there
+is none, a loop that only TensorFlow runs well. Source: keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError
+from cudnn_convert.graph import build, endpoints
+from cudnn_convert.graph.index import unique
+from cudnn_convert.keras import vetting
+from cudnn_convert.keras.custom import NOTHING, Vouched
+from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
+
+_CALL: Final = "model"
+
+
+def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
+    """The model with a graph, its variables' values and the signature of its inputs and outputs.
+
+    Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
+    runs on another backend.
+    """
+    import keras
+
+    assert model.architecture is not None
+    if keras.backend.backend() != "tensorflow":
+        found = f"KERAS_BACKEND={keras.backend.backend()}"
+        raise MissingDependencyError(f"{model.path}: expected KERAS_BACKEND=tensorflow, found {found}")
+    built = _built(model.path, model.architecture, vouched)
+    _assign(model.path, model.architecture, built)
+    with _on_gpu():
+        concrete = _function(built)
+    held = {id(found.handle): found for found in concrete.graph.variables}
+    graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
+    graph.library.function.add().CopyFrom(concrete.function_def)
+    variables: dict[str, Tensor] = {}
+    captured = []
+    for place, found in enumerate(concrete.captured_inputs):
+        node, value = _captured(held.get(id(found)), found, f"constant_{place}", variables)
+        variables |= {} if value is None else {node.name: value}
+        captured.append(node.name)
+        graph.node.append(node)
+    graph.node.extend(endpoints.call(_CALL, concrete.function_def, captured))
+    given = [node.name for node in graph.node if node.op == "Placeholder"]
+    inputs = {found.name: f"{name}:0" for found, name in zip(built.inputs, given, strict=True)}
+    outputs = {key: f"{_CALL}:{place}" for place, key in enumerate(built.output_names)}
+    signature = Signature(inputs, outputs)
+    return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
+
+
+def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
+    import keras
+
+    found = [str(one) for one in vetting.refused(described.config, vouched)]
+    if not found and not vetting.is_plain(described.config):
+        found = ["config: expected Keras' own classes, found the name of another module"]
+    if found:
+        raise UnsupportedModelError(path, found)
+    try:
+        built = keras.saving.deserialize_keras_object(
+            dict(described.config), custom_objects=dict(vouched.keras), safe_mode=True
+        )
+    except Exception as cause:
+        first = (str(cause).splitlines() or [type(cause).__name__])[0]
+        expected = f"a model that Keras {keras.__version__} can build"
+        raise UnsupportedModelError(
+            path, [f"config: expected {expected}, found one it refuses: {first}"]
+        ) from cause
+    if not built.built or not built.inputs:
+        expected = "a model whose inputs have shapes"
+        raise UnsupportedModelError(path, [f"config: expected {expected}, found none"])
+    return getattr(built, "_functional", None) or built  # what a Sequential model is made of
+
+
+def _assign(path: Path, described: Architecture, built: Any) -> None:
+    """The values of the file, paired with the layers' weights by order."""
+    reasons = []
+    for layer in built.layers:
+        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
+        given = described.weights.get(layer.name, ())
+        if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
+            shapes = [list(value.shape) for _, value in given]
+            expected = [list(weight.shape) for weight in wanted]
+            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {shapes}")
+            continue
+        for weight, (_, value) in zip(wanted, given, strict=True):
+            weight.assign(value.read())
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+
+
+@contextmanager
+def _on_gpu() -> Iterator[None]:
+    """Keras' answer to whether there is a GPU, its only question about one while it traces."""
+    module = importlib.import_module("keras.src.backend.tensorflow.rnn")
+    with mock.patch.object(module, "_is_gpu_available", lambda: True):
+        yield
+
+
+def _function(built: Any) -> Any:
+    """The model's call as a concrete function of its inputs, flat and in order."""
+    specs = [tf.TensorSpec(found.shape, found.dtype, f"input_{k}") for k, found in enumerate(built.inputs)]
+
+    def call(*given: Any) -> Any:
+        packed = tf.nest.pack_sequence_as(built._inputs_struct, given)
+        return tf.nest.flatten(built(packed, training=False))
+
+    return tf.function(call, autograph=False).get_concrete_function(*specs)
+
+
+def _captured(held: Any, found: Any, name: str, taken: Collection[str]) -> tuple[Any, Tensor | None]:
+    """The node that stands for what a function captures, called `name` for a constant; a variable's value."""
+    if held is None:
+        return build.constant(name, np.asarray(found)), None
+    value, name = np.asarray(held), unique(held.name.partition(":")[0], taken)
+    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
+    node = build.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
+    return node, InMemory(value)
