@@ -106,9 +106,13 @@ def _assign(path: Path, described: Architecture, built: Any) -> None:
 
 @contextmanager
 def _on_gpu() -> Iterator[None]:
-    """Keras' answer to whether there is a GPU, its only question about one while it traces."""
+    """The answers to what Keras asks while it traces: is there a GPU, and in whose order are its gates?"""
     module = importlib.import_module("keras.src.backend.tensorflow.rnn")
-    with mock.patch.object(module, "_is_gpu_available", lambda: True):
+    build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
+    with (
+        mock.patch.object(module, "_is_gpu_available", lambda: True),
+        mock.patch.object(tf.sysconfig, "get_build_info", lambda: build_info),
+    ):
         yield
 
 
