@@ -7,13 +7,14 @@ Source: keras v3.15 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import architecture, keys, layers, modern
+from cudnn_convert.keras import architecture, custom, keys, layers, modern
 from cudnn_convert.keras.architecture import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 
@@ -26,10 +27,10 @@ Pairs = list[tuple[Any, Mode | None]]
 def built(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any]) -> Any:
     """The `keras.Model` of a rewritten model. Raises UnsupportedModelError for what Keras 3 cannot build."""
     config = modern.modern(source, model, vouched=custom_objects).config
-    made = _deserialized(source, config, custom_objects)
+    made = deserialized(source, config, custom.by_all_names(custom_objects, model.config))
     _assign(source, made, model)
-    _refuse_open_steps(source, made)
-    _settle_seeds(made)
+    refuse_open_steps(source, made)
+    settle_seeds(made)
     return made
 
 
@@ -38,12 +39,13 @@ def scaled(model: Architecture) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path, entry in architecture.below(model.config) if _scale(entry)))
 
 
-def _deserialized(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
+def deserialized(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
+    """What Keras 3 makes of a config in its safe mode. Raises UnsupportedModelError."""
     import keras
 
     try:
         return keras.saving.deserialize_keras_object(
-            dict(config), custom_objects=dict(custom_objects), safe_mode=True
+            copy.deepcopy(config), custom_objects=dict(custom_objects), safe_mode=True
         )
     except Exception as cause:
         # Layers raise what they like, and Keras wraps it into the config of every model around.
@@ -53,8 +55,8 @@ def _deserialized(source: Path, config: Mapping[str, Any], custom_objects: Mappi
         raise UnsupportedModelError(source, [told]) from cause
 
 
-def _refuse_open_steps(source: Path, built: Any) -> None:
-    """What `modern.each_step` tells of, around a layer that cannot stand alone."""
+def refuse_open_steps(source: Path, built: Any) -> None:
+    """What `modern.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
     import keras
 
     found = [layer for layer in built._flatten_layers() if isinstance(layer, keras.layers.TimeDistributed)]
@@ -73,16 +75,27 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         name = architecture.name(entry)
         if entry["class_name"] == "InputLayer":
             continue
-        trained, rest = _ordered(built.get_layer(name), entry)
-        listed = model.weights.get(name, ())
-        pairs = [*trained, *rest]
-        shapes = [tuple(variable.shape) for variable, _ in pairs]
-        if shapes != [tensor.shape for _, tensor in listed]:
+        layer, listed = built.get_layer(name), model.weights.get(name, ())
+        if not filled(layer, entry, listed):
+            shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             found = ", ".join(str(tensor.shape) for _, tensor in listed)
             told = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {found or 'none'}"
             raise UnsupportedModelError(source, [f"{told}; write --format h5"])
-        for (variable, mode), (_, tensor) in zip(pairs, listed, strict=True):
-            variable.assign(_scaled(mode, tensor))
+
+
+def filled(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
+    """Whether a built layer's variables have the shapes of what is listed for it, which they then hold."""
+    pairs = _pairs(layer, entry)
+    if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
+        return False
+    for (variable, mode), (_, tensor) in zip(pairs, listed, strict=True):
+        variable.assign(_scaled(mode, tensor))
+    return True
+
+
+def _pairs(layer: Any, entry: Entry) -> Pairs:
+    trained, rest = _ordered(layer, entry)
+    return [*trained, *rest]
 
 
 def _scaled(mode: Mode | None, tensor: Tensor) -> Array:
@@ -129,7 +142,7 @@ def _parts(layer: Any, entry: Entry) -> Iterator[tuple[Any, Entry]]:
         yield layer.layer, config["layer"]
 
 
-def _settle_seeds(built: Any) -> None:
+def settle_seeds(built: Any) -> None:
     """The seeds that Keras drew by chance for layers whose config has none: the same every time."""
     from keras.random import SeedGenerator
 

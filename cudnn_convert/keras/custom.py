@@ -6,11 +6,13 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import UsageError
+from cudnn_convert.keras import architecture, layers
+from cudnn_convert.keras.architecture import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Vouched:
     tf_keras: Mapping[str, Any] = field(default_factory=dict)
     keras: Mapping[str, Any] = field(default_factory=dict)
     trust: bool = False
+
+    def for_both(self) -> Vouched:
+        """Without what is brought for tf_keras alone: what goes to Keras 3 needs its classes in both."""
+        kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
+        return replace(self, tf_keras=kept)
 
 
 NOTHING: Final = Vouched()
@@ -41,6 +48,12 @@ def vouched(items: Sequence[str], *, trust: bool = False) -> Vouched:
         for library in _libraries(brought) or found:
             found[library][name] = brought
     return Vouched(**found, trust=trust)
+
+
+def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
+    """What is brought, by its own names and by those that a model has its classes registered under."""
+    named = {layers.registered(entry): layers.bare(entry) for _, entry in architecture.walk(model)}
+    return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
 
 
 def _libraries(brought: Any) -> set[str]:

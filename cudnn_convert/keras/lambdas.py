@@ -1,7 +1,7 @@
 """Lambda layers: what is code in a file stays what it is, and is never called, unmarshalled or imported here.
 
 Source: keras 2.2.4 layers/core.py, tf_keras v2.21.0 src/layers/core/lambda_layer.py `get_config`; keras v3.15
-src/layers/core/lambda_layer.py `from_config`, src/utils/python_utils.py `func_load`; CPython Python/marshal.c.
+src/layers/core/lambda_layer.py `from_config`, src/utils/python_utils.py `func_load`; Python/marshal.c.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_lambda(entry: Entry) -> bool:
 
 
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Lambda's config for Keras 3, the code in it as it was. Raises ValueError for what has no place there."""
+    """A Lambda's config for Keras 3, its code as it was. Raises ValueError for what has no place there."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
     made = {key: config[key] for key in ("name", "trainable") if key in config}
@@ -53,8 +53,8 @@ def _function(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     if kind != "lambda" or not isinstance(stored, list) or len(stored) != 3:
         raise ValueError(f"expected a Lambda's {key} as Keras 2 writes it, found {key}_type {kind}")
     code, defaults, closure = stored
-    # From JSON, Keras 3 makes the tuple that defaults must be only where the three stand together.
-    made = {"code": stored if defaults else code, "defaults": None if defaults else defaults, "closure": closure}
+    # Keras 3 makes the tuple that defaults must be of JSON's list only where the three stand together.
+    made = {"code": stored if defaults else code, "defaults": None, "closure": closure}
     return {"class_name": "__lambda__", "config": made}
 
 
@@ -88,7 +88,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
 
 
 def python(code: Any) -> str | None:
-    """The Pythons whose bytecode this is, in base64, None where that cannot be told. Looks at its bytes alone.
+    """The Pythons whose bytecode this is, in base64; None where that cannot be told. Only its bytes are read.
 
     Python/marshal.c `r_object`, TYPE_CODE: argcount, since 3.8 posonlyargcount, since 3.0 kwonlyargcount,
     until 3.10 nlocals, then stacksize, flags and the bytes of the code, each number in 4 bytes.

@@ -89,23 +89,3 @@ def cudnn_layers(model: Architecture) -> list[str]:
     """The paths of a model's cuDNN layers, each once."""
     found = (path for path, entry in architecture.below(model.config) if is_cudnn(entry))
     return list(dict.fromkeys(found))
-
-
-def unknown_layers(model: Architecture) -> list[tuple[str, str]]:
-    """`(path of the layer, class name)` of each layer that needs code which Keras does not bring.
-
-    Layers of a user's class, Lambda and TensorFlow's ops as layers; a layer of Keras's with an activation
-    that is not Keras's has `Dense(activation=name)` for its class name.
-    """
-    found = []
-    for path, entry in architecture.below(model.config):
-        kind, config = str(entry["class_name"]), entry["config"]
-        if not is_own(entry):
-            found.append((path, kind))
-        for key in ("activation", "recurrent_activation") if isinstance(config, Mapping) else ():
-            function = config.get(key)
-            if isinstance(function, Mapping):
-                function = function.get("config") if function.get("class_name") == "function" else None
-            if isinstance(function, str) and function not in ACTIVATIONS:
-                found.append((path, f"{kind}({key}={function})"))
-    return list(dict.fromkeys(found))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import architecture, keys, lambdas, layers, nodes, objects
+from cudnn_convert.keras import architecture, foreign, keys, layers, nodes, objects
 from cudnn_convert.keras.architecture import Entry
 from cudnn_convert.keras.keys import Place, Told
 from cudnn_convert.model import Architecture
@@ -43,69 +43,52 @@ class Modern:
 def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) -> Modern:
     """The config of a rewritten model for Keras 3. Raises UnsupportedModelError with every reason.
 
-    `vouched` are the names of the classes that the user brings. Their configs, and those of classes that nobody
-    brings, stay as they are but for an input's shape and the writing of a dtype.
+    `vouched` are the names of the classes that the user brings. Their configs, and those of classes that
+    nobody brings, stay as they are but for an input's shape and the writing of a dtype.
     """
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
     told = Told(vouched)
-    config = entry(model.config, "", told)
+    config = translated(model.config, "", told)
+    if foreign.is_foreign(model.config, vouched):
+        kind = layers.bare(model.config)
+        told.reasons.append(f"model: expected a model of Keras, found {kind}; write --format h5")
     if told.reasons:
         raise UnsupportedModelError(path, told.reasons)
     return Modern(config, *(tuple(dict.fromkeys(found)) for found in (told.notes, told.functions)))
 
 
-def is_foreign(entry: Entry, vouched: Collection[str]) -> bool:
-    """Whether an entry's code is neither Keras's nor brought by the user: it passes through untouched."""
-    if layers.bare(entry) in vouched:
-        return False
-    return lambdas.is_lambda(entry) or not (entry["class_name"] in layers.CODE or layers.is_own(entry))
-
-
-def entry(one: Entry, path: str, told: Told) -> dict[str, Any]:
+def translated(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     """A layer or model at `path` for Keras 3; what it cannot say goes into `told`."""
-    kind, config = str(one["class_name"]), one["config"]
+    kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
-    if "/" in architecture.name(one):
+    if "/" in architecture.name(entry):
         told.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
-    if is_foreign(one, told.vouched) or layers.bare(one) in told.vouched:
-        return _untouched(one, where, told)
+    if layers.bare(entry) in told.vouched or foreign.is_foreign(entry, told.vouched):
+        try:
+            return foreign.untouched(entry, told.vouched)
+        except ValueError as cause:
+            told.reasons.append(f"{where}: {cause}; write --format h5")
+            return {}
     if kind in layers.CODE or kind in _LOST:
-        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5")
+        bring = "" if kind in layers.CODE else f", or bring one: --custom-objects MODULE:{kind}"
+        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5{bring}")
         return {}
-    if kind == "Sequential":
-        return _sequential(one, path, told)
-    if architecture.is_model(one):
-        return _functional(one, path, told)
-    bare = each_step(one)
+    if architecture.is_model(entry):
+        return (_sequential if kind == "Sequential" else _functional)(entry, path, told)
+    bare = each_step(entry)
     if bare is not None:
         told.notes.append(f"{where}: TimeDistributed left away, for {bare['class_name']} does the same alone")
-        return entry(bare, path, told)
+        return translated(bare, path, told)
     kind = _RENAMED.get(kind, kind)
     if kind == "InputLayer":
         shape = objects.shape(config.get("batch_input_shape", config.get("batch_shape")))
         made = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         made["dtype"] = objects.dtype(config.get("dtype")) or "float32"
     else:
-        made = keys.translated(config, Place(kind, path, told, entry))
-    return _stored("keras.layers", kind, made)
-
-
-def _untouched(entry: Entry, where: str, told: Told) -> dict[str, Any]:
-    """A layer whose class the loader has to find by its name: with its config as it was."""
-    config = entry["config"]
-    if lambdas.is_lambda(entry) and "Lambda" not in told.vouched:
-        try:
-            return _stored("keras.layers", "Lambda", lambdas.modern(config))
-        except ValueError as cause:
-            told.reasons.append(f"{where}: {cause}; write --format h5")
-            return {}
-    if isinstance(config, Mapping):
-        # Keras 3's Layer, which a user's class hands both to, does not know the first: it has an InputLayer.
-        kept = {key: value for key, value in config.items() if key != "batch_input_shape"}
-        config = {**kept, "dtype": objects.dtype(kept["dtype"])} if kept.get("dtype") is not None else kept
-    return {**_stored("", layers.bare(entry), config), "module": None, "registered_name": layers.registered(entry)}
+        made = keys.translated(config, Place(kind, path, told, translated))
+    return objects.written("keras.layers", kind, made)
 
 
 def each_step(entry: Entry) -> Entry | None:
@@ -124,13 +107,9 @@ def each_step(entry: Entry) -> Entry | None:
     return {"class_name": held["class_name"], "config": config}
 
 
-def _stored(module: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"module": module, "class_name": kind, "config": config, "registered_name": None}
-
-
 def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     held = architecture.layers(entry)
-    made = [entry_of(layer, f"{path}/{architecture.name(layer)}".strip("/"), told) for layer in held]
+    made = [translated(layer, f"{path}/{architecture.name(layer)}".strip("/"), told) for layer in held]
     if held and held[0]["class_name"] != "InputLayer":
         shape, dtype = objects.input_of(entry)
         if shape is None:
@@ -140,9 +119,9 @@ def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
             )
         name = f"{architecture.name(held[0])}_input"
         first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
-        made.insert(0, _stored("keras.layers", "InputLayer", first))
+        made.insert(0, objects.written("keras.layers", "InputLayer", first))
     name = architecture.name(entry) or "sequential"
-    return _stored("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
+    return objects.written("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
 
 
 def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
@@ -152,7 +131,7 @@ def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     for layer in architecture.layers(entry):
         name = str(layer.get("name") or architecture.name(layer))
         here = f"{path}/{name}".strip("/")
-        made = entry_of(layer, here, told)
+        made = translated(layer, here, told)
         try:
             inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
         except (ValueError, TypeError, KeyError, IndexError) as cause:
@@ -166,4 +145,4 @@ def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
         "input_layers": calls.ends(config["input_layers"]),
         "output_layers": calls.ends(config["output_layers"]),
     }
-    return _stored("keras.src.models.functional", "Functional", made)
+    return objects.written("keras.src.models.functional", "Functional", made)

@@ -58,12 +58,17 @@ def translated(sort: str, stored: Any) -> tuple[Any, str]:
 
 
 def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"module": f"keras.{sort}s", "class_name": kind, "config": config, "registered_name": None}
+    return written(f"keras.{sort}s", kind, config)
+
+
+def written(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
+    """An object as Keras 3 writes it; one without a module is looked up by its registered name."""
+    return {"module": module, "class_name": kind, "config": config, "registered_name": registered}
 
 
 def function(name: str) -> dict[str, Any]:
     """A function that the loader looks up by its name, among its custom objects first."""
-    return {"module": None, "class_name": "function", "config": name, "registered_name": name}
+    return written(None, "function", name, name)
 
 
 def dtype(stored: Any) -> str | None:

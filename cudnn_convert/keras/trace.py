@@ -55,6 +55,10 @@ def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True
     Where that is nothing: its inputs alone, unless someone is to `verify` it.
     """
     assert model.architecture is not None
+    version = model.architecture.keras_version
+    if version.partition(".")[0] == "3":
+        told = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
+        raise UnsupportedModelError(model.path, [told])
     found = [*vetting.refused(model.architecture.config, vouched)]
     part = vetting.own_part(model.architecture, vouched) if found else model.architecture
     if part is None and verify:

@@ -49,6 +49,8 @@ def refused(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
     """
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
+    if vouched.trust and layer["class_name"] in layers.CODE:
+        return  # what its function is written as is no layer
     found = _refused(layer, vouched)
     if found is not None:
         yield found
@@ -66,7 +68,7 @@ def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
             return None
         return Refused(label, f"{class_name} of {function}" if class_name in _OPS else class_name, runs=True)
     if not layers.is_own(layer):
-        return Refused(label, class_name, runs=False)
+        return Refused(label, layers.registered(layer), runs=False)
     named = (plain.known(value) for key, value in config.items() if str(key).endswith("activation"))
     known = layers.ACTIVATIONS.union(vouched.tf_keras)
     strange = (name for name in named if isinstance(name, str) and name not in known)
@@ -93,7 +95,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
     """What the loader of a model with layers of others needs, and how far the model was verified."""
     found, left = [*refused(model)], [*refused(model, vouched)]
-    custom = dict.fromkeys(one.class_name.rpartition(">")[2] for one in found if not one.runs)
+    custom = dict.fromkeys(one.class_name for one in found if not one.runs)
     if found:
         listed = ", ".join(f"{one.layer} ({one.class_name})" for one in found)
         yield f"layers that Keras does not bring stay as they are: {listed}"

@@ -1,6 +1,7 @@
-"""A `.keras` archive that Keras 3 opens in its safe mode, the same bytes every time.
+"""A `.keras` archive for Keras 3, the same bytes every time.
 
-Keras writes it; then the zip is written anew, with one date and without the addresses of objects.
+Keras writes it; then the zip is written anew, with one date and without the addresses of objects. Of a model
+with layers whose code nobody brings Keras writes the weights alone, beside the translated config.
 Source: keras v3.15 src/saving/saving_lib.py `_save_model_to_fileobj`.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from cudnn_convert.keras import built, modern
+from cudnn_convert.keras import apart, architecture, built, custom, foreign, lambdas, modern
 from cudnn_convert.model import Architecture
 
 #: The key of metadata.json that holds the provenance.
@@ -27,6 +28,15 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any] = _NONE) -> tuple[str, ...]:
     """What of a rewritten model Keras 3 has no place for. Raises UnsupportedModelError with every reason."""
     found = list(modern.modern(source, model, vouched=custom_objects).notes)
+    found += lambdas.notes(model.config, safe_mode=True)
+    kept = [
+        path
+        for path, entry in architecture.below(model.config)
+        if foreign.is_foreign(entry, custom_objects) and not lambdas.is_lambda(entry)
+    ]
+    if kept:
+        told = "weights are kept as variables of the class itself, in the order that the source has them in"
+        found.append(f"{', '.join(dict.fromkeys(kept))}: {told}")
     if model.training is not None:
         found.append("training config dropped: compile the model to train it on")
     scaled = built.scaled(model)
@@ -46,14 +56,36 @@ def write(
 ) -> None:
     """Writes a rewritten model that was read from `source`; `provenance` is JSON.
 
-    `custom_objects` are the user's own classes, for Keras 3, by name. Raises UnsupportedModelError for what
-    Keras 3 has not, or cannot build.
+    `custom_objects` are the user's own classes, for Keras 3, by name; layers of others stay as they are.
+    Raises UnsupportedModelError for what Keras 3 has not, or cannot build.
     """
-    made = built.built(source, model, custom_objects=custom_objects)
+    found = modern.modern(source, model, vouched=custom_objects)
+    is_whole = not found.functions and not foreign.has_foreign(model.config, custom_objects)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / "model.keras"
-        made.save(saved)
+        if is_whole:
+            built.built(source, model, custom_objects=custom_objects).save(saved)
+        else:
+            brought = {**dict.fromkeys(found.functions, _never_called), **custom_objects}
+            made = apart.pieces(source, model, custom.by_all_names(brought, model.config))
+            _save(made, found.config, saved)
         _rewrite(saved, path, provenance)
+
+
+def _never_called(value: Any) -> Any:
+    raise NotImplementedError("the function of a user, who did not bring it")
+
+
+def _save(made: Any, config: Mapping[str, Any], path: Path) -> None:
+    """An archive of a config and the weights of a model that need not be that config's."""
+    import keras
+
+    weights = path.with_name("model.weights.h5")
+    made.save_weights(weights)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"keras_version": keras.__version__}))
+        archive.writestr("config.json", json.dumps(config))
+        archive.write(weights, weights.name)
 
 
 def _rewrite(saved: Path, path: Path, provenance: str) -> None:

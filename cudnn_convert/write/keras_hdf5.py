@@ -15,7 +15,7 @@ import numpy as np
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import architecture as keras_architecture
-from cudnn_convert.keras import layers, training
+from cudnn_convert.keras import lambdas, training
 from cudnn_convert.model import Architecture, Tensor
 
 #: The root attribute that holds the provenance.
@@ -39,10 +39,7 @@ def notes(model: Architecture) -> tuple[str, ...]:
     lost = (
         ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
     )
-    code = [path for path, kind in layers.unknown_layers(model) if kind in layers.CODE]
-    told_of = f"{', '.join(code)}: code of the source is in the file, and runs where it is loaded"
-    runs = (told_of,) if code else ()
-    return (*told, *lost, *runs)
+    return (*told, *lost, *lambdas.notes(model.config, safe_mode=False))
 
 
 def write(path: Path, model: Architecture, *, provenance: str) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,19 +172,86 @@ def test_a_class_that_the_user_brings(
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_class_that_nobody_brings(out: Path, form: str) -> None:
     sample = keras_fixture("keras-2.2.4-custom_layer")
-    with pytest.raises(UnsupportedModelError, match="layer scale_in: expected a layer of Keras"):
+    told = r"layer scale_in: expected a layer of Keras itself, found Scale; .* --custom-objects MODULE:Scale"
+    if form in ("keras", "h5"):
+        told += ".* cannot be verified, for nothing comes before this layer: convert it with --no-verify$"
+    with pytest.raises(UnsupportedModelError, match=told):
         cudnn_convert.convert(sample.path, out, format=form)
     assert not out.exists()
 
 
-def test_unverified_it_goes_as_it_is(out: Path) -> None:
-    sample = keras_fixture("keras-2.2.4-custom_layer")
-    report = cudnn_convert.convert(sample.path, out, format="h5", verify=False)
+@pytest.mark.parametrize("form", ["keras", "h5"])
+@pytest.mark.parametrize("sample", CUSTOM, ids=lambda sample: sample.name)
+def test_unverified_it_goes_as_it_is(tmp_path: Path, sample: KerasFixture, form: str) -> None:
+    report, job = converted(sample, form, tmp_path, verify=False)
     assert "loading needs custom_objects with Scale" in report.notes
-    with h5py.File(out / "model.h5") as file:
-        config = json.loads(file.attrs["model_config"])["config"]
-    layers = config["layers"] if isinstance(config, dict) else config
-    assert [layer["class_name"] for layer in layers] == ["Scale", "Bidirectional", "Scale"]
+    kept = (
+        "scale_in, scale_out: weights are kept as variables of the class itself, in the order that the source"
+    )
+    assert any(note.startswith(kept) for note in report.notes) == (form == "keras")
+    answered_with_scale(job, sample, tmp_path)
+
+
+def answered_with_scale(job: dict[str, Any], sample: KerasFixture, folder: Path) -> None:
+    """What comes out once the user's process brings the class is what its Keras gave."""
+    job["custom"] = ["scale_for_keras" if job["format"] == "keras" else "scale_for_tf_keras", "Scale"]
+    outputs = sample.case["outputs"]
+    job["outputs"] = {key: {"source": key, "artifact": key} for key in outputs}
+    artifacts.answer([job], folder)
+    compared(job, sample, outputs)
+
+
+def edited(sample: KerasFixture, folder: Path, change: Callable[[list[Any]], None]) -> KerasFixture:
+    """A sample in a folder of its own, with other layers in its config."""
+    copied = KerasFixture(Path(shutil.copytree(sample.folder, folder / sample.folder.name)))
+    with h5py.File(copied.path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        found = config["config"]
+        change(found["layers"] if isinstance(found, dict) else found)
+        file.attrs["model_config"] = json.dumps(config)
+    return copied
+
+
+def begun(layers: list[Any]) -> None:
+    """A layer of Keras's own before the first that is not, which changes no number."""
+    place = next(place for place, layer in enumerate(layers) if layer["class_name"] == "Scale")
+    shape = layers[place]["config"]["batch_input_shape"]
+    config = {"name": "start", "activation": "linear", "batch_input_shape": shape}
+    layers.insert(place, {"class_name": "Activation", "config": config})
+
+
+@pytest.mark.parametrize("brought", [[], ["scale_for_tf_keras:Scale"], ["scale_for_keras:Scale"]])
+@pytest.mark.parametrize("form", ["keras", "h5"])
+@pytest.mark.parametrize("sample", CUSTOM, ids=lambda sample: sample.name)
+def test_a_class_behind_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str, brought: list[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    sample = edited(sample, tmp_path, begun)
+    report, job = converted(sample, form, tmp_path, custom_objects=brought)
+    assert report.verification is not None
+    assert report.verification.passed
+    whole = form == "h5" and brought == ["scale_for_tf_keras:Scale"]
+    assert [*report.outputs] == (sample.case["outputs"] if whole else ["start"])
+    told = "only what stands before the first of these is verified: scale_in, scale_out"
+    assert (told in report.notes) != whole
+    (given,) = job["inputs"]
+    job["inputs"] = {given: {"source": sample.case["inputs"][0], "artifact": given}}
+    answered_with_scale(job, sample, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["keras", "h5"])
+def test_a_class_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    def packed(layers: list[Any]) -> None:
+        for layer in layers:
+            layer["class_name"] = layer["class_name"].replace("Scale", "Mine>Scale")
+
+    monkeypatch.chdir(Path(__file__).parent)
+    sample = edited(keras_fixture("keras-2.2.4-custom_layer"), tmp_path, packed)
+    items = ["scale_for_tf_keras:Scale", "scale_for_keras:Scale"]
+    report = cudnn_convert.convert(sample.path, tmp_path / "out", format=form, custom_objects=items)
+    assert [*report.outputs] == sample.case["outputs"]
+    assert "loading needs custom_objects with Mine>Scale" in report.notes
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -190,9 +260,12 @@ def test_code_in_the_file_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if form == "h5":
+    if form in ("keras", "h5"):
         report = cudnn_convert.convert(sample.path, tmp_path / "out", format=form)
         assert "only what stands before the first of these is verified: code" in report.notes
+        assert ("loading needs safe_mode=False" in report.notes) == (form == "keras")
+        written = "3.7 or older" if sample.case["python"].startswith("3.6") else "3.11 or newer"
+        assert any(f"its bytecode is of Python {written}, and" in note for note in report.notes)
         assert [*report.outputs] == ["before"]
         assert cudnn_convert.verify(sample.path, tmp_path / "out").passed
         assert {path.name for path in tmp_path.iterdir()} == {"out"}
@@ -200,6 +273,38 @@ def test_code_in_the_file_never_runs(
     with pytest.raises(UnsupportedModelError, match=r"layer code: expected a layer of Keras.*Lambda"):
         cudnn_convert.convert(sample.path, tmp_path / "out", format=form)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_code_runs_where_its_user_says_so(tmp_path: Path, trust: bool) -> None:
+    sample = keras_fixture("tf_keras-2.21.0-lambda_harmless")
+    if not sys.version.startswith(sample.case["python"].rpartition(".")[0]):
+        pytest.skip("its bytecode is another Python's")
+    report, job = converted(sample, "keras", tmp_path, trust=trust)
+    assert [*report.outputs] == (sample.case["outputs"] if trust else ["before"])
+    job["outputs"] = {key: {"source": key, "artifact": key} for key in sample.case["outputs"]}
+    artifacts.answer([job | {"safe_mode": False}], tmp_path)
+    compared(job, sample, sample.case["outputs"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_code_in_a_file_of_keras_3_does_not_run_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    import keras
+
+    monkeypatch.chdir(tmp_path)
+    code = keras.layers.Lambda(lambda x: (Path("pwned").touch(), x)[1])
+    keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), code]).save(tmp_path / "source.keras")
+    Path("pwned").unlink()  # Keras called it, to see what comes out
+    if form in ("keras", "h5"):
+        assert cudnn_convert.convert(tmp_path / "source.keras", tmp_path / "out", format=form).out is None
+    told = (
+        r"expected one of Keras 2, found Keras 3\." if form in ("keras", "h5") else "found Lambda, which runs"
+    )
+    with pytest.raises(UnsupportedModelError, match=told):
+        cudnn_convert.convert(tmp_path / "source.keras", tmp_path / "out", format=form, force_convert=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"source.keras"}
 
 
 @pytest.mark.parametrize("form", ["keras", "h5"])

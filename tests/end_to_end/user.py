@@ -3,8 +3,8 @@
 Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`,
 from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names.
 `states` maps inputs that begin with zeros of a shape to the outputs that they are next; `custom` names a
-module of this folder and what a Keras model needs from it. Writes each job's outputs, keyed `feed<n>/<key>`,
-to the `.npz` that `answers` names.
+module of this folder and what a Keras model needs from it; `safe_mode` false lets code in its file run.
+Writes each job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
 """
 
 import importlib
@@ -84,18 +84,34 @@ def onnx(path, inputs, outputs):
     return run
 
 
-def keras(path, inputs, outputs, custom):
+def tflite(path, inputs, outputs):
+    import tensorflow as tf
+
+    runner = tf.lite.Interpreter(path).get_signature_runner("serving_default")
+    dtypes = {key: told["dtype"] for key, told in runner.get_input_details().items()}
+
+    def run(feeds):
+        # TensorFlow Lite computes in float32, and takes nothing else.
+        fed = {key: value.astype(dtypes[key]) for key, value in feeds.items()}
+        return runner(**fed)
+
+    return run
+
+
+def keras(path, inputs, outputs, custom, safe_mode):
     import keras
 
-    model = keras.models.load_model(path, custom_objects=custom)
-    return of_layers(model, [found.name for found in model.inputs], outputs)
+    model = keras.models.load_model(path, custom_objects=custom, safe_mode=safe_mode)
+    # On JAX, Keras 3 (3.15) forgets in its predict what stateful layers hold, and keeps it in a plain call.
+    ask = model if keras.backend.backend() == "jax" else model.predict_on_batch
+    return of_layers(ask, [found.name for found in model.inputs], outputs)
 
 
 def h5(path, inputs, outputs, custom):
     import tf_keras
 
     model = tf_keras.models.load_model(path, custom_objects=custom)
-    answered = of_layers(model, model.input_names, outputs)
+    answered = of_layers(model.predict_on_batch, model.input_names, outputs)
 
     def run(feeds):
         # predict makes floats of this type of all floats that it is given
@@ -106,10 +122,10 @@ def h5(path, inputs, outputs, custom):
     return run
 
 
-def of_layers(model, names, outputs):
+def of_layers(ask, names, outputs):
     def run(feeds):
         given = [feeds[name] for name in names]
-        found = model.predict_on_batch(given if len(given) > 1 else given[0])
+        found = ask(given if len(given) > 1 else given[0])
         found = found if isinstance(found, (list, tuple)) else [found]
         return dict(zip(outputs, found, strict=True))
 
@@ -124,12 +140,19 @@ def brought(job):
     return {name: getattr(importlib.import_module(module), name) for name in names}
 
 
+def storable(value):
+    """NumPy's files know no bfloat16."""
+    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
 def main():
     for job in json.loads(Path(sys.argv[1]).read_text()):
         signature = job.get("signature") or "serving_default"
         named = partial(saved_model, signature=signature)
         openers = {"savedmodel": named, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
-        openers |= {"keras": partial(keras, custom=brought(job)), "h5": partial(h5, custom=brought(job))}
+        openers["tflite"] = tflite
+        openers["keras"] = partial(keras, custom=brought(job), safe_mode=job.get("safe_mode", True))
+        openers["h5"] = partial(h5, custom=brought(job))
         opened = openers[job["format"]]
         run = opened(job["artifact"], job["inputs"], job["outputs"])
         golden = np.load(job["golden"])
@@ -140,7 +163,7 @@ def main():
             given = {key: names["source"] for key, names in job["inputs"].items() if key not in held}
             found = run({key: golden[f"{feed}/{name}"] for key, name in given.items()} | held)
             held = {key: found[state["next"]] for key, state in states.items()}
-            answers.update({f"{feed}/{key}": value for key, value in found.items()})
+            answers.update({f"{feed}/{key}": storable(value) for key, value in found.items()})
         np.savez(job["answers"], **answers)
 
 

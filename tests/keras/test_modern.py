@@ -58,14 +58,21 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("one", "told"),
     [
-        (entry("Lambda", "code"), "layer code: expected a layer of Keras 3, found Lambda; write --format h5"),
+        (entry("Lambda", "code"), "layer code: expected a Lambda's function as Keras 2 writes it, found"),
+        (
+            entry("TFOpLambda", "code"),
+            "code: expected a layer of Keras 3, found TFOpLambda; write --format h5",
+        ),
         (entry("ThresholdedReLU", "x"), "layer x: expected a layer of Keras 3, found ThresholdedReLU; write"),
         (
             entry("LSTM", "x", time_major=True),
             "layer x: expected time_major=False, found True; Keras 3 has no",
         ),
         (entry("Dense", "a/b"), "layer a/b: expected a name without /, as Keras 3 asks"),
-        (entry("Dense", "x", activation="mine"), "expected activation to be a function of Keras, found mine"),
+        (
+            entry("Dense", "x", activation=entry("ReLU", "inner")),
+            "layer x: expected activation to be a function, found ReLU; write --format h5",
+        ),
         (
             entry("Dense", "x", activation="hard_sigmoid"),
             "layer x: expected activation to be a function of both",
@@ -74,15 +81,46 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
             entry("LSTM", "x", activation="hard_sigmoid"),
             "layer x: expected activation to be a function of both",
         ),
-        ({**entry("Dense", "x"), "module": "os"}, "layer x: expected a layer of Keras 3, found Dense"),
     ],
 )
 def test_what_would_be_another_model_is_refused(one: dict[str, Any], told: str) -> None:
     one["config"].update(SHAPE)
     with pytest.raises(UnsupportedModelError) as caught:
-        layer(one, entry("Scale", "second"))
+        layer(one, entry("ThresholdedReLU", "second"))
     assert told in caught.value.reasons[0]
     assert len(caught.value.reasons) == 2, "all reasons at once"
+
+
+def test_a_class_that_nobody_brings_stays_as_it_is() -> None:
+    wrapped = {"class_name": "CuDNNLSTM", "config": {"units": 3}}
+    scale = entry("Mine>Scale", "scale", layer=wrapped, dtype=entry("Policy", "float16"), **SHAPE)
+    made = layer(scale, {**entry("Dense", "dense"), "module": "os", "registered_name": "Mine>Dense"})
+    assert made[0]["config"]["batch_shape"] == [None, 6, 5]
+    assert made[1:] == [
+        {
+            "module": None,
+            "class_name": "Scale",
+            "config": {"name": "scale", "layer": wrapped, "dtype": "float16"},
+            "registered_name": "Mine>Scale",
+        },
+        {"module": None, "class_name": "Dense", "config": {"name": "dense"}, "registered_name": "Mine>Dense"},
+    ]
+
+
+def test_a_function_that_nobody_brings_stays_a_name() -> None:
+    dense = entry("Dense", "dense", activation={"class_name": "function", "config": "mine", "module": "os"})
+    dense["config"].update(SHAPE)
+    found = modern.modern(HERE, model(sequential(dense), {}))
+    assert found.functions == ("mine",)
+    made = found.config["config"]["layers"][1]["config"]["activation"]
+    assert made == {"module": None, "class_name": "function", "config": "mine", "registered_name": "mine"}
+    assert modern.modern(HERE, model(sequential(dense), {}), vouched={"mine"}).functions == ()
+
+
+def test_a_model_of_no_class_of_keras_is_refused() -> None:
+    config = {**sequential(entry("Dense", "dense", **SHAPE)), "class_name": "MyModel"}
+    with pytest.raises(UnsupportedModelError, match="model: expected a model of Keras, found MyModel; write"):
+        modern.modern(HERE, model(config, {}))
 
 
 def test_a_model_without_a_shape_says_what_to_do() -> None:

@@ -110,7 +110,8 @@ def test_dot_res_as_a_graph_gives_what_its_authors_saw(
     with np.load(source.parent / "validation_210.npz") as data:
         fed = {"input_7": data["xs"].astype(np.float32), "input_8": data["xf"].astype(np.float32)}
         wanted = data["y"].astype(int).ravel()
-    (scores,) = RUNNERS[form](path, Part(SERVING, signature))(fed).values()
+    (answer,) = RUNNERS[form](path, [Part(SERVING, signature)])
+    (scores,) = answer(fed).values()
     assert list(report.inputs) == list(fed)
     loss = -np.log(scores[np.arange(len(wanted)), wanted].astype(np.float64)).mean() + penalty(source)
     accuracy = float((scores.argmax(1) == wanted).mean())

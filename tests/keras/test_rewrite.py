@@ -205,23 +205,6 @@ def test_a_model_without_cudnn_layers_is_refused() -> None:
     rewrite.require_cudnn(HERE, model(sequential(entry("CuDNNGRU", "fast", units=3)), {}))
 
 
-def test_unknown_layers_are_named_with_their_paths() -> None:
-    inner = sequential(
-        entry("Lambda", "code", function=["4wEA", None, None]), entry("Dense", "own", activation="mine")
-    )
-    inner["config"]["name"] = "inner"
-    theirs = {**entry("Dense", "theirs"), "registered_name": "package>Dense"}
-    foreign = {**entry("Dense", "foreign"), "module": "os.path"}
-    found = layers.unknown_layers(model(sequential(inner, theirs, foreign, entry("Scale", "scale")), {}))
-    assert found == [
-        ("inner/code", "Lambda"),
-        ("inner/own", "Dense(activation=mine)"),
-        ("theirs", "Dense"),
-        ("foreign", "Dense"),
-        ("scale", "Scale"),
-    ]
-
-
 def test_a_class_of_the_users_with_a_cudnn_name_is_left_alone() -> None:
     theirs = {
         **entry("CuDNNLSTM", "theirs", units=3),
