@@ -24,6 +24,7 @@ CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 ORIGIN: Final = "_cudnn_convert_origin"
 _LOWERED: Final = "_lower_using_switch_merge"
 _ADDED: Final = "Func/"
+_WAIT: Final = "/done"
 #: What keeps a body apart from its call.
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
@@ -69,8 +70,12 @@ def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
     if origins:
         _mark(made)
     build.sound(made)
-    meta = meta_graph_pb2.MetaGraphDef(graph_def=made)
-    meta.collection_def["train_op"].node_list.value.extend(wanted)
+    # A call with effects stays one where nothing waits for it.
+    calls = [node.name for node in made.node if node.op in CALLS]
+    waits = [build.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=build.with_nodes(made, [*made.node, *waits]))
+    fetched = [*wanted, *(node.name for node in waits)]
+    meta.collection_def["train_op"].node_list.value.extend(fetched)
     config = config_pb2.ConfigProto()
     rewriting = config.graph_options.rewrite_options
     rewriting.min_graph_nodes = -1  # however small the graph is

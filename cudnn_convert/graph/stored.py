@@ -114,10 +114,11 @@ def _matrices(
     origin = trace.parameters(index, node)
     if not origin.computed or origin.passage:
         return None
-    shapes = {name: seen.get_tensor_by_name(f"{name}:0").shape for name in _sources(index, origin.op)}
-    if not all(shape.is_fully_defined() for shape in shapes.values()):
+    sources = {name: seen.get_tensor_by_name(f"{name}:0") for name in _sources(index, origin.op)}
+    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
+    if not all(one.dtype == computed and one.shape.is_fully_defined() for one in sources.values()):
         return None
-    numbers = _numbered({name: shape.as_list() for name, shape in shapes.items()})
+    numbers = _numbered({name: one.shape.as_list() for name, one in sources.items()})
     packed = _packed(index, origin.tensor, numbers)
     if packed is None or packed.size != opaque.length(sizes):
         return None

@@ -17,8 +17,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import tensorflow as tf
-
 from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.pairing import by_scope
@@ -101,10 +99,7 @@ class Cells:
         """As `recurrence.stack`, on the arrays of `tensors`."""
         kind = _kind(recurrence.sizes.mode, self.cell)
         if body.uses_block(recurrence, self.lowering):
-            # The raw op's own defaults clip the cell state at 3 and add 1 to the forget gate.
-            op = partial(
-                tf.raw_ops.BlockLSTM, forget_bias=kind.forget_bias, cell_clip=-1.0, use_peephole=False
-            )
+            op = partial(body.BLOCK, forget_bias=kind.forget_bias)
             return body.stack(recurrence, block=True, block_op=op)
         loop = body.stack(recurrence, block=False)
         cells = list(_each(recurrence.cells))

@@ -74,6 +74,7 @@ def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str
         elif is_gru:
             arrays = (*arrays[:2], *tf.unstack(arrays[2]))
         y, h, c = compute(x, h, c, lengths, *arrays)
+        c = c if sizes.mode is Mode.LSTM else tf.zeros([], dtype)  # as the op says of its third output
         return y, h, c, tf.zeros([0], dtype), tf.zeros([0], tf.int8)
 
     return inline.library(body, *_specs(found))

@@ -1,11 +1,12 @@
 """A cuDNN recurrence in TensorFlow ops that have CPU kernels in every build.
 
-`fast` takes `BlockLSTMV2` for LSTMs of float and half, one kernel call for all steps. Everything else, and
+`fast` takes `BlockLSTM` for LSTMs of float and half, one kernel call for all steps. Everything else, and
 `portable`, is a `while` loop over steps with the input's product hoisted out of it. Both carry the state
 itself, so that a row of length 0 and a run of 0 steps give the initial state. Projected LSTMs take the block
 in float only, with matrices of its own precision made from the stored ones (`projection`). `switched` takes
 the weights as the loop has them and makes the block's of them at run time, where the steps are many.
-Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2; shapes are cuDNN's, time-major.
+`BlockLSTMV2` would do too, but TensorFlow gives it the gradient of `BlockLSTM`, whose gates lie elsewhere.
+Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM, python/ops/rnn_grad.py; shapes are cuDNN's.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ _BLOCK_DTYPES: Final = ("float32", "float16")
 _MANY_STEPS: Final = 4
 #: The block reads both kernels in every step: beyond what a cache holds the loop is faster, which reads one.
 _CACHED: Final = 2**20
+#: The op's own defaults clip the cell state at 3 and add 1 to the forget gate.
+BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0, use_peephole=False)
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
-    """Whether the recurrence becomes BlockLSTMV2, which knows LSTMs of float and half only."""
+    """Whether the recurrence becomes BlockLSTM, which knows LSTMs of float and half only."""
     if lowering != "fast" or recurrence.sizes.mode is not Mode.LSTM:
         return False
     if recurrence.sizes.projection:
@@ -45,10 +48,10 @@ def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
     """The arrays that one pseudo-layer's computation takes, by name, in the order it takes them."""
     projected = dict(zip(["projection"], layouts.projection_columns(cell), strict=False))
     if block:
-        kernel = layouts.stacked_columns(projection.composed(cell), layouts.BLOCK_LSTM)
+        kernel = layouts.stacked_columns(projection.composed(cell), layouts.BLOCK_LSTM_V1)
         if (inverse := projection.inverse(cell)) is not None:
             projected["projection_inverse"] = inverse
-        return {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM), **projected}
+        return {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM_V1), **projected}
     kernel, recurrent = layouts.columns(cell, layouts.LOOP)
     if cell.mode is Mode.GRU:
         bias, recurrent_bias = layouts.biases(cell, layouts.LOOP)
@@ -67,9 +70,9 @@ def stack(
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order.
 
-    `block_op` is BlockLSTMV2 or an op of its arguments.
+    `block_op` is `BLOCK` or an op of its arguments.
     """
-    layer = partial(_block_layer, op=block_op or tf.raw_ops.BlockLSTMV2) if block else _loop_layer
+    layer = partial(_block_layer, op=block_op or BLOCK) if block else _loop_layer
     each = len(weights(recurrence.cells[0][0], block=block))
     return stacked(recurrence.sizes, layer, each, time_major=recurrence.time_major)
 
@@ -177,10 +180,10 @@ def _switched_layer(
     """The block where the steps are many, else the loop, from the same arrays."""
 
     def block() -> tuple[Any, Any, Any]:
-        order = layouts.moves(mode, layout, layouts.BLOCK_LSTM)
+        order = layouts.moves(mode, layout, layouts.BLOCK_LSTM_V1)
         kernel, recurrent, bias = (_rearranged(array, order) for array in arrays)
         taken = [tf.concat([kernel, recurrent], 0), bias]
-        return _block_layer(mode, x, state, lengths, taken, backward=backward, op=tf.raw_ops.BlockLSTMV2)
+        return _block_layer(mode, x, state, lengths, taken, backward=backward, op=BLOCK)
 
     def loop() -> tuple[Any, Any, Any]:
         return _loop_layer(mode, x, state, lengths, arrays, backward=backward, layout=layout)

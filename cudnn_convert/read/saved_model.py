@@ -43,7 +43,7 @@ def read(folder: Path, tag: str | None) -> Model:
     if not meta.graph_def.node:
         raise ReadError(folder, "graph_def", expected="nodes", found="none")
     prefix = folder / "variables" / "variables"
-    tensors = bundle.tensors(prefix) if (folder / "variables").is_dir() else {}
+    tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
     files = assets.listed(meta, folder)
     values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}

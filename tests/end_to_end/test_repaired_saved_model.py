@@ -1,0 +1,293 @@
+"""A SavedModel of Keras from a machine with a GPU, before and after: everything but its recurrences stays.
+
+Numbers are Keras' own on a CPU. What a loader sees is compared with what it sees of the source.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras3_samples import BROKEN, Export, exported
+from sources import contents
+from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
+from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
+from test_keras3_exports import BOUNDS, NEWEST, TRAINING, share
+
+import cudnn_convert
+
+#: Every case of the newest writer, and of the others the two whose functions look different.
+SAMPLES: Final = [
+    sample
+    for sample in BROKEN
+    if sample.folder.parent.name == NEWEST or sample.folder.name in ("gru", "masked", "cudnn_layers")
+]
+FEW: Final = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "bidirectional", "float64")]
+ENDPOINTS: Final = ("serve", "serving_default")
+
+pytestmark = pytest.mark.xdist_group("repaired")
+
+
+def each(samples: list[Export]) -> Any:
+    return pytest.mark.parametrize("sample", samples, ids=lambda sample: sample.name)
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory):
+    """The repaired SavedModel of a sample, by the sample."""
+    folder = tmp_path_factory.mktemp("repaired")
+
+    @functools.cache
+    def of(sample: Export) -> Path:
+        cudnn_convert.convert(sample.path, folder / sample.name, verify=False)  # the answers' tests verify
+        return folder / sample.name
+
+    return of
+
+
+def meta_graph(folder: Path) -> Any:
+    (found,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return found
+
+
+def names(sample: Export) -> list[str]:
+    return [*sample.case["signatures"]]
+
+
+@each(SAMPLES)
+def test_the_source_fails_on_a_cpu(sample: Export) -> None:
+    loaded = tf.saved_model.load(str(sample.path))
+    failed = 0
+    for signature in sample.signatures:
+        if signature.runs_on_cpu:
+            continue
+        call = next(signature.calls())
+        for name in (signature.name, *(key for key, of in sample.aliases.items() if of == signature.name)):
+            with pytest.raises(tf.errors.OpError, match="No OpKernel was registered to support Op 'CudnnRNN"):
+                loaded.signatures[name](**given(call.feeds))
+            failed += 1
+    assert failed
+
+
+def given(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {key: tf.constant(value) for key, value in feeds.items()}
+
+
+@each(SAMPLES)
+def test_objects_and_functions_stay(repaired, sample: Export) -> None:
+    before, after = (sorted(seen(path)) for path in (sample.path, repaired(sample)))
+    assert after == before
+    assert any("signature_wrapper" not in line and "TensorSpec" in line for line in before)
+
+
+def seen(folder: Path) -> Iterator[str]:
+    """What a program can reach from a loaded SavedModel: attributes, variables, signatures of functions."""
+    nodes = meta_graph(folder).object_graph_def.nodes
+    loaded = tf.saved_model.load(str(folder))
+    todo, done = [(0, "", loaded)], set()
+    while todo:
+        number, path, found = todo.pop()
+        kind = nodes[number].WhichOneof("kind")
+        yield f"{path}: {kind} {type(found).__name__}"
+        if kind == "variable":
+            yield f"{path}: {found.name} {found.dtype} {found.shape} {found.trainable}"
+            yield f"{path}: {found.numpy().tobytes()!r}"
+        if kind in ("function", "bare_concrete_function"):
+            yield from (f"{path}: {line}" for line in called(found))
+        if number in done or kind == "function":
+            continue
+        done.add(number)
+        for child in nodes[number].children:
+            todo.append((child.node_id, f"{path}.{child.local_name}", held(found, child.local_name)))
+
+
+def held(found: Any, name: str) -> Any:
+    """A child by its name: an attribute, a key or a place."""
+    if hasattr(found, name):
+        return getattr(found, name)
+    return found[int(name)] if name.isdigit() else found[name]
+
+
+def called(function: Any) -> Iterator[str]:
+    for one in getattr(function, "concrete_functions", [function]):
+        yield f"{one.structured_input_signature} -> {one.structured_outputs}"
+
+
+@each(SAMPLES)
+def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
+    before, after = meta_graph(sample.path), meta_graph(repaired(sample))
+    assert after.signature_def == before.signature_def
+    assert after.object_graph_def == before.object_graph_def
+    for part in ("collection_def", "saver_def", "asset_file_def", "meta_info_def"):
+        assert getattr(after, part) == getattr(before, part), part
+    # At the root stand variables, their saver and the calls of the functions: nothing to repair.
+    assert [node.name for node in after.graph_def.node] == [node.name for node in before.graph_def.node]
+    assert {function.signature.name for function in before.graph_def.library.function} <= {
+        function.signature.name for function in after.graph_def.library.function
+    }
+
+
+@each(SAMPLES)
+def test_files_stay(repaired, sample: Export) -> None:
+    before, after = contents(sample.path), contents(repaired(sample))
+    assert after.keys() - before.keys() == {"assets.extra", "assets.extra/cudnn_convert.json"}
+    written = {"saved_model.pb", "fingerprint.pb"}
+    for name in before.keys() - written:
+        assert after[name] == before[name], name
+    assert all(after[name] != before[name] for name in written)
+    if sample.folder.name == "with_vocabulary":
+        assert any(name.startswith("assets/") for name in after)
+
+
+@each(SAMPLES)
+def test_nothing_that_can_be_called_needs_a_gpu(repaired, sample: Export) -> None:
+    assert any(reached(meta_graph(sample.path)))
+    found = [*reached(meta_graph(repaired(sample)))]
+    assert not found or TRAINING in names(sample)
+    assert all("gradient" in function or "train" in function for function in found), found
+
+
+def reached(meta: Any) -> Iterator[str]:
+    """The functions with a cuDNN node that a concrete function is or calls, each once per path to it."""
+    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    todo, done = [*meta.object_graph_def.concrete_functions], set()
+    todo += [attr.func.name for node in meta.graph_def.node for attr in node.attr.values() if attr.func.name]
+    while todo:
+        name = todo.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for node in library[name].node_def:
+            if node.op.startswith("CudnnRNN"):
+                yield name
+            used = [attr.func.name for attr in node.attr.values()]
+            used += [func.name for attr in node.attr.values() for func in attr.list.func]
+            todo += [one for one in (node.op, *used) if one in library]
+
+
+def right(sample: Export, name: str, answer: Any) -> None:
+    """`answer` maps the arrays of a call of the signature `name` to what Keras gave."""
+    (signature,) = (found for found in sample.signatures if found.name == sample.aliases.get(name, name))
+    bound = BOUNDS["float64" if sample.folder.name == "float64" else "float32"]
+    for call in signature.calls():
+        found = answer(call.feeds)
+        assert found.keys() == call.answers.keys()
+        for key, expected in call.answers.items():
+            assert share(signature, call, key, np.asarray(found[key]), expected, bound=bound) <= 1
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@each([*FEW, exported(f"{NEWEST}-stateful")])
+def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> None:
+    import keras
+
+    (dtype,) = {value.dtype.name for value in next(sample.signatures[0].calls()).answers.values()}
+    layer = keras.layers.TFSMLayer(str(repaired(sample)), call_endpoint=endpoint, dtype=dtype)
+
+    def answer(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+        (x,) = feeds.values()
+        found = layer(x)
+        return found if isinstance(found, dict) else {"output_0": found}
+
+    right(sample, endpoint, answer)
+
+
+@each([*FEW, exported(f"{NEWEST}-signatures"), exported(f"{NEWEST}-raw_ops")])
+def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) -> None:
+    loaded = tf.saved_model.load(str(repaired(sample)))
+    tf.saved_model.save(loaded, str(tmp_path / "again"), signatures=dict(loaded.signatures))
+    loaded = tf.saved_model.load(str(tmp_path / "again"))
+    assert sorted(loaded.signatures) == sorted(names(sample))
+    for name in names(sample):
+        right(sample, name, lambda feeds, name=name: loaded.signatures[name](**given(feeds)))
+
+
+@each([*FEW, exported(f"{NEWEST}-signatures"), exported(f"{NEWEST}-with_vocabulary")])
+def test_a_session_runs_it(repaired, sample: Export) -> None:
+    """As TensorFlow Serving does: the MetaGraph by its tags, the tensors by the signature."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], str(repaired(sample)))
+        for name in names(sample):
+            ends = meta.signature_def[name]
+            outputs = {key: info.name for key, info in ends.outputs.items()}
+
+            def answer(feeds: dict[str, np.ndarray], ends: Any = ends, outputs: Any = outputs) -> Any:
+                return session.run(outputs, {ends.inputs[key].name: value for key, value in feeds.items()})
+
+            right(sample, name, answer)
+
+
+@each(SAMPLES)
+def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
+    folder = str(repaired(sample))
+    found = tf.saved_model.experimental.read_fingerprint(folder)
+    computed = fingerprint_pb2.FingerprintDef.FromString(fingerprinting.CreateFingerprintDef(folder))
+    parts = (
+        "saved_model_checksum", "graph_def_program_hash", "signature_def_hash",
+        "saved_object_graph_hash", "checkpoint_hash",
+    )  # fmt: skip
+    assert [getattr(found, part) for part in parts] == [getattr(computed, part) for part in parts]
+    source = tf.saved_model.experimental.read_fingerprint(str(sample.path))
+    assert found.saved_model_checksum != source.saved_model_checksum
+    assert found.checkpoint_hash == source.checkpoint_hash
+
+
+@each([*FEW, exported(f"{NEWEST}-return_state"), exported(f"{NEWEST}-raw_ops")])
+def test_gradients_reach_the_variables(repaired, sample: Export) -> None:
+    """They agree with the slope of the function itself, along one line through all its variables."""
+    loaded = tf.saved_model.load(str(repaired(sample)))
+    random = np.random.default_rng(7)
+    is_double = sample.folder.name == "float64"
+    for signature in sample.signatures:
+        function = loaded.signatures[signature.name]
+        for call in signature.calls():
+            weights = {key: random.uniform(0.5, 1.5, value.shape) for key, value in call.answers.items()}
+
+            def total(function: Any = function, call: Any = call, weights: Any = weights) -> Any:
+                found = function(**given(call.feeds))
+                return tf.add_n([tf.reduce_sum(found[key] * weights[key]) for key in sorted(weights)])
+
+            variables = list(function.trainable_variables)
+            with tf.GradientTape() as tape:
+                value = total()
+            slopes = [tf.convert_to_tensor(one).numpy() for one in tape.gradient(value, variables)]
+            assert all(np.isfinite(slope).all() and slope.any() for slope in slopes)
+            line = [random.uniform(-1, 1, variable.shape) for variable in variables]
+            along = sum(np.sum(slope * way) for slope, way in zip(slopes, line, strict=True))
+            step, bound = (1e-5, 1e-7) if is_double else (1e-2, 2e-2)
+            above, below = (total_at(variables, line, end, total) for end in (step, -step))
+            assert abs((above - below) / (2 * step) - along) <= bound * (1 + abs(along))
+
+
+def total_at(variables: list[Any], line: list[np.ndarray], step: float, total: Any) -> float:
+    """`total()` where every variable is moved along the line by `step`."""
+    before = [variable.numpy() for variable in variables]
+    for variable, way in zip(variables, line, strict=True):
+        variable.assign_add((step * way).astype(variable.dtype.as_numpy_dtype))
+    found = float(total())
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)
+    return found
+
+
+@each([exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "raw_ops", "time_distributed")])
+def test_the_same_bytes_twice_in_one_process(repaired, tmp_path: Path, sample: Export) -> None:
+    cudnn_convert.convert(sample.path, tmp_path / "again", verify=False)
+    assert contents(tmp_path / "again") == contents(repaired(sample))
+
+
+def test_the_same_bytes_in_another_process(repaired, tmp_path: Path) -> None:
+    code = "import sys, cudnn_convert as c; [c.convert(*p.split('='), verify=False) for p in sys.argv[1:]]"
+    pairs = [f"{sample.path}={tmp_path / sample.name}" for sample in FEW]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    subprocess.run([sys.executable, "-c", code, *pairs], env=environment, capture_output=True, check=True)
+    for sample in FEW:
+        assert contents(tmp_path / sample.name) == contents(repaired(sample)), sample.name
