@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from cudnn_convert.errors import (
     AccessError,
@@ -43,6 +44,7 @@ __all__ = [
     "VerificationError",
     "WriteError",
     "convert",
+    "record",
     "verify",
 ]
 
@@ -129,6 +131,53 @@ def convert(
     return pipeline.convert(Path(source), Path(out), options)
 
 
+def record(
+    source: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    data: str | PathLike[str],
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
+    set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
+    signature: str | None = None,
+    tag: str | None = None,
+    weights: str = "auto",
+    forget_bias: float = 0.0,
+    gate_order: str = "tf",
+    architecture: str | PathLike[str] | None = None,
+    custom_objects: str | Sequence[str] = (),
+    allow_plain: bool = False,
+    trust: bool = False,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Runs the original at `source` on the arrays in `data` and writes its answers to `out`.
+
+    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Gives
+    what the recording says of itself. Raises as `convert`, UnsupportedModelError where TensorFlow has no
+    device for the source here.
+    """
+    from cudnn_convert import pipeline
+    from cudnn_convert.options import Options
+
+    options = Options(
+        inputs=_items(inputs),
+        outputs=_items(outputs),
+        set=_items(set),
+        signature=signature,
+        tag=tag,
+        weights=weights,
+        forget_bias=forget_bias,
+        gate_order=gate_order,
+        architecture=None if architecture is None else Path(architecture),
+        custom_objects=_items(custom_objects),
+        allow_plain=allow_plain,
+        data=Path(data),
+        trust=trust,
+        force=force,
+    )
+    return pipeline.record(Path(source), Path(out), options)
+
+
 def verify(
     source: str | PathLike[str],
     artifact: str | PathLike[str],
@@ -152,13 +201,15 @@ def verify(
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     data: str | PathLike[str] | None = None,
+    golden: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     trust: bool = False,
 ) -> Verification:
     """Compares an artifact, a file or an OUT folder, with its source.
 
-    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Raises as `convert`.
+    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Where a recording of the
+    original is given as `golden`, it brings the inputs and judges. Raises as `convert`.
     """
     from cudnn_convert import pipeline
     from cudnn_convert.options import Options
@@ -186,6 +237,7 @@ def verify(
             custom_objects=_items(custom_objects),
             allow_plain=allow_plain,
             data=None if data is None else Path(data),
+            golden=None if golden is None else Path(golden),
             atol=atol,
             rtol=rtol,
             trust=trust,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import sys
 import tempfile
@@ -115,7 +116,7 @@ def _convert(words: Sequence[str]) -> int:
     parser = _Parser(
         prog="cudnn-convert",
         description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
-        epilog="Also: cudnn-convert verify SOURCE ARTIFACT; cudnn-convert formats.",
+        epilog="Also: cudnn-convert verify SOURCE ARTIFACT; ... record SOURCE; ... formats.",
     )
     parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
@@ -145,6 +146,7 @@ def _convert(words: Sequence[str]) -> int:
         opset=flags.opset,
         lowering=flags.lowering,
         verify=not flags.no_verify,
+        lineage=flags.report is not None,
         force=flags.force,
         force_convert=flags.force_convert,
         progress=tables.silent if flags.quiet else tables.progress,
@@ -152,8 +154,7 @@ def _convert(words: Sequence[str]) -> int:
     )
     with _told(flags):
         report = pipeline.convert(Path(flags.source), Path(flags.out), options)
-    if flags.report:
-        _write(flags.report, report.to_json())
+    _keep(flags.report, report)
     if not flags.quiet:
         tables.explain(report)
     print(report.to_json() if flags.json else report.out or "portable already")
@@ -167,18 +168,51 @@ def _verify(words: Sequence[str]) -> int:
     _add_signature(parser)
     _add_source(parser)
     _add_verification(parser)
+    parser.add_argument("--golden", type=Path, metavar="NPZ", help="a recording of the original, to judge by")
     _add_output(parser)
     flags = parser.parse_args(words)
     _silence()
     from cudnn_convert import pipeline, tables
 
+    options = Options(golden=flags.golden, lineage=flags.report is not None, **_shared(flags))
     with _told(flags):
-        result = pipeline.verify(Path(flags.source), Path(flags.artifact), Options(**_shared(flags)))
-    if flags.report:
-        _write(flags.report, result.to_json())
+        result = pipeline.verify(Path(flags.source), Path(flags.artifact), options)
+    _keep(flags.report, result)
     if not flags.quiet:
         tables.verification(result)
     print(result.to_json() if flags.json else "equal")
+    return 0
+
+
+def _record(words: Sequence[str]) -> int:
+    parser = _Parser(
+        prog="cudnn-convert record",
+        description="Run the original, on a machine whose TensorFlow can, and keep what it answers.",
+    )
+    parser.add_argument("source", metavar="SOURCE")
+    _add_signature(parser)
+    _add_source(parser)
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
+    parser.add_argument("--trust", action="store_true", help="run more than arithmetic")
+    parser.add_argument("--force", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    options = Options(
+        data=flags.data,
+        trust=flags.trust,
+        force=flags.force,
+        progress=tables.silent if flags.quiet else tables.progress,
+        **{name: getattr(flags, name) for name in (*READING, *VOUCHED)},
+    )
+    meta = pipeline.record(Path(flags.source), flags.out, options)
+    print(json.dumps(meta, indent=2) if flags.json else flags.out)
     return 0
 
 
@@ -249,7 +283,7 @@ def _add_verification(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON to FILE")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
 
@@ -264,8 +298,7 @@ def _told(flags: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        if flags.report:
-            _write(flags.report, error.report.to_json())
+        _keep(flags.report, error.report)
         if flags.json:
             print(error.report.to_json())
         raise
@@ -275,6 +308,18 @@ def _silence() -> None:
     """TensorFlow's C++ side logs to stderr unless told before its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GLOG_minloglevel", "3")
+
+
+def _keep(path: Path | None, report: Any) -> None:
+    """Writes the report: JSON, or where `path` ends in .html a page, with the JSON beside it."""
+    if path is None:
+        return
+    if path.suffix == ".html":
+        from cudnn_convert import page
+
+        _write(path, page.of(report))
+        path = path.with_suffix(".json")
+    _write(path, report.to_json())
 
 
 def _write(path: Path, text: str) -> None:
@@ -287,7 +332,7 @@ def _write(path: Path, text: str) -> None:
 
 
 #: A subcommand wins over a file of that name; `./verify` is the file.
-_COMMANDS: Final = {"verify": _verify, "formats": _formats}
+_COMMANDS: Final = {"verify": _verify, "record": _record, "formats": _formats}
 
 if __name__ == "__main__":
     run()

@@ -57,9 +57,11 @@ class Options:
     opset: int = 17
     lowering: str = "fast"
     data: Path | None = None
+    golden: Path | None = None
     atol: float | None = None
     rtol: float | None = None
     verify: bool = True
+    lineage: bool = False
     trust: bool = False
     force: bool = False
     progress: Callable[[str], None] = field(default=lambda _: None)
@@ -89,6 +91,8 @@ class Options:
             module, colon, name = item.partition(":")
             if not (module and colon and name):
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
+        if self.golden is not None and self.data is not None:
+            raise UsageError(f"--golden: expected no --data, for it has its own feeds, found {self.data}")
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert import __version__, plan, report, targets
-from cudnn_convert.errors import ReadError, UsageError, VerificationError
+from cudnn_convert import __version__, lineage, plan, report, targets
+from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import aside, endpoints
 from cudnn_convert.graph.assemble import Interface, assembled
@@ -20,9 +20,10 @@ from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.read import keras_archive, keras_hdf5, read
-from cudnn_convert.report import Report, Verification
+from cudnn_convert.report import Report, Subject, Verification
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
+from cudnn_convert.verification.record import recorded
 from cudnn_convert.write import place
 
 
@@ -35,6 +36,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     model = _read(source, options, tag=options.tag)
     if _is_portable(model, options) and not options.force_convert:
         return _left_alone(model, source, options)
+    targets.require(model, options)
     made = planned(model, options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
     folder, target = _target(made, out, options)
@@ -49,6 +51,8 @@ def convert(source: Path, out: Path, options: Options) -> Report:
         options.progress("writing")
         said = targets.write(made, artifact, options, provenance=text)
         summary = replace(summary, notes=(*summary.notes, *said))
+        if options.lineage:
+            summary = replace(summary, weights=lineage.traced(made, options.format, artifact))
         if folder and options.format != "savedmodel":
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
@@ -114,7 +118,6 @@ def planned(model: Model, options: Options) -> Plan:
         Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
     )
     interface = Interface(options.layout, options.states, options.lengths)
-    targets.require(model, options)
     stays = _stays_whole(model, options)
     model = _whole(model) if stays else replace(model, saved=None)
     if model.architecture is not None:
@@ -193,6 +196,7 @@ def checked(made: Plan, artifact: Path, options: Options) -> Verification:
         artifact,
         form=options.format,
         data=options.data,
+        recording=options.golden,
         atol=options.atol,
         rtol=options.rtol,
         vouched=_vouched(options),
@@ -200,6 +204,8 @@ def checked(made: Plan, artifact: Path, options: Options) -> Verification:
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
         lines = [f"{made.model.path}: output {found.output}: {found.message}" for found in wrong]
+        if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
+            lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))
     return result
 
@@ -243,7 +249,48 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
             again["outputs"] = _pairs(recorded["outputs"])
         options = replace(options, **again)
     options = replace(options, format=form)
-    return checked(planned(model, options), path, options)
+    made = planned(model, options)
+    try:
+        result = checked(made, path, options)
+    except VerificationError as error:
+        result = replace(error.report, subject=_subject(made, source, path, options))
+        raise VerificationError(result, str(error)) from error
+    return replace(result, subject=_subject(made, source, path, options))
+
+
+def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:
+    said = _report(made, source, artifact, options)
+    return Subject(
+        source=said.source,
+        kind=said.kind,
+        format=said.format,
+        artifact=str(artifact),
+        inputs=said.inputs,
+        outputs=said.outputs,
+        recurrences=said.recurrences,
+        notes=said.notes,
+        weights=lineage.traced(made, options.format, artifact) if options.lineage else None,
+    )
+
+
+@quiet()
+def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
+    """Runs the original on `options.data` and writes what it answers to `out`; gives the file's `meta`.
+
+    Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
+    """
+    if options.data is None:
+        raise UsageError("--data: expected an .npz with the inputs, found none")
+    place.refuse(out, source=source, force=options.force)
+    options.progress("reading")
+    model = _read(source, options, tag=options.tag)
+    if model.graph is None and model.architecture is None:
+        reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
+        raise UnsupportedModelError(model.path, [reason])
+    made = planned(model, options)
+    with place.placed(out, source=source, folder=False, force=options.force) as fresh:
+        options.progress("recording")
+        return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

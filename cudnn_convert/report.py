@@ -11,6 +11,72 @@ from cudnn_convert.model import CanonicalEvidence, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Part of a tensor, told by its values: `part` as Python slices it, `axes` how cuDNN's matrix lies in it.
+
+    `axes`: `as it is`, `transposed`, `reshaped` (value after value in the other shape), `summed` (both biases
+    in one), or with what is added, such as `summed, 1 less`.
+    """
+
+    tensor: str
+    part: str
+    axes: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """One gate's matrix or bias of one pseudo-layer, `weights` being the field of it.
+
+    `source` is where the source has it, `target` where the artifact does; None where no part of a tensor has
+    those values, or where they are all alike, so that their place cannot be told. `doubt` says what is odd
+    about the target beside those of the other weights: gates in another order, a transposed recurrent kernel.
+    """
+
+    layer: int
+    direction: str
+    gate: str
+    weights: str
+    source: Place | None
+    target: Place | None
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutReport:
+    """In which order one side's tensors hold the gates, and which layouts of `layouts.LAYOUTS` have it."""
+
+    gates: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableReport:
+    """A variable of the source, or a constant of its graph, that no recurrence was decoded from.
+
+    `role`: `needed` by the outputs, `not needed`, or `other copy` of a recurrence's weights. `target` is the
+    artifact's tensor of the same values, None where none is found.
+    """
+
+    source: str
+    shape: tuple[int, ...]
+    role: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsReport:
+    """From every tensor of the source to its place in the artifact; `--report` alone asks for it.
+
+    `gates` and the layouts are by the node of each recurrence.
+    """
+
+    gates: dict[str, tuple[GateReport, ...]]
+    source_layouts: dict[str, LayoutReport]
+    target_layouts: dict[str, LayoutReport]
+    variables: tuple[VariableReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecurrenceReport:
     """One cuDNN node: its sizes, and which copy of its weights was taken (`canonical` or `raw`)."""
 
@@ -26,8 +92,47 @@ class RecurrenceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Element:
+    """One value of one output; what is no finite number is told as text."""
+
+    feed: int
+    index: tuple[int, ...]
+    expected: float | int | bool | str
+    found: float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The largest absolute error of each `group` steps along `axis`, over all feeds."""
+
+    axis: int
+    group: int
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many values used which share of their tolerance.
+
+    `exact` had no error. `counts[k]` are those with `first + k*width <= log10(error / tolerance)` and less
+    than the next; the outermost bins take what lies beyond them.
+    """
+
+    exact: int
+    first: float
+    width: float
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OutputReport:
-    """One output over all feeds: the worst difference, the share of the tolerance it used, and the bound."""
+    """One output over all feeds: the worst difference, the share of the tolerance it used, and the bound.
+
+    Of floats also: the largest absolute error; the largest relative one where the expected value is larger
+    than `rel_floor`; the largest distance in units of the last place, of the coarser type of both sides; the
+    cosine of the angle between expected and found. `worst_element` is the one that used most of its
+    tolerance, or the first of those that should be equal. None is what has no meaning for the output.
+    """
 
     output: str
     passed: bool
@@ -39,17 +144,46 @@ class OutputReport:
     reason: str
     excused: int
     message: str
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rel_floor: float | None = None
+    ulp: int | None = None
+    cosine: float | None = None
+    worst_element: Element | None = None
+    over_time: OverTime | None = None
+    distribution: Distribution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a `verify` compared with what; a conversion's Report says the same of itself."""
+
+    source: str
+    kind: str
+    format: str
+    artifact: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    recurrences: tuple[RecurrenceReport, ...]
+    notes: tuple[str, ...]
+    weights: WeightsReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The artifact against the float64 reference. `feeds` holds the shape of each input, a dict per feed."""
+    """The artifact against the float64 reference. `feeds` holds the shape of each input, a dict per feed.
+
+    `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
+    in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
+    """
 
     passed: bool
     seed: int
     feeds: tuple[dict[str, tuple[int, ...]], ...]
     outputs: tuple[OutputReport, ...]
     warnings: tuple[str, ...]
+    subject: Subject | None = None
+    recording: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
@@ -73,6 +207,7 @@ class Report:
     notes: tuple[str, ...]
     flags: tuple[str, ...]
     verification: Verification | None
+    weights: WeightsReport | None = None
 
     def to_json(self) -> str:
         """The report as the JSON object that `--json` and `--report` give."""

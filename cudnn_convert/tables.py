@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -55,10 +55,21 @@ def verification(result: Verification) -> None:
     console.print(table)
     for warning in result.warnings:
         console.print(f"warning: {warning}")
+    if result.recording:
+        console.print(f"judged by {_recording(result.recording)}")
     sizes = "; ".join(
         ", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds
     )
     console.print(f"compared on: {sizes} (seed {result.seed})")
+
+
+def _recording(facts: dict[str, Any]) -> str:
+    """A recording in one line: its file, what made it, where, and how float32 was computed there."""
+    names = [device["description"] for device in facts["devices"] if device["type"] == "GPU"] or ["CPU"]
+    built = "".join(f", {name} {facts[name]}" for name in ("cuda", "cudnn") if facts[name])
+    tf32 = "on" if facts["tf32"]["on"] else "off"
+    made = f"{facts['recorder']} from {facts['source']}, TensorFlow {facts['tensorflow']}{built}"
+    return f"{facts['file']}: {made}; {'; '.join(names)}; TF32 {tf32} ({facts['tf32']['reason']})"
 
 
 def _console() -> Console:

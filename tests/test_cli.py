@@ -39,12 +39,14 @@ def source(tmp_path: Path) -> Path:
     [
         (["--help"], 0),
         (["verify", "--help"], 0),
+        (["record", "--help"], 0),
         (["--version"], 0),
         (["formats"], 0),
         ([], 2),
         (["source"], 2),
         (["a", "b", "--format", "pickle"], 2),
         (["verify", "a"], 2),
+        (["record", "a"], 2),
     ],
     ids=lambda found: " ".join(found) if isinstance(found, list) else "",
 )
@@ -85,6 +87,11 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
     "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
     "verify": (["verify", "a"], "required: ARTIFACT; see cudnn-convert verify --help"),
+    "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
+    "two judges": (
+        ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
+        "--golden: expected no --data, for it has its own feeds, found d.npz",
+    ),
     "formats": (["formats", "x"], "unrecognized arguments: x; see cudnn-convert formats --help"),
 }
 
@@ -141,7 +148,10 @@ def test_json_is_all_of_stdout(source: Path, tmp_path: Path) -> None:
     assert found["out"] == str(out)
     assert found["verification"]["passed"] is True
     ended = command("verify", source, out, "--json", "--quiet")
-    assert json.loads(ended.stdout) == found["verification"]
+    proven = json.loads(ended.stdout)
+    assert {**proven, "subject": None} == found["verification"]
+    assert proven["subject"]["artifact"] == str(out)
+    assert proven["subject"]["inputs"] == found["inputs"]
     assert ended.stderr == ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,16 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.graph.trace import VARIABLES
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The op of a source's own saver that sets a variable, from the checkpoint `prefix` named in `files`."""
+
+    variable: str
+    op: str
+    files: tuple[str, ...]
+    prefix: Path
 
 
 def variable_ops(graph: Any) -> list[Any]:
@@ -29,17 +40,23 @@ def session(
     *,
     initializers: Sequence[str] = (),
     assets: Mapping[str, Path] = MappingProxyType({}),
+    restores: Sequence[Restore] = (),
 ) -> Iterator[Any]:
     """A Session over a GraphDef with its variables set, through placeholders: a Const is copied often.
 
-    Then the ops `initializers` run, fed with the files `assets` by the tensors that hold their names.
+    Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
+    `assets` by the tensors that hold their names.
     """
     made = build.imported(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     config = tf.compat.v1.ConfigProto(graph_options=tf.compat.v1.GraphOptions(place_pruned_graph=True))
     with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
+        restored = {found.variable for found in restores}
         for node in variable_ops(graph):
-            _assign(running, node, variables[checkpoint_key(node)])
+            if node.name not in restored:
+                _assign(running, node, variables[checkpoint_key(node)])
+        for found in restores:
+            running.run(made.get_operation_by_name(found.op), dict.fromkeys(found.files, str(found.prefix)))
         names = {op.name for op in made.get_operations()}
         fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}
         running.run([made.get_operation_by_name(op) for op in initializers], fed)

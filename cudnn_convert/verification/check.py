@@ -15,8 +15,10 @@ from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport, Verification
-from cudnn_convert.verification import compare, feeds, run, source
+from cudnn_convert.verification import compare, feeds, figures, golden, run, source
 from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.verification.golden import Golden
+from cudnn_convert.verification.steps import axis_of_time
 
 SEED: Final = 20240229
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
@@ -29,33 +31,49 @@ def verified(
     *,
     form: str,
     data: Path | None = None,
+    recording: Path | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     vouched: Vouched = NOTHING,
 ) -> Verification:
-    """Runs source and artifact on the same feeds; `form` is the artifact's format."""
+    """Runs source and artifact on the same feeds; `form` is the artifact's format.
+
+    A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
+    """
     trust = vouched.trust
     keys = {name: key for key, name in plan.signature.inputs.items()}
     scores = _scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
+    told = golden.opened(plan, recording) if recording else None
     with source.opened(plan, trust=trust) as judge:
-        fed = feeds.given(plan, judge, data) if data else feeds.generated(plan, judge, seed=SEED)
-        # What stays in variables shows from the second call on.
-        fed = fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
+        fed = _fed(plan, judge, told, data)
         judge.restart()
-        expected = [_answered(plan, judge, feed, wanted) for feed in fed]
+        exact, seen = [], []
+        for feed in fed:
+            exact.append(_answered(plan, judge, feed, wanted))
+            seen.append([*judge.sizes])
     dtype = _coarsest(plan, form)
     with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [_answered(plan, rough, feed, wanted) for feed in fed]
     answer = run.opened(form, artifact, plan.parts, vouched)
-    found = [answer({keys[name]: value for name, value in feed.items()}) for feed in fed]
-    noise = {name: _noise(expected, rounded, place) for place, name in enumerate(wanted)}
+    found = _called(plan, answer, fed)
+    noise = {name: _noise(exact, rounded, place) for place, name in enumerate(wanted)}
     if dtype.name == "float64":
         noise = dict.fromkeys(noise, 0.0)
     outputs = list(plan.signature.outputs.items())
     bounds = {
-        key: compare.tolerance(_judged(expected[0][place], dtype), noise[name], atol=atol, rtol=rtol)
+        key: compare.tolerance(_judged(exact[0][place], dtype), noise[name], atol=atol, rtol=rtol)
         for place, (key, name) in enumerate(outputs)
+    }
+    expected = exact
+    if told:
+        expected = told.instead(exact, wanted, {name: key for key, name in outputs})
+        judged = {key: _judged(exact[0][place], dtype) for place, (key, _) in enumerate(outputs)}
+        bounds = {key: told.bound(bound, judged[key]) for key, bound in bounds.items()}
+        noise = {name: max(found, told.floor) for name, found in noise.items()}
+    axes = {
+        key: axis_of_time([values[place].shape for values in expected], seen)
+        for place, (key, _) in enumerate(outputs)
     }
     differences: list[list[Difference]] = []
     for values, artifact_values in zip(expected, found, strict=True):
@@ -66,10 +84,46 @@ def verified(
             slack[key] = _too_close(by_name[name], axis, artifact_values.get(key), chosen, noise[name])
         by_key = {key: by_name[name] for key, name in outputs}
         single = FORMATS[form].single
-        differences.append(compare.outputs(artifact_values, by_key, bounds, slack, single=single))
+        differences.append(compare.outputs(artifact_values, by_key, bounds, slack, single=single, axes=axes))
     reports = tuple(_merged(group, bounds) for group in zip(*differences, strict=True))
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    return Verification(all(r.passed for r in reports), SEED, shapes, reports, _warnings(reports))
+    warnings = [*_warnings(reports)]
+    failed = {report.output for report in reports if not report.passed}
+    warnings += told.disagreements(exact, expected, [*bounds.items()], failed) if told else []
+    return Verification(
+        all(r.passed for r in reports),
+        SEED,
+        shapes,
+        reports,
+        tuple(warnings),
+        recording=told.facts if told else None,
+    )
+
+
+def _fed(plan: Plan, judge: source.Source, told: Golden | None, data: Path | None) -> list[dict[str, Array]]:
+    """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
+    if told:
+        golden.require_accepted(plan, judge, told)
+        return [*told.feeds]
+    fed = feeds.given(plan, judge, data) if data else feeds.generated(plan, judge, seed=SEED)
+    # What stays in variables shows from the second call on.
+    return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
+
+
+def _called(plan: Plan, answer: run.Runner, fed: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+    """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    ends, found = {name: key for key, name in plan.signature.outputs.items()}, []
+    leaving = [
+        (keys[held.start], ends[held.end], plan.model.variables[held.state.key])
+        for held in plan.states
+        if held.start is not None and held.end is not None
+    ]
+    carried = {start: value.read() for start, _, value in leaving}
+    for feed in fed:
+        found.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
+        carried |= {start: found[-1][end] for start, end, _ in leaving if end in found[-1]}
+    return found
 
 
 def _answered(
@@ -149,6 +203,7 @@ def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> Out
     compared = sum(difference.compared for difference in group)
     message = worst.message or next((found.message for found in group if found.message), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
+    told = figures.merged([difference.figures for difference in group])
     return OutputReport(
         output=worst.output,
         passed=compared > 0 and all(difference.passed for difference in group),
@@ -160,6 +215,14 @@ def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> Out
         reason=bound.reason,
         excused=sum(difference.excused for difference in group),
         message=message if compared or message else "empty for every feed",
+        max_abs=told.max_abs,
+        max_rel=told.max_rel,
+        rel_floor=None if told.max_abs is None else bound.atol,
+        ulp=told.ulp,
+        cosine=told.cosine,
+        worst_element=told.worst_element,
+        over_time=told.over_time,
+        distribution=told.distribution,
     )
 
 

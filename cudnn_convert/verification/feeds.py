@@ -7,8 +7,6 @@ is fixed, the number of steps.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -23,7 +21,7 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import padding, partitioned
+from cudnn_convert.verification import arrays, padding, partitioned
 from cudnn_convert.verification.source import Source
 
 Sizes = tuple[tuple[int, int], ...]
@@ -38,8 +36,6 @@ _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _TRIES: Final = 64
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
-#: What NumPy raises for a file that is no archive of arrays, or a damaged one, or one with pickles in it.
-_DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
 
 
 def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
@@ -143,35 +139,49 @@ def _accepted(
 
 
 def given(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
-    """The one feed in an `.npz` whose keys are the signature's. Raises UsageError."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {key: data[key] for key in data.files}
-    except _DAMAGED as cause:
-        raise UsageError(f"--data {path}: expected an .npz of plain arrays, found none") from cause
-    if set(arrays) != set(plan.signature.inputs):
-        expected, found = sorted(plan.signature.inputs), sorted(arrays)
-        raise UsageError(f"--data {path}: expected the keys {expected}, found {found}")
+    """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
+    feeds, where = read(plan, path), f"--data {path}"
+    for feed in feeds:
+        require_accepted(plan, source, feed, where=where)
+    return feeds
+
+
+def read(plan: Plan, path: Path) -> list[dict[str, Array]]:
+    """The feeds of `given`, by tensor, as their placeholders take them; nothing runs. Raises UsageError."""
+    where = f"--data {path}"
+    calls = arrays.calls(arrays.load(path, flag="--data"), where=where)
+    expected = sorted(plan.signature.inputs)
+    for call in calls:
+        if set(call) != set(expected):
+            raise UsageError(f"{where}: expected the keys {expected}, found {sorted(call)}")
+    return [fitting(plan, call, where=where) for call in calls]
+
+
+def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+    """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
     seen, reasons, feed = build.imported(plan.graph), [], {}
-    for key, name in plan.signature.inputs.items():
-        wanted, found = seen.get_tensor_by_name(name), arrays[key]
+    named = {key: name for key, name in plan.signature.inputs.items() if key in values}
+    for key, name in named.items():
+        wanted, found = seen.get_tensor_by_name(name), values[key]
         dtype = wanted.dtype
         is_cut_off = found.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool)
         if is_cut_off or not wanted.shape.is_compatible_with(found.shape):
             what = f"{found.dtype}{list(found.shape)}"
-            reasons.append(f"--data {path}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
+            reasons.append(f"{where}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
         else:
             feed[name] = found.astype(dtype.as_numpy_dtype)
     if reasons:
         raise UsageError("\n".join(reasons))
+    return feed
+
+
+def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    """Raises UsageError where the source does not take a feed."""
     try:
         _sizes(plan, source, feed)
     except tf.errors.OpError as cause:
         failure = cause.message.splitlines()[0]
-        raise UsageError(
-            f"--data {path}: expected inputs that the model accepts; it says: {failure}"
-        ) from cause
-    return [feed]
+        raise UsageError(f"{where}: expected inputs that the model accepts; it says: {failure}") from cause
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:

@@ -66,7 +66,7 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     """
     graph = build.placed(plan.whole)
     if not trust:
-        _refuse_effects(plan, graph)
+        refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
     seen: list[tuple[int, int]] = []
     functions = _insert_references(graph, plan.recurrences, dtype, seen)
     functions += block_guard.insert(graph, seen)
@@ -92,7 +92,8 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
-def _refuse_effects(plan: Plan, graph: Any) -> None:
+def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
+    """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
     found: dict[str, list[str]] = {}
     # A recurrence that goes on from where it was keeps to its own graph too.
     writes = {(write.op, op) for held in plan.states for write in held.state.writes for op in WRITES}
@@ -102,9 +103,8 @@ def _refuse_effects(plan: Plan, graph: Any) -> None:
         if not known and _has_effects(node):
             found.setdefault(node.op, []).append(node.name)
     if found:
-        cure = "vouch for the file with --trust, or convert with --no-verify"
         reasons = [
-            f"{', '.join(names[:3])}: expected arithmetic only while verifying, found {op}; {cure}"
+            f"{', '.join(names[:3])}: expected arithmetic only while {doing}, found {op}; {cure}"
             for op, names in sorted(found.items())
         ]
         raise UnsupportedModelError(plan.model.path, reasons)
