@@ -25,9 +25,9 @@ ALLOWED = {
     "layouts": "errors model",
     "opaque": "errors model",
     "report": "errors model",
+    "graph": "errors model layouts opaque",
     "keras": "errors model layouts opaque graph",
     "read": "errors model layouts opaque keras",
-    "graph": "errors model layouts opaque",
     "specs": "errors model graph",
     "notes": "errors model graph specs",
     "states": "errors model graph specs",
@@ -36,12 +36,14 @@ ALLOWED = {
     "write": "errors model formats layouts graph keras",
     "verification": "errors model formats reference report graph keras plan "
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite",
+    "lineage": "errors model layouts opaque report graph plan",
+    "page": "errors model report",
     "options": "errors formats",
     "targets": "errors model formats graph keras options plan lower write",
     "pipeline": "errors model formats report quiet keras read graph plan write verification options targets "
-    "version",
+    "lineage version",
     "tables": "errors model formats report",
-    "cli": "errors formats options pipeline tables version",
+    "cli": "errors formats options pipeline tables page version",
     "__main__": "cli",
     "__init__": "errors report options pipeline",
 }

@@ -168,8 +168,8 @@ def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
         with pytest.raises(cudnn_convert.ReadError) as caught:
             cudnn_convert.verify(source, tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name}: artifact: expected a SavedModel, a .pb, .onnx, .tflite, .keras or .h5, or an OUT "
-            f"folder, found {found}"
+            f"{tmp_path / name}: artifact: expected a SavedModel, a checkpoint with its .meta, a .pb, .onnx, "
+            f".tflite, .keras or .h5, or an OUT folder, found {found}"
         )
 
 

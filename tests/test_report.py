@@ -8,9 +8,13 @@ import numpy as np
 from graphs import BLOB, tagger
 
 from cudnn_convert import plan, report
-from cudnn_convert.report import OutputReport, Report, Verification
+from cudnn_convert.report import Distribution, Element, OutputReport, OverTime, Report, Verification
 
-OUTPUT = OutputReport("scores", True, 12, 1e-7, 0.01, 1e-5, 1e-5, "float32", 0, "")
+OUTPUT = OutputReport(
+    "scores", True, 12, 1e-7, 0.01, 1e-5, 1e-5, "float32", 0, "",
+    max_abs=1e-7, rel_floor=1e-5, ulp=3, cosine=0.5, worst_element=Element(1, (2, 0), 1.0, "nan"),
+    over_time=OverTime(0, 2, (0.0, 1e-7)), distribution=Distribution(1, -8.0, 0.5, (0, 3)),
+)  # fmt: skip
 PROOF = Verification(True, 7, ({"x": (17, 3, 3)},), (OUTPUT,), ("scores: said",))
 
 
@@ -36,11 +40,18 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
     found = json.loads(made().to_json())
     assert list(found) == [
         "source", "kind", "format", "out", "inputs", "outputs", "recurrences", "notes", "flags",
-        "verification",
+        "verification", "weights",
     ]  # fmt: skip
     assert found["verification"] == json.loads(PROOF.to_json())
     assert found["verification"]["feeds"] == [{"x": [17, 3, 3]}]
-    assert found["verification"]["outputs"][0]["worst"] == 1e-7
+    (output,) = found["verification"]["outputs"]
+    assert output["worst"] == 1e-7
+    assert output["worst_element"] == {"feed": 1, "index": [2, 0], "expected": 1.0, "found": "nan"}
+    assert output["over_time"] == {"axis": 0, "group": 2, "errors": [0.0, 1e-7]}
+    assert output["distribution"] == {"exact": 1, "first": -8.0, "width": 0.5, "counts": [0, 3]}
+    assert [output[key] for key in ("max_abs", "max_rel", "rel_floor", "ulp", "cosine")] == [
+        1e-7, None, 1e-5, 3, 0.5,
+    ]  # fmt: skip
 
 
 def test_the_provenance_names_the_source_but_not_where_it_lay() -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from cudnn_convert.model import Array
+from cudnn_convert.report import Element
+from cudnn_convert.verification import figures
+from cudnn_convert.verification.figures import Figures
 
 #: The noise is measured in one order of rounding; an artifact has another, and may err further.
 _MARGIN: Final = 2
 #: Relative rounding of a type; half and bfloat16 are judged by it.
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_NO_AXES: Final[Mapping[str, int | None]] = MappingProxyType({})
+_NO_FIGURES: Final = Figures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,7 @@ class Difference:
     needed: float
     message: str = ""
     excused: int = 0
+    figures: Figures = _NO_FIGURES
 
 
 def tolerance(
@@ -60,14 +67,15 @@ def outputs(
     slack: Mapping[str, Array],
     *,
     single: bool = False,
+    axes: Mapping[str, int | None] = _NO_AXES,
 ) -> list[Difference]:
     """Every expected output against the one found; a missing or extra one fails.
 
     `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
-    `single`: floats of every type are found as float32.
+    `single`: floats of every type are found as float32. `axes`: which axis of an output is time, where told.
     """
     results = [
-        _one(name, found.get(name), value, bounds[name], slack.get(name), single=single)
+        _one(name, found.get(name), value, bounds[name], slack.get(name), single=single, axis=axes.get(name))
         for name, value in expected.items()
     ]
     extra = (name for name in found if name not in expected)
@@ -75,7 +83,14 @@ def outputs(
 
 
 def _one(
-    name: str, found: Array | None, expected: Array, bound: Tolerance, slack: Array | None, *, single: bool
+    name: str,
+    found: Array | None,
+    expected: Array,
+    bound: Tolerance,
+    slack: Array | None,
+    *,
+    single: bool,
+    axis: int | None,
 ) -> Difference:
     if found is None:
         return Difference(name, False, 0, np.inf, np.inf, "missing")
@@ -84,8 +99,7 @@ def _one(
         return Difference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
         return _exact(name, found, expected, slack)
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    return _close(name, found.astype(wide), expected.astype(wide), bound)
+    return _close(name, found, expected, bound, axis)
 
 
 def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
@@ -98,18 +112,35 @@ def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool
 
 
 def _exact(name: str, found: Array, expected: Array, slack: Array | None) -> Difference:
-    wrong = found != expected
+    wrong = np.asarray(found != expected)
     excused = int(np.sum(wrong & slack)) if slack is not None else 0
     left = int(np.sum(wrong)) - excused
-    message = f"{left} of {wrong.size} values differ" if left else ""
-    return Difference(name, not left, wrong.size, float(left), float(left), message, excused)
+    message, told = "", Figures()
+    if left:
+        missed = wrong if slack is None else wrong & ~slack
+        told = Figures(_first(found, expected, missed), share=float(left))
+        message = f"{_told(told)}; {left} of {wrong.size} values differ"
+    return Difference(name, not left, wrong.size, float(left), float(left), message, excused, told)
 
 
-def _close(name: str, found: Array, expected: Array, bound: Tolerance) -> Difference:
+def _first(found: Array, expected: Array, wrong: Array) -> Element:
+    return figures.element(found, expected, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+
+
+def _told(told: Figures) -> str:
+    assert told.element is not None
+    return f"at {[*told.element.index]} expected {told.element.expected}, found {told.element.found}"
+
+
+def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> Difference:
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    found, expected = given.astype(wide), wanted.astype(wide)
     odd = ~np.isfinite(expected) | ~np.isfinite(found)
-    same = np.array_equal(found[odd], expected[odd], equal_nan=True)
-    if not same:
-        return Difference(name, False, expected.size, np.inf, np.inf, "NaN or Inf at other places")
+    other = odd & (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    if other.any():
+        told = Figures(_first(given, wanted, other), share=np.inf)
+        message = f"NaN or Inf at other places: {_told(told)}"
+        return Difference(name, False, expected.size, np.inf, np.inf, message, figures=told)
     gap = np.abs(np.subtract(found, expected, where=~odd, out=np.zeros_like(expected)))
     limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))
     # Equal values need nothing, even where nothing is allowed.
@@ -122,4 +153,5 @@ def _close(name: str, found: Array, expected: Array, bound: Tolerance) -> Differ
             f"at {[int(i) for i in place]} expected {expected[place]:.9g}, found {found[place]:.9g}, "
             f"allowed {limit[place]:.1e}"
         )
-    return Difference(name, needed <= 1, expected.size, worst, needed, message)
+    told = figures.of_floats(given, wanted, gap, share, floor=bound.atol, axis=axis)
+    return Difference(name, needed <= 1, expected.size, worst, needed, message, figures=told)

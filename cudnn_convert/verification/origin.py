@@ -19,11 +19,14 @@ from cudnn_convert.write.saved_model import PROVENANCE
 
 def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     """`(format, the artifact's own path, provenance or None)`. Raises ReadError for anything else."""
+    if artifact.name == "saved_model.pb":
+        artifact = artifact.parent
     if (artifact / "saved_model.pb").is_file():
         return "savedmodel", artifact, _json(artifact / "assets.extra" / PROVENANCE)
     checkpoint = artifact / FORMATS["checkpoint"].name
-    if Path(f"{checkpoint}.index").is_file() and (artifact / RECORD).is_file():
-        return "checkpoint", checkpoint, _json(artifact / RECORD)
+    for prefix in (checkpoint, artifact):
+        if Path(f"{prefix}.index").is_file() and Path(f"{prefix}.meta").is_file():
+            return "checkpoint", prefix, _json(prefix.parent / RECORD)
     for name, form in FORMATS.items():
         if form.name and (artifact / form.name).is_file():
             return name, artifact / form.name, _json(artifact / RECORD)
@@ -37,7 +40,8 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     raise ReadError(
         artifact,
         "artifact",
-        expected="a SavedModel, a .pb, .onnx, .tflite, .keras or .h5, or an OUT folder",
+        expected="a SavedModel, a checkpoint with its .meta, a .pb, .onnx, .tflite, .keras or .h5, "
+        "or an OUT folder",
         found=found,
     )
 
@@ -98,5 +102,6 @@ _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]]
         ".pb": ("frozen", lambda _: None),
         ".keras": ("keras", _archive),
         ".h5": ("h5", _hdf5),
+        ".hdf5": ("h5", _hdf5),
     }
 )

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import ReadError, UsageError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import build
 from cudnn_convert.keras import calls, custom, excerpt, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
-from cudnn_convert.verification import functions
+from cudnn_convert.verification import elsewhere, functions
 from cudnn_convert.write import tflite as write_tflite
 
 #: Takes arrays by signature key, gives arrays by signature key.
@@ -34,17 +34,21 @@ def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
     """
     loaded = tf.saved_model.load(str(path))
     beside = [part.name for part in parts if part.name not in loaded.signatures]
-    others = functions.opened(path, beside) if beside else {}
+    others = functions.opened(path, beside) if beside and len(parts) > 1 else {}
 
     def runner(part: Part) -> Runner:
         if part.name in others:
             return others[part.name]
+        name = elsewhere.signature(path, part.name, [*loaded.signatures])
+        _, arguments = loaded.signatures[name].structured_input_signature
+        named = elsewhere.inputs(path, part.signature.inputs, arguments)
 
         def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
             # Through `loaded`, which owns the variables: a function alone does not keep them alive.
-            given = {key: tf.constant(value) for key, value in feeds.items()}
-            outputs = loaded.signatures[part.name](**given)
-            return {key: np.asarray(value) for key, value in outputs.items()}
+            given = {named[key]: tf.constant(value) for key, value in feeds.items()}
+            outputs = loaded.signatures[name](**given)
+            told = elsewhere.keys(part.signature.outputs, outputs)
+            return {told[key]: np.asarray(value) for key, value in outputs.items()}
 
         return run
 
@@ -53,32 +57,34 @@ def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
 
 def checkpoint(path: Path, part: Part) -> Runner:
     """A checkpoint through `import_meta_graph` and the saver it gives, as TensorFlow 1's users do."""
-    signature, made = part.signature, tf.Graph()
+    made = tf.Graph()
     with made.as_default():
         saver = tf.compat.v1.train.import_meta_graph(f"{path}.meta")
         session = tf.compat.v1.Session()
         saver.restore(session, str(path))
+    ops = {op.name for op in made.get_operations()}
+    inputs, outputs = elsewhere.tensors(path, part.signature, ops)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        fed = {signature.inputs[key]: value for key, value in feeds.items()}
-        values = session.run(list(signature.outputs.values()), fed)
-        return dict(zip(signature.outputs, map(np.asarray, values), strict=True))
+        fed = {inputs[key]: value for key, value in feeds.items()}
+        values = session.run(list(outputs.values()), fed)
+        return dict(zip(outputs, map(np.asarray, values), strict=True))
 
     return run
 
 
 def frozen(path: Path, part: Part) -> Runner:
     """A frozen graph in a Session, by the tensor names of the signature."""
-    signature = part.signature
     graph = graph_pb2.GraphDef()
     graph.ParseFromString(path.read_bytes())
-    made = build.imported(graph)
+    made, ops = build.imported(graph), {node.name for node in graph.node}
+    inputs, outputs = elsewhere.tensors(path, part.signature, ops)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         with tf.compat.v1.Session(graph=made) as session:
-            fed = {signature.inputs[key]: value for key, value in feeds.items()}
-            values = session.run(list(signature.outputs.values()), fed)
-        return dict(zip(signature.outputs, map(np.asarray, values), strict=True))
+            fed = {inputs[key]: value for key, value in feeds.items()}
+            values = session.run(list(outputs.values()), fed)
+        return dict(zip(outputs, map(np.asarray, values), strict=True))
 
     return run
 
@@ -93,10 +99,13 @@ def onnx(path: Path, part: Part) -> Runner:
         str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
     )
 
+    inputs = elsewhere.inputs(path, part.signature.inputs, [found.name for found in session.get_inputs()])
+    names = [output.name for output in session.get_outputs()]
+    keys = elsewhere.keys(part.signature.outputs, names)
+
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        names = [output.name for output in session.get_outputs()]
-        values: list[Any] = session.run(names, dict(feeds))
-        return dict(zip(names, values, strict=True))
+        values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})
+        return {keys[name]: value for name, value in zip(names, values, strict=True)}
 
     return run
 
@@ -113,12 +122,20 @@ def tflite(path: Path, part: Part) -> Runner:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that LiteRT will be its name
         interpreter = tf.lite.Interpreter(str(file))
-    runner = interpreter.get_signature_runner(SERVING)
+    signatures = interpreter.get_signature_list()
+    if not signatures:
+        made: Runner = elsewhere.by_tensors(file, interpreter, part.signature.inputs, part.signature.outputs)
+        return made
+    runner = interpreter.get_signature_runner(elsewhere.signature(file, SERVING, signatures))
     dtypes = {key: told["dtype"] for key, told in runner.get_input_details().items()}
 
+    inputs = elsewhere.inputs(file, part.signature.inputs, dtypes)
+
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        found: dict[str, Array] = runner(**{key: value.astype(dtypes[key]) for key, value in feeds.items()})
-        return found
+        given = {name: feeds[key].astype(dtypes[name]) for key, name in inputs.items()}
+        found: dict[str, Array] = runner(**given)
+        keys = elsewhere.keys(part.signature.outputs, found)
+        return {keys[name]: value for name, value in found.items()}
 
     return run
 
@@ -134,7 +151,7 @@ def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
         model = excerpt.before(path, foreign, brought)
     else:
         model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust)
-    return _of_layers(model, [found.name for found in model.inputs], part)
+    return _of_layers(path, model, [found.name for found in model.inputs], part)
 
 
 def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
@@ -152,15 +169,18 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
         model.load_weights(path, by_name=True)
     else:
         model = tf_keras.models.load_model(path, brought)
-    return _of_layers(model, model.input_names, part)
+    return _of_layers(path, model, model.input_names, part)
 
 
-def _of_layers(model: Any, names: Sequence[str], part: Part) -> Runner:
+def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Runner:
     """A Keras model as it answers a batch, by the names of its inputs and the order of its outputs."""
+    keys = {name: key for key, name in elsewhere.inputs(path, part.signature.inputs, names).items()}
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        given = [tf.constant(feeds[name]) for name in names]
+        given = [tf.constant(feeds[keys[name]]) for name in names]
         found = tf.nest.flatten(model(given if len(given) > 1 else given[0], training=False))
+        if len(found) != len(part.signature.outputs):
+            raise ValueError(f"{len(found)} outputs where {len(part.signature.outputs)} are compared")
         return {key: np.asarray(value) for key, value in zip(part.signature.outputs, found, strict=True)}
 
     return run
@@ -171,18 +191,28 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
     brought = (vouched,) if FORMATS[form].layers else ()
     try:
         runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
+    except UsageError:  # the names in the artifact, and the flags that give them
+        raise
     except Exception as cause:  # each runtime has exceptions of its own
-        first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        raise ReadError(path, "artifact", expected=f"one that loads as {form}", found=first) from cause
+        raise _refused(path, f"one that loads as {form}", cause) from cause
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         found: dict[str, Array] = {}
         for part, runner in runners:
             fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
-            found |= {part.prefix + key: value for key, value in runner(fed).items()}
+            try:
+                answered = runner(fed)
+            except Exception as cause:
+                raise _refused(path, f"one that {form}'s runtime can run", cause) from cause
+            found |= {part.prefix + key: value for key, value in answered.items()}
         return found
 
     return run
+
+
+def _refused(path: Path, expected: str, cause: Exception) -> ReadError:
+    first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    return ReadError(path, "artifact", expected=expected, found=first)
 
 
 def _each(opener: Callable[..., Runner]) -> Callable[..., list[Runner]]:

@@ -86,6 +86,26 @@ def test_an_output_that_is_always_empty_proves_nothing(monkeypatch: pytest.Monke
     assert found.outputs[0].message == "empty for every feed"
 
 
+def test_the_figures_cover_all_feeds_and_find_the_axis_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step of the long feed alone is off; the short one has 9."""
+
+    def late(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        (value,) = answers.values()
+        value = value.copy()
+        value[16:, 1, 0] += 0.25
+        return {"scores": value}
+
+    (output,) = verdict(rnn, late, monkeypatch).outputs
+    assert output.over_time is not None
+    assert output.worst_element is not None
+    assert output.distribution is not None
+    assert (output.over_time.axis, output.over_time.group, len(output.over_time.errors)) == (0, 1, 17)
+    assert output.over_time.errors[:16] == (0,) * 16
+    assert output.over_time.errors[16] == output.max_abs == pytest.approx(0.25)
+    assert (output.worst_element.feed, output.worst_element.index) == (0, (16, 1, 0))
+    assert output.distribution.exact == output.compared - 1
+
+
 def test_one_feed_that_differs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_short(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return shifted(1)(answers) if len(answers["scores"]) == 9 else answers

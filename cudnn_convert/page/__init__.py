@@ -1,0 +1,139 @@
+"""A report as one page of HTML that needs nothing but itself: no script, no font, no address.
+
+Every name in it comes out of somebody's file, so all text is escaped, and a policy in the page forbids it to
+load anything at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cudnn_convert.page import outputs, weights
+from cudnn_convert.page.html import Markup, bullets, joined, name, pairs, section, table, tag
+from cudnn_convert.page.style import SHEET
+from cudnn_convert.report import Report, Subject, Verification
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def of(report: Report | Verification) -> str:
+    """The page of a conversion or of a verification, as text of HTML."""
+    proof: Verification | None
+    subject: Subject | None
+    if isinstance(report, Report):
+        proof, subject = report.verification, _subject(report)
+        copied = report.out is not None
+    else:
+        proof, subject, copied = report, report.subject, True
+    title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
+    main = tag("main", *_sections(proof, subject, copied=copied))
+    head = joined(
+        [
+            Markup('<meta charset="utf-8">'),
+            tag("title", title),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            Markup(f"<style>{SHEET}</style>"),
+        ],
+        "\n",
+    )
+    body = f"<head>\n{head.text}\n</head>\n<body>\n{main.text}\n</body>"
+    return f'<!doctype html>\n<html lang="en">\n{body}\n</html>'
+
+
+def _subject(report: Report) -> Subject:
+    return Subject(
+        source=report.source,
+        kind=report.kind,
+        format=report.format,
+        artifact=report.out or "none",
+        inputs=report.inputs,
+        outputs=report.outputs,
+        recurrences=report.recurrences,
+        notes=report.notes,
+        weights=report.weights,
+    )
+
+
+def _word(proof: Verification | None, *, copied: bool) -> str:
+    if not copied:
+        return "Portable already"
+    if proof is None:
+        return "Not verified"
+    return "Equal" if proof.passed else "Different"
+
+
+def _sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
+    yield _verdict(proof, copied=copied)
+    if subject is not None:
+        yield _compared(proof, subject)
+    if proof is not None:
+        if proof.warnings:
+            yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
+        yield outputs.outputs(proof)
+    if subject is not None:
+        yield _names(subject)
+        yield weights.recurrences(subject)
+        yield weights.others(subject.weights.variables if subject.weights else ())
+        if subject.notes:
+            yield section("Notes", tag("div", bullets(subject.notes), class_="card"))
+    if proof is not None:
+        yield _reading(proof)
+
+
+def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
+    tone = "warn" if proof is None else "good" if proof.passed else "bad"
+    lines: list[object] = []
+    if not copied:
+        tone, lines = "good", ["Nothing reaches a cuDNN op, so nothing was written."]
+    elif proof is None:
+        lines = ["Nothing was compared (--no-verify)."]
+    else:
+        passed = sum(found.passed for found in proof.outputs)
+        judge = "the recording" if proof.recording else "the float64 reference"
+        lines = [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
+        lines += [
+            joined([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
+        ]
+    eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
+    title = tag("h1", _word(proof, copied=copied))
+    return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
+
+
+def _compared(proof: Verification | None, subject: Subject) -> Markup:
+    rows: list[tuple[str, object]] = [
+        ("source", name(subject.source)),
+        ("recognised as", subject.kind),
+        ("artifact", name(subject.artifact)),
+        ("format", subject.format),
+    ]
+    if proof is not None:
+        for number, feed in enumerate(proof.feeds, 1):
+            sizes = ", ".join(f"{key} {[*shape]}" for key, shape in feed.items())
+            rows.append((f"feed {number}", name(sizes)))
+        if proof.recording:
+            rows += [(f"recording: {key}", name(value)) for key, value in proof.recording.items()]
+        else:
+            rows.append(("seed of the feeds", proof.seed))
+    return tag("div", pairs(rows), class_="card")
+
+
+def _names(subject: Subject) -> Markup:
+    ends = [("input", subject.inputs), ("output", subject.outputs)]
+    rows = [(kind, name(key), name(told)) for kind, names in ends for key, told in names.items()]
+    return section("Signature", table(("", "key", "tensor of the source"), rows))
+
+
+def _reading(proof: Verification) -> Markup:
+    floors = sorted({f"{found.rel_floor:g}" for found in proof.outputs if found.rel_floor is not None})
+    above = " or ".join(floors) or "0"
+    words = [
+        "max abs: the largest |found - expected|, over all feeds.",
+        f"max rel: the largest |found - expected| / |expected| where |expected| is above {above}.",
+        "max ULP: how many numbers of the output's type lie between expected and found, at most.",
+        "cosine: of the angle between all expected and all found values.",
+        "of tolerance: the largest share of atol + rtol * |expected| that an error used; 100% is the limit.",
+        "The artifact's tensors are found by their values: one that holds others is not found, nor are "
+        "several that were folded into one.",
+    ]
+    return section("How to read this", tag("div", bullets(words), class_="card soft"))
