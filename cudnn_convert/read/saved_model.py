@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError
+from cudnn_convert.errors import AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Tensor
 from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions, restored
 
@@ -45,6 +45,11 @@ def read(folder: Path, tag: str | None) -> Model:
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
+    if of_objects and len(saved.meta_graphs) > 1:
+        found = f"{len(saved.meta_graphs)}, one of them with objects"
+        raise UnsupportedModelError(
+            folder, [f"meta_graphs: expected one where objects are saved, found {found}"]
+        )
     files = assets.listed(meta, folder)
     values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
     return Model(

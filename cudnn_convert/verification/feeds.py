@@ -63,12 +63,12 @@ def _generated(plan: Plan, source: Source, seed: int) -> list[dict[str, Array]]:
             rng = np.random.default_rng(seed)
             return [
                 {
-                    name: _padded(
+                    name: padding.padded(
                         rng,
                         _value(rng, tensors[name], roles[name], ranges[name], sizes, words=source.words),
                         paddings[name],
                         _axes(tensors[name], roles[name]),
-                        ranges[name],
+                        rows=ranges[name],
                     )
                     for name in names
                 }
@@ -82,12 +82,6 @@ def _generated(plan: Plan, source: Source, seed: int) -> list[dict[str, Array]]:
         plan.model.path,
         [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
     )
-
-
-def _padded(
-    rng: np.random.Generator, drawn: Array, pad: Any, axes: Sequence[str | None], rows: int | None
-) -> Array:
-    return drawn if pad is None else padding.padded(rng, drawn, pad, axes, rows=rows)
 
 
 def _axes(found: Any, roles: tuple[str, ...]) -> list[str | None]:

@@ -38,13 +38,13 @@ def value(index: Index, name: str) -> Any:
 def padded(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
-    """`drawn` with each row of a random length: `padding` from there on and nowhere before.
+    """`drawn` with each row of a random length: `padding` from there on and nowhere before, if there is any.
 
     `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
     """
-    pad = np.asarray(padding, drawn.dtype)
-    if drawn.ndim < 2:
+    if padding is None or drawn.ndim < 2:
         return drawn
+    pad = np.asarray(padding, drawn.dtype)
     batch = roles.index("batch") if "batch" in roles else 0
     time = roles.index("time") if "time" in roles else next(axis for axis in (0, 1) if axis != batch)
     free = drawn == pad

@@ -172,3 +172,18 @@ def test_variables_that_are_gone(tmp_path: Path) -> None:
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
     expected = "checkpoint: expected variables.index, found no such file"
     assert line == f"{folder / 'variables' / 'variables'}: {expected}"
+
+
+def test_objects_belong_to_one_graph(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.call = tf.function(lambda x: x, [tf.TensorSpec([None])])
+    folder = tmp_path / "source"
+    tf.saved_model.save(module, str(folder), signatures=module.call.get_concrete_function())
+    path = folder / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    saved.meta_graphs.add().CopyFrom(saved.meta_graphs[0])
+    saved.meta_graphs[1].meta_info_def.tags[:] = ["train"]
+    path.write_bytes(saved.SerializeToString())
+    [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
+    found = "found 2, one of them with objects"
+    assert line == f"{folder}: meta_graphs: expected one where objects are saved, {found}"
