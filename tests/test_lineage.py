@@ -91,7 +91,7 @@ def test_the_places_of_all_gates_are_different_ones(tmp_path: Path) -> None:
     ("form", "source_names", "gates", "name"),
     [
         ("onnx", "contrib", ["input", "output", "forget", "cell"], "onnx"),
-        ("savedmodel", "contrib", ["input", "forget", "cell", "output"], "block_lstm"),
+        ("savedmodel", "contrib", ["input", "cell", "forget", "output"], "block_lstm_v1"),
         ("checkpoint", "contrib", ["input", "cell", "forget", "output"], "contrib"),
         ("tflite", "contrib", ["input", "forget", "output", "cell"], "loop"),
     ],

@@ -32,7 +32,7 @@ SAMPLES = {Mode.LSTM: LSTM, Mode.GRU: GRU, Mode.RNN_TANH: TANH, Mode.RNN_RELU: R
 #: Which conversion uses a layout: the format and the lowering.
 USES = {
     "contrib": ("savedmodel", "fast"),
-    "block_lstm": ("savedmodel", "fast"),
+    "block_lstm_v1": ("savedmodel", "fast"),
     "loop": ("savedmodel", "portable"),
     "onnx": ("onnx", "fast"),
 }
@@ -169,7 +169,7 @@ def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path) -> None:
 def test_a_failed_proof_has_its_report(
     monkeypatch: pytest.MonkeyPatch, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(layouts, "BLOCK_LSTM", swapped(layouts.BLOCK_LSTM, Mode.LSTM, 0, 1))
+    monkeypatch.setattr(layouts, "BLOCK_LSTM_V1", swapped(layouts.BLOCK_LSTM_V1, Mode.LSTM, 0, 1))
     written = tmp_path / "report.json"
     assert main([str(fixture(LSTM).prefix), str(out), "--json", "--quiet", "--report", str(written)]) == 3
     told = json.loads(capsys.readouterr().out)
