@@ -110,6 +110,7 @@ def keras(path, inputs, outputs, custom, safe_mode):
 def h5(path, inputs, outputs, custom):
     import tf_keras
 
+    tf_keras.backend.set_floatx("float32")  # as in a process of its own, whatever the last file needed
     model = tf_keras.models.load_model(path, custom_objects=custom)
     answered = of_layers(model.predict_on_batch, model.input_names, outputs)
 
