@@ -118,6 +118,14 @@ class Sizes:
         """Width of the hidden state of one direction."""
         return self.projection or self.units
 
+    def states(self, *, time_major: bool) -> tuple[list[int | None], list[int | None]]:
+        """The shapes of the hidden and of an LSTM's cell state, the batch unknown."""
+        depth = self.layers * self.directions
+        hidden, cell = (
+            [depth, None, width] if time_major else [None, depth, width] for width in (self.width, self.units)
+        )
+        return hidden, cell
+
     def inputs(self, layer: int) -> int:
         """Width of what `layer` sees: the model's input, or both directions of the layer below."""
         return self.input_size if layer == 0 else self.directions * self.width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,8 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Array
+
+FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> Any:
@@ -101,6 +103,19 @@ def placed(graph: Any) -> Any:
         found.attr.pop("_class", None)
         found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
     return made
+
+
+def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
+    """Changes attributes of nodes in place: each float type and constant becomes `dtype`."""
+    others, wanted = {kind.as_datatype_enum for kind in FLOATS if kind != dtype}, dtype.as_datatype_enum
+    for value in attributes:
+        if value.type in others:  # to set it where it is not set would unset what is
+            value.type = wanted
+        for k, kind in enumerate(value.list.type):
+            value.list.type[k] = wanted if kind in others else kind
+        if value.tensor.dtype in others:
+            array = tf.make_ndarray(value.tensor).astype(dtype.as_numpy_dtype)
+            value.tensor.CopyFrom(tf.make_tensor_proto(array))
 
 
 def imported(graph: Any) -> tf.Graph:

@@ -51,13 +51,9 @@ def traced(function: Any, *specs: Any) -> Body:
 def library(function: Any, *specs: Any) -> tuple[str, tuple[Any, ...]]:
     """A Python function of tensors as functions of a library: the name of its own, and all of them."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
-    graph = build.placed(concrete.graph.as_graph_def())
+    graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
-    for found in graph.library.function:
-        for node in found.node_def:
-            node.device = ""
-            node.attr.pop("_class", None)
-    graph = _without_defaults(graph)
+    graph = _without_defaults(build.placed(graph))
     renamed = _hashed_names(graph.library.function)
     functions = tuple(_renamed_function(found, renamed) for found in graph.library.function)
     return renamed[concrete.function_def.signature.name], functions

@@ -140,10 +140,7 @@ def _options(facts: Facts) -> Iterator[str]:
 
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
     """What the graph says of its shapes must fit the weights; the graph of another model does not."""
-    depth = sizes.layers * sizes.directions
-    hidden, cell = (
-        [depth, None, width] if time_major else [None, depth, width] for width in (sizes.width, sizes.units)
-    )
+    hidden, cell = sizes.states(time_major=time_major)
     wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [opaque.length(sizes)]}
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
     if sizing.skips(facts.input_mode, sizes) != sizes.skip_input:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import split
 from cudnn_convert.graph.trace import VARIABLES
 from cudnn_convert.graph.variables import checkpoint_key
-from cudnn_convert.model import Tensor
+from cudnn_convert.model import Array, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,18 @@ class Restore:
     op: str
     files: tuple[str, ...]
     prefix: Path
+
+
+def answering(
+    running: Any, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """A function of arrays by the keys of `inputs`, to arrays by those of `outputs`, in a session."""
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        values = running.run(list(outputs.values()), {inputs[key]: value for key, value in feeds.items()})
+        return dict(zip(outputs, map(np.asarray, values), strict=True))
+
+    return run
 
 
 def variable_ops(graph: Any) -> list[Any]:

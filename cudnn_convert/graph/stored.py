@@ -31,7 +31,6 @@ _MOVES: Final = frozenset(
 )
 #: What the output of a source is called in a function.
 _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
-_FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +187,5 @@ def _doubled(nodes: Iterator[Any]) -> Iterator[Any]:
     for node in nodes:
         copy = type(node)()
         copy.CopyFrom(node)
-        for attr in copy.attr.values():
-            if attr.HasField("type") and tf.as_dtype(attr.type) in _FLOATS:
-                attr.type = tf.float64.as_datatype_enum
-            if attr.HasField("tensor") and tf.as_dtype(attr.tensor.dtype) in _FLOATS:
-                value = tf.make_ndarray(attr.tensor).astype(np.float64)
-                attr.tensor.CopyFrom(tf.make_tensor_proto(value))
+        build.floats_as(copy.attr.values(), tf.float64)
         yield copy

@@ -82,16 +82,12 @@ def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str
 
 def _specs(found: Stored) -> list[Any]:
     sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
-    depth, gates = sizes.layers * sizes.directions, len(sizes.mode.gates)
-    hidden, cell = (
-        [depth, None, width] if found.time_major else [None, depth, width]
-        for width in (sizes.width, sizes.units)
-    )
+    hidden, cell = sizes.states(time_major=found.time_major)
     shapes: list[Any] = [[None, None, sizes.input_size], hidden, cell if sizes.mode is Mode.LSTM else None]
     if found.matrices is None:
         shapes.append([None])
     else:
-        wide = gates * sizes.units
+        wide = len(sizes.mode.gates) * sizes.units
         bias = [2, wide] if sizes.mode is Mode.GRU else [wide]
         shapes += [[sizes.input_size, wide], [sizes.units, wide], bias]
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]

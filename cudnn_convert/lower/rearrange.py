@@ -25,7 +25,9 @@ def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any,
     if forget_bias:
         bias += layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias)
     if cell.mode is Mode.LSTM:
-        kernel, bias = (_moved(array, cell.mode, layouts.BLOCK_LSTM_V1) for array in (kernel, bias))
+        kernel, bias = (
+            moved(array, cell.mode, layouts.BLOCK_LSTM_V1, layouts.LOOP) for array in (kernel, bias)
+        )
     return kernel[:inputs], kernel[inputs:], bias
 
 
@@ -37,12 +39,12 @@ def _gru(inputs: int, kernel: Any, bias: Any, *candidate: Any) -> tuple[Any, ...
         tf.concat([bias, candidate[1]], 0),
         tf.concat([tf.zeros_like(bias), candidate[3]], 0),
     )
-    return tuple(_moved(array, Mode.GRU, layouts.CONTRIB) for array in columns)
+    return tuple(moved(array, Mode.GRU, layouts.CONTRIB, layouts.LOOP) for array in columns)
 
 
-def _moved(array: Any, mode: Mode, source: Layout) -> Any:
-    """Columns of `source` in the order of `layouts.LOOP`."""
-    order = layouts.moves(mode, source, layouts.LOOP)
+def moved(array: Any, mode: Mode, source: Layout, target: Layout) -> Any:
+    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`."""
+    order = layouts.moves(mode, source, target)
     if order == sorted(order):
         return array
     blocks = tf.split(array, len(order), -1)

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from cudnn_convert import layouts
 from cudnn_convert.layouts import Layout
-from cudnn_convert.lower import projection
+from cudnn_convert.lower import projection, rearrange
 from cudnn_convert.model import Array, Cell, Gate, Mode, Recurrence, Sizes
 
 _BLOCK_DTYPES: Final = ("float32", "float16")
@@ -180,8 +180,8 @@ def _switched_layer(
     """The block where the steps are many, else the loop, from the same arrays."""
 
     def block() -> tuple[Any, Any, Any]:
-        order = layouts.moves(mode, layout, layouts.BLOCK_LSTM_V1)
-        kernel, recurrent, bias = (_rearranged(array, order) for array in arrays)
+        target = layouts.BLOCK_LSTM_V1
+        kernel, recurrent, bias = (rearrange.moved(array, mode, layout, target) for array in arrays)
         taken = [tf.concat([kernel, recurrent], 0), bias]
         return _block_layer(mode, x, state, lengths, taken, backward=backward, op=BLOCK)
 
@@ -190,14 +190,6 @@ def _switched_layer(
 
     y, h, c = tf.cond(tf.shape(x)[0] < _MANY_STEPS, loop, block)
     return y, h, c
-
-
-def _rearranged(array: Any, order: Sequence[int]) -> Any:
-    """`array` with its gates, in the last axis, in another order."""
-    if list(order) == sorted(order):
-        return array
-    gates = tf.split(array, len(order), -1)
-    return tf.concat([gates[place] for place in order], -1)
 
 
 def _loop_layer(

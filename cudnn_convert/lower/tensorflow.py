@@ -147,11 +147,7 @@ def _traced(
     recurrence: Recurrence, arrays: Iterable[Array], compute: Callable[..., tuple[Any, Any, Any]]
 ) -> inline.Body:
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
-    depth = sizes.layers * sizes.directions
-    hidden, cell = (
-        [depth, None, width] if recurrence.time_major else [None, depth, width]
-        for width in (sizes.width, sizes.units)
-    )
+    hidden, cell = sizes.states(time_major=recurrence.time_major)
     specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(hidden, dtype)]
     is_lstm = sizes.mode.value == "lstm"
     specs.append(tf.TensorSpec(cell if is_lstm else None, dtype))

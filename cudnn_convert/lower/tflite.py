@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import build, written
@@ -92,12 +91,5 @@ def _single(graph: Any) -> Any:
     for argument in arguments:
         argument.type = _FLOAT if argument.type in _OTHERS else argument.type
     bodies = (node for one in functions for node in one.node_def)
-    for value in (value for node in (*graph.node, *bodies) for value in node.attr.values()):
-        if value.type in _OTHERS:  # to set it where it is not set would unset what is
-            value.type = _FLOAT
-        for k, kind in enumerate(value.list.type):
-            value.list.type[k] = _FLOAT if kind in _OTHERS else kind
-        if value.tensor.dtype in _OTHERS:
-            single = tf.make_ndarray(value.tensor).astype(np.float32)
-            value.tensor.CopyFrom(tf.make_tensor_proto(single))
+    build.floats_as((value for node in (*graph.node, *bodies) for value in node.attr.values()), tf.float32)
     return graph

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.graph import aside, build
-from cudnn_convert.model import Array, Signature
+from cudnn_convert.graph.session import answering
+from cudnn_convert.model import Array
 
 
 def opened(path: Path, names: Iterable[str]) -> dict[str, Callable[[Mapping[str, Array]], dict[str, Array]]]:
@@ -21,13 +21,4 @@ def opened(path: Path, names: Iterable[str]) -> dict[str, Callable[[Mapping[str,
     session = tf.compat.v1.Session(graph=build.imported(graph))
     prefix = {meta.saver_def.filename_tensor_name: str(path / "variables" / "variables")}
     session.run(session.graph.get_operation_by_name(meta.saver_def.restore_op_name), prefix)
-
-    def runner(signature: Signature) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-            fed = {signature.inputs[key]: value for key, value in feeds.items()}
-            values = session.run(list(signature.outputs.values()), fed)
-            return dict(zip(signature.outputs, map(np.asarray, values), strict=True))
-
-        return run
-
-    return {name: runner(signature) for name, signature in signatures.items()}
+    return {name: answering(session, found.inputs, found.outputs) for name, found in signatures.items()}

@@ -17,6 +17,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import ReadError, UsageError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.graph import build
+from cudnn_convert.graph.session import answering
 from cudnn_convert.keras import calls, custom, excerpt, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
@@ -63,14 +64,7 @@ def checkpoint(path: Path, part: Part) -> Runner:
         session = tf.compat.v1.Session()
         saver.restore(session, str(path))
     ops = {op.name for op in made.get_operations()}
-    inputs, outputs = elsewhere.tensors(path, part.signature, ops)
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        fed = {inputs[key]: value for key, value in feeds.items()}
-        values = session.run(list(outputs.values()), fed)
-        return dict(zip(outputs, map(np.asarray, values), strict=True))
-
-    return run
+    return answering(session, *elsewhere.tensors(path, part.signature, ops))
 
 
 def frozen(path: Path, part: Part) -> Runner:
@@ -78,15 +72,8 @@ def frozen(path: Path, part: Part) -> Runner:
     graph = graph_pb2.GraphDef()
     graph.ParseFromString(path.read_bytes())
     made, ops = build.imported(graph), {node.name for node in graph.node}
-    inputs, outputs = elsewhere.tensors(path, part.signature, ops)
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        with tf.compat.v1.Session(graph=made) as session:
-            fed = {inputs[key]: value for key, value in feeds.items()}
-            values = session.run(list(outputs.values()), fed)
-        return dict(zip(outputs, map(np.asarray, values), strict=True))
-
-    return run
+    session = tf.compat.v1.Session(graph=made)
+    return answering(session, *elsewhere.tensors(path, part.signature, ops))
 
 
 def onnx(path: Path, part: Part) -> Runner:
