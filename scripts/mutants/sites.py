@@ -1,0 +1,114 @@
+"""Every small change that the hunt makes to a module: found in its syntax tree, told in one line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from operators import variants
+
+Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Fields that no test can see: what raises says, what a type checker reads, how a function is wrapped.
+_UNSEEN = {ast.Raise: "exc cause", ast.arg: "annotation", ast.AnnAssign: "annotation"}
+_UNSEEN |= {ast.FunctionDef: "returns decorator_list", ast.JoinedStr: "values", ast.Assert: "msg"}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A function by what its code object says of itself, and its last line."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change; `site` and `variant` number it within its module.
+
+    `scope` is the outermost function around it, None at module level.
+    """
+
+    path: Path
+    line: int
+    scope: Scope | None
+    code: str
+    change: str
+    site: int
+    variant: int
+
+    @property
+    def name(self) -> str:
+        """One line for people, with nothing in it that moves when lines are added above."""
+        return f"{self.path.as_posix()}: {self.code}: {self.change}"
+
+    def tree(self, root: Path) -> ast.Module:
+        """The changed module."""
+        tree = ast.parse((root / self.path).read_text(encoding="utf-8"))
+        site = next(found for k, found in enumerate(_sites(tree)) if k == self.site)
+        site.replace([*variants(site.node)][self.variant][1])
+        return ast.fix_missing_locations(tree)
+
+
+def mutants(path: Path, root: Path) -> Iterator[Mutant]:
+    """All mutants of the module at `root/path`, in the order of its lines."""
+    source = (root / path).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for number, site in enumerate(_sites(ast.parse(source))):
+        for variant, (change, _) in enumerate(variants(site.node)):
+            line = site.node.lineno
+            yield Mutant(path, line, _scope(site.scope), lines[line - 1].strip(), change, number, variant)
+
+
+def _scope(function: ast.FunctionDef | None) -> Scope | None:
+    if function is None:
+        return None
+    first = min([function.lineno, *(found.lineno for found in function.decorator_list)])
+    return Scope(function.name, first, function.end_lineno or first)
+
+
+@dataclass
+class _Site:
+    """A node, where it hangs, and the outermost function around it."""
+
+    node: ast.expr | ast.stmt
+    parent: ast.AST
+    field: str
+    place: int | None
+    scope: ast.FunctionDef | None
+
+    def replace(self, node: ast.AST) -> None:
+        ast.copy_location(node, self.node)
+        if self.place is None:
+            setattr(self.parent, self.field, node)
+        else:
+            getattr(self.parent, self.field)[self.place] = node
+
+
+def _sites(node: ast.AST, scope: ast.FunctionDef | None = None) -> Iterator[_Site]:
+    """Whatever can be run again in place: functions, and what a module assigns; no body of a class."""
+    unseen = _UNSEEN.get(type(node), "").split()
+    for name, value in ast.iter_fields(node):
+        if name in unseen:
+            continue
+        for place, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(child, ast.AST) or _is_idle(child, node, scope):
+                continue
+            inside = child if scope is None and isinstance(child, Function) else scope
+            if isinstance(child, ast.expr | ast.stmt):
+                yield _Site(child, node, name, place, scope)
+            yield from _sites(child, inside)
+
+
+def _is_idle(child: ast.AST, parent: ast.AST, scope: ast.FunctionDef | None) -> bool:
+    """Docstrings, imports, and what a class or a signature says outside its functions."""
+    if isinstance(child, ast.Import | ast.ImportFrom | ast.Global):
+        return True
+    if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+        return True
+    outside = scope is None and not isinstance(child, Function)
+    if isinstance(parent, ast.ClassDef) and outside:
+        return True
+    return isinstance(child, ast.arguments) and parent is scope

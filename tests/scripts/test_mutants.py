@@ -1,0 +1,120 @@
+"""The hunt for mutants can only be trusted where a change is found, made and seen."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from samples import ROOT
+
+SOURCE = '''"""A module to hunt in."""
+
+from functools import cache
+
+TABLE = (1, 2)
+DEFAULT = ("a", "b")
+
+
+def taken(at=DEFAULT):
+    """Not 0."""
+    return at[0]
+
+
+@cache
+def halved(x: int = 4, *, floor=True):
+    if x < 0:
+        raise ValueError("negative: -1")
+    inner = lambda y: y - 1
+    return inner(x) // 2 if floor else x / 2
+
+
+class Kept:
+    limit = 3
+
+    def over(self, x):
+        return x > self.limit and not x == 7
+'''
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "mutants"))
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[ModuleType]:
+    path = tmp_path / "hunted.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("hunted", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["hunted"] = made
+    spec.loader.exec_module(made)
+    yield made
+    del sys.modules["hunted"]
+
+
+def changes(tmp_path: Path) -> dict[str, int]:
+    from sites import mutants
+
+    return {one.change: k for k, one in enumerate(mutants(Path("hunted.py"), tmp_path))}
+
+
+def grafted(tmp_path: Path, change: str) -> None:
+    from graft import graft
+    from sites import mutants
+
+    graft([*mutants(Path("hunted.py"), tmp_path)][changes(tmp_path)[change]], tmp_path)
+
+
+def test_every_change_of_the_module(module: ModuleType, tmp_path: Path) -> None:
+    """Nothing of what only people or type checkers read, nothing of a class's body or of a default."""
+    assert [*changes(tmp_path)] == [
+        "(1, 2) -> (2, 1)",
+        "1 -> 2",
+        "2 -> 3",
+        "('a', 'b') -> ('b', 'a')",
+        "0 -> 1",
+        "x < 0 -> True",
+        "x < 0 -> False",
+        "x < 0 -> x <= 0",
+        "raise ValueError('negative: -1') -> pass",
+        "y - 1 -> y + 1",
+        "inner(x) // 2 if floor else x / 2 -> inner(x) // 2",
+        "inner(x) // 2 if floor else x / 2 -> x / 2",
+        "inner(x) // 2 -> inner(x) * 2",
+        "x / 2 -> x * 2",
+        "x > self.limit and (not x == 7) -> x > self.limit or not x == 7",
+        "x > self.limit -> x >= self.limit",
+        "not x == 7 -> x == 7",
+        "x == 7 -> x != 7",
+        "7 -> 8",
+    ]
+
+
+def test_a_function_changes_for_those_who_hold_it(module: ModuleType, tmp_path: Path) -> None:
+    held, kept = module.halved, module.Kept()
+    grafted(tmp_path, "y - 1 -> y + 1")
+    assert held(4) == 2
+    assert not kept.over(3)
+    grafted(tmp_path, "x > self.limit -> x >= self.limit")
+    assert kept.over(3)
+
+
+def test_a_table_changes_wherever_it_went(module: ModuleType, tmp_path: Path) -> None:
+    other = ModuleType("hunted_user")
+    other.DEFAULT = module.DEFAULT  # type: ignore[attr-defined]
+    sys.modules["hunted_user"] = other
+    try:
+        grafted(tmp_path, "('a', 'b') -> ('b', 'a')")
+        assert module.DEFAULT == ("b", "a")
+        assert other.DEFAULT == ("b", "a")  # type: ignore[attr-defined]
+        assert module.taken() == "b"
+        assert module.TABLE == (1, 2)
+    finally:
+        del sys.modules["hunted_user"]
