@@ -1,36 +1,13 @@
-"""The parameter blob: lengths that others published, offsets written out, and the way there and back."""
+"""The parameter blob: lengths that others published, and offsets written out."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cudnn_convert import opaque
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Mode, Sizes
-
-
-@st.composite
-def every_size(draw: st.DrawFn) -> Sizes:
-    """A projection is an LSTM's, no wider than the units; an input that is skipped is as wide as they are."""
-    mode, units, skip = draw(st.sampled_from(list(Mode))), draw(st.integers(1, 6)), draw(st.booleans())
-    return Sizes(
-        mode,
-        layers=draw(st.integers(1, 3)),
-        directions=draw(st.integers(1, 2)),
-        units=units,
-        input_size=units if skip else draw(st.integers(1, 7)),
-        skip_input=skip,
-        projection=draw(st.integers(0, units)) if mode is Mode.LSTM else 0,
-    )
-
-
-SIZES = every_size()
-PARTS = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection")
 
 
 @pytest.mark.parametrize(
@@ -129,46 +106,6 @@ def test_only_identities_can_be_left_out() -> None:
     cells = opaque.split(np.arange(36.0), sizes, where="blob")
     with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
         opaque.join(cells, skip_input=True)
-
-
-@given(sizes=SIZES)
-def test_join_undoes_split(sizes: Sizes) -> None:
-    blob = np.arange(opaque.length(sizes), dtype=np.float32)
-    cells = opaque.split(blob, sizes, where="blob")
-    np.testing.assert_array_equal(opaque.join(cells, skip_input=sizes.skip_input), blob)
-
-
-@given(sizes=SIZES)
-def test_no_value_of_the_blob_is_used_twice_or_left_out(sizes: Sizes) -> None:
-    blob = np.arange(2.0, opaque.length(sizes) + 2)  # an identity's values are 0 and 1
-    cells = [cell for layer in opaque.split(blob, sizes, where="blob") for cell in layer]
-    parts = [getattr(cell, part) for cell in cells for part in PARTS]
-    found = np.concatenate([part.ravel() for part in parts if part is not None])
-    np.testing.assert_array_equal(np.sort(found[found >= 2]), blob)
-    assert np.sum(found < 2) == sizes.skip_input * sizes.directions * len(sizes.mode.gates) * sizes.units**2
-
-
-@given(sizes=SIZES, seed=st.integers(0, 2**32 - 1))
-def test_split_undoes_join(sizes: Sizes, seed: int) -> None:
-    cells = opaque.split(np.random.default_rng(seed).normal(size=opaque.length(sizes)), sizes, where="blob")
-    again = opaque.split(opaque.join(cells, skip_input=sizes.skip_input), sizes, where="blob")
-    for one, other in zip(sum(cells, ()), sum(again, ()), strict=True):
-        for part in PARTS:
-            np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
-
-
-@given(sizes=SIZES)
-def test_the_input_size_follows_from_the_length(sizes: Sizes) -> None:
-    length = opaque.length(sizes)
-    step = sizes.directions * len(sizes.mode.gates) * sizes.units
-    assert opaque.solve_input_size(length, sizes) == sizes.input_size
-    skipped = length if sizes.skip_input else length - step * sizes.input_size
-    linear, without = (dataclasses.replace(sizes, skip_input=skip) for skip in (False, True))
-    assert opaque.solve_input_size(skipped, linear) is None  # no input at all
-    assert opaque.solve_input_size(skipped, without) == sizes.units
-    assert opaque.solve_input_size(skipped + step, without) is None
-    if step > 1:
-        assert opaque.solve_input_size(length + 1, sizes) is None
 
 
 @pytest.mark.parametrize("shape", [(279,), (281,), (28, 10), ()], ids=str)

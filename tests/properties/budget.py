@@ -1,0 +1,20 @@
+"""How many examples each property takes: few, and always the same, unless more are asked for."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+
+def examples(count: int) -> settings:
+    """`count` examples, the same in every run, or as many fresh ones as CUDNN_CONVERT_EXAMPLES says."""
+    wanted = int(os.environ.get("CUDNN_CONVERT_EXAMPLES", "0"))
+    return settings(
+        max_examples=wanted or count,
+        derandomize=not wanted,
+        deadline=None,  # the first graph of a process takes seconds
+        database=None,
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow],
+    )

@@ -1,0 +1,101 @@
+"""Lowered recurrences in TensorFlow against the float64 reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import by_hand
+from properties.budget import examples
+from properties.strategies import Run, runs
+
+from cudnn_convert import layouts
+from cudnn_convert.graph.session import session
+from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower import unpacked
+from cudnn_convert.lower.compatible import Cells
+from cudnn_convert.lower.tensorflow import Form, lower
+from cudnn_convert.model import Convention, Mode
+from cudnn_convert.options import LOWERINGS
+
+EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+#: By how much a value near 1 may miss: eight roundings of a narrow type, some two of which are used. An
+#: inverse made for a projection may add 2e-6 in float32.
+BOUNDS = {"float32": 1e-5, "float64": 1e-14, "float16": 8e-3, "bfloat16": 6e-2}
+
+
+def in_a_graph(run: Run, lowering: str, form: Form | None = None) -> list[Any]:
+    graph, signature = run.graph()
+    outputs = list(signature.outputs.values())
+    made = lower(graph, [run.recurrence()], {}, outputs=outputs, lowering=lowering, form=form)
+    with session(made.graph, made.variables) as running:
+        return list(running.run(outputs, {f"{key}:0": value for key, value in run.given.items()}))
+
+
+@EVERY_MODE
+@given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
+@examples(15)
+def test_a_graph(mode: Mode, data: st.DataObject, lowering: str) -> None:
+    run = data.draw(runs(mode, list(BOUNDS)))
+    run.judged(in_a_graph(run, lowering), BOUNDS[run.dtype])
+
+
+@EVERY_MODE
+@given(
+    data=st.data(),
+    cell=st.sampled_from(["compatible", "lstm_block", "basic_lstm"]),
+    lowering=st.sampled_from(LOWERINGS),
+)
+@examples(6)
+def test_the_variables_of_tensorflow_1(mode: Mode, data: st.DataObject, cell: str, lowering: str) -> None:
+    """Computed on as they are stored, by the cells of a CPU network."""
+    run = data.draw(runs(mode, list(BOUNDS), plain=True))
+    form = Cells({run.recurrence().shared: "scope/"}, cell, lowering).form
+    run.judged(in_a_graph(run, lowering, form), BOUNDS[run.dtype])
+
+
+def in_a_function(run: Run, arrays: Any, layout: layouts.Layout, lowering: str) -> list[Any]:
+    """`arrays` gives the tensors of all pseudo-layers, as a repaired SavedModel reads them in every call."""
+    sizes, dtype = run.sizes, np.dtype(run.dtype)
+    each = unpacked.count(sizes)
+    compute = body.switched(sizes, dtype, layout, time_major=run.time_major, each=each, lowering=lowering)
+    with tf.Graph().as_default():
+        specs = [tf.TensorSpec(one.shape, one.dtype) for one in run.placeholders()]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def call(x: Any, h: Any, c: Any, lengths: Any = None) -> Any:
+        return compute(x, h, c, lengths, *arrays())
+
+    found = call(*(tf.constant(value) for value in run.given.values()))
+    return [value.numpy() for value in found[: run.outputs]]
+
+
+@EVERY_MODE
+@given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
+@examples(6)
+def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowering: str) -> None:
+    run = data.draw(runs(mode, list(BOUNDS)))
+    blob = tf.Variable(run.blob)
+    found = in_a_function(
+        run, lambda: list(unpacked.arrays(blob.value(), run.sizes, Convention())), layouts.LOOP, lowering
+    )
+    run.judged(found, BOUNDS[run.dtype])
+
+
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU], ids=lambda mode: mode.value)
+@given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
+@examples(6)
+def test_the_matrices_of_a_keras_layer(mode: Mode, data: st.DataObject, lowering: str) -> None:
+    """As a repaired SavedModel reads them: gates in Keras's order."""
+    run = data.draw(runs(mode, list(BOUNDS), plain=True))
+    cells = [by_hand.on_cpu(mode, parts) for layer in run.parts for parts in layer]
+
+    def arrays() -> list[Any]:
+        found = [[cell["kernel"], cell["recurrent_kernel"], *np.atleast_2d(cell["bias"])] for cell in cells]
+        return [tf.constant(array) for group in found for array in group]
+
+    run.judged(in_a_function(run, arrays, layouts.KERAS, lowering), BOUNDS[run.dtype])
