@@ -71,6 +71,12 @@ ONNX: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _O, _F, _C), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
     "onnx v1.18 docs/Operators.md LSTM (iofc), GRU (zrh), RNN (i)",
 )
+#: Where a cell that CONTRIB packs for looks for its gates: told apart, so that a wrong row there shows.
+COMPATIBLE_GRU: Final = Layout(
+    "compatible_gru",
+    MappingProxyType({Mode.GRU: (_R, _Z, _N)}),
+    "tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py CudnnCompatibleGRUCell.call (r, u)",
+)
 LAYOUTS: Final = (CONTRIB, KERAS, BLOCK_LSTM, BLOCK_LSTM_V1, LSTM_CELL, BASIC_LSTM_CELL, LOOP, ONNX)
 
 

@@ -1,6 +1,6 @@
 """From the variables of TensorFlow 1's CPU cells to what the loop of `recurrence` takes, in the graph.
 
-The order of an LSTM's columns is taken from the op that reads the same variables, not from the row of
+The order of columns is taken from the op or the cell that reads the same variables, not from the row of
 `layouts` that they were packed by: a wrong row is to show when the artifact is verified.
 """
 
@@ -39,7 +39,7 @@ def _gru(inputs: int, kernel: Any, bias: Any, *candidate: Any) -> tuple[Any, ...
         tf.concat([bias, candidate[1]], 0),
         tf.concat([tf.zeros_like(bias), candidate[3]], 0),
     )
-    return tuple(moved(array, Mode.GRU, layouts.CONTRIB, layouts.LOOP) for array in columns)
+    return tuple(moved(array, Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP) for array in columns)
 
 
 def moved(array: Any, mode: Mode, source: Layout, target: Layout) -> Any:

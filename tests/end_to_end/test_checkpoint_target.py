@@ -281,6 +281,7 @@ def test_a_projection_is_refused(out: Path) -> None:
     assert caught.value.reasons == (f"{expected}; take another format",)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("lowering", ["fast", "portable"])
 @pytest.mark.parametrize(
     ("row", "cell"),

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass
-from itertools import combinations
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
-from samples import fixture
 
-import cudnn_convert
-from cudnn_convert import layouts
-from cudnn_convert.errors import UnsupportedModelError, VerificationError
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx import lower
 from cudnn_convert.lower.onnx_order import all_nodes
-from cudnn_convert.model import Array, Mode, Signature
+from cudnn_convert.model import Array, Signature
 
 v1 = tf.compat.v1
 INPUTS, UNITS = 3, 4
@@ -269,17 +263,6 @@ def test_a_loop_inside_a_loop_is_refused() -> None:
         "states the last one read), found another inside the loop while/while_context; the formats "
         "savedmodel and frozen keep it"
     )
-
-
-@pytest.mark.parametrize("pair", combinations(range(4), 2), ids=str)
-def test_two_gates_swapped(monkeypatch: pytest.MonkeyPatch, out: Path, pair: tuple[int, int]) -> None:
-    gates = list(layouts.BLOCK_LSTM_V1.gates[Mode.LSTM])
-    gates[pair[0]], gates[pair[1]] = gates[pair[1]], gates[pair[0]]
-    swapped = layouts.Layout("swapped", MappingProxyType({Mode.LSTM: tuple(gates)}), "a mutant")
-    monkeypatch.setattr(layouts, "BLOCK_LSTM_V1", swapped)
-    sample = fixture("1.15.5-block_fused")
-    with pytest.raises(VerificationError):
-        cudnn_convert.convert(sample.prefix, out, format="onnx", **sample.options)
 
 
 def test_the_same_bytes_every_time() -> None:

@@ -12,27 +12,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutants.conversions import Flags, exit_code
 from samples import fixture
 
 from cudnn_convert import opaque
-from cudnn_convert.cli import main
 from cudnn_convert.lower import projection
 from cudnn_convert.model import Array, Cell, Sizes
 
 LENGTHS, SQUARE, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_proj_plain", "1.15.5-op_skip_lstm"
-Target = tuple[str, str]
-#: (format, lowering): the block, the loop and ONNX each have a way of their own with a projection.
-TARGETS: tuple[Target, ...] = (("savedmodel", "fast"), ("frozen", "portable"), ("onnx", "fast"))
-target = pytest.mark.parametrize("to", TARGETS, ids="-".join)
+#: The block, the loop and ONNX each have a way of their own with a projection.
+TARGETS: dict[str, Flags] = {
+    "savedmodel-fast": ("--format", "savedmodel"),
+    "frozen-portable": ("--format", "frozen", "--lowering", "portable"),
+    "onnx-fast": ("--format", "onnx"),
+}
+target = pytest.mark.parametrize("to", TARGETS)
 
 
-def run(sample: str, folder: Path, to: Target) -> int:
-    """The exit code of a conversion, which must leave nothing behind where it is not 0."""
-    out = folder / ("out.pb" if to[0] == "frozen" else "out")
-    flags = ["--format", to[0], "--lowering", to[1], "--quiet"]
-    code = main([str(fixture(sample).prefix), str(out), *flags])
-    assert out.exists() == (code == 0)
-    return code
+def run(sample: str, folder: Path, to: str) -> int:
+    return exit_code(fixture(sample).prefix, folder / "out", *TARGETS[to])
 
 
 def regions(sizes: Sizes) -> list[tuple[str, int, int]]:
@@ -75,6 +73,7 @@ ORDERS: dict[str, Callable[[tuple[str, int, int]], Any]] = {
 }
 
 
+@pytest.mark.mutant
 @target
 @pytest.mark.parametrize(
     ("sample", "order"),
@@ -82,7 +81,7 @@ ORDERS: dict[str, Callable[[tuple[str, int, int]], Any]] = {
     [(LENGTHS, order) for order in ORDERS] + [(SQUARE, order) for order in [*ORDERS][:-1]],
 )
 def test_regions_taken_in_another_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: Target
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
 ) -> None:
     read = opaque.split
     monkeypatch.setattr(
@@ -100,6 +99,7 @@ def without(bias: Array) -> Array:
     return np.zeros_like(bias)
 
 
+@pytest.mark.mutant
 @target
 @pytest.mark.parametrize(
     ("sample", "spoil"),
@@ -115,7 +115,7 @@ def without(bias: Array) -> Array:
     ids=lambda value: value if isinstance(value, str) else f"{value[0]}-{value[1].__name__}",
 )
 def test_a_part_spoiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: Target
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: str
 ) -> None:
     part, change = spoil
     read = opaque.split
@@ -129,10 +129,11 @@ def test_a_part_spoiled(
     assert run(sample, tmp_path, to) == 3
 
 
-@pytest.mark.parametrize("to", [TARGETS[0], TARGETS[2]], ids="-".join)
+@pytest.mark.mutant
+@pytest.mark.parametrize("to", ["savedmodel-fast", "onnx-fast"])
 @pytest.mark.parametrize("spoiled", ["composed", "inverse"])
 def test_what_stands_for_a_projection_spoiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: Target
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: str
 ) -> None:
     right = getattr(projection, spoiled)
 
@@ -148,5 +149,5 @@ def test_what_stands_for_a_projection_spoiled(
 
 @target
 @pytest.mark.parametrize("sample", [LENGTHS, SQUARE, SKIPPED])
-def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path, sample: str, to: Target) -> None:
+def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path, sample: str, to: str) -> None:
     assert run(sample, tmp_path, to) == 0

@@ -1,0 +1,64 @@
+"""What mutants are tried on: a source of every mode with lengths and states, and every way to lower it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cases import Case
+from samples import fixture
+
+from cudnn_convert.cli import main
+from cudnn_convert.model import Mode
+
+Flags = tuple[str, ...]
+
+#: Genuine checkpoints with lengths, states and both directions; TensorFlow 1 has none of a plain RNN.
+CHECKPOINTS = MappingProxyType(
+    {Mode.LSTM: "1.15.5-v3_lengths_batch_major", Mode.GRU: "1.15.5-v3_gru_lengths"}
+)
+#: Every lowering: the block, the loop, the fused ONNX node, TensorFlow Lite's loop, and TensorFlow 1's cells,
+#: an LSTM's of each kind, computed on as they are or rearranged for the loop.
+LOWERINGS: MappingProxyType[str, Flags] = MappingProxyType(
+    {
+        "savedmodel-fast": ("--format", "savedmodel"),
+        "savedmodel-portable": ("--format", "savedmodel", "--lowering", "portable"),
+        "frozen": ("--format", "frozen"),
+        "onnx": ("--format", "onnx"),
+        "tflite": ("--format", "tflite"),
+        "checkpoint": ("--format", "checkpoint"),
+        "checkpoint-portable": ("--format", "checkpoint", "--lowering", "portable"),
+        "checkpoint-lstm_block": ("--format", "checkpoint", "--cell", "lstm_block"),
+        "checkpoint-basic_lstm": ("--format", "checkpoint", "--cell", "basic_lstm"),
+    }
+)
+
+
+def modes(lowering: str) -> list[Mode]:
+    """The modes that a lowering has a way of its own for."""
+    return [Mode.LSTM] if {"--cell", "portable"} & {*LOWERINGS[lowering]} else [*Mode]
+
+
+def source(mode: Mode, folder: Path) -> Path:
+    """A model of two directions, an LSTM of two layers, with lengths and initial states as inputs."""
+    if mode in CHECKPOINTS:
+        return fixture(CHECKPOINTS[mode]).prefix
+    path = folder / f"{mode.value}.pb"
+    graph, _ = Case(mode, directions=2, op="CudnnRNNV3").graph()
+    path.write_bytes(graph.SerializeToString())
+    return path
+
+
+def flags(mode: Mode) -> Flags:
+    """What a source without a signature needs to be told."""
+    if mode in CHECKPOINTS:
+        return ()
+    return ("--outputs", "rnn:0,rnn:1")
+
+
+def exit_code(given: Path, out: Path, *flags: Any) -> int:
+    """Converts to `out`, where nothing may lie unless that went well."""
+    code = main([str(given), str(out), "--quiet", *flags])
+    assert out.exists() == (code == 0)
+    return code

@@ -1,0 +1,119 @@
+"""The targets that keep Keras layers: weights, settings and calls written wrongly must be seen by the proof.
+
+CuDNN layers know no lengths. That a GRU resets after its product is told by the shape of its bias as well:
+without that setting no Keras loads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keras_samples import keras_fixture
+from mutants import changes
+from mutants.conversions import exit_code
+
+from cudnn_convert import layouts
+from cudnn_convert.keras import layers, rewrite
+from cudnn_convert.keras.architecture import Entry
+from cudnn_convert.model import Mode
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+FORMATS = ("keras", "h5")
+BACKWARDS, STATEFUL = "keras-2.2.4-go_backwards", "keras-2.2.4-stateful_lstm"
+#: Both directions, with states that go from layer to layer.
+PAIR = "keras-2.2.4-bidirectional_states"
+SAMPLES = {Mode.LSTM: "keras-2.2.4-sequential_lstm", Mode.GRU: BACKWARDS}
+
+
+def packs(monkeypatch: pytest.MonkeyPatch, mode: Mode, change: changes.Change) -> None:
+    """CPU layers of a mode get changed weights."""
+    right = layouts.pack_keras
+    monkeypatch.setattr(
+        layouts, "pack_keras", lambda cell: right(change(cell) if cell.mode is mode else cell)
+    )
+
+
+def writes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Entry], Entry]) -> None:
+    """A CPU layer in a cuDNN layer's place, or what wraps one, is changed in its config or in its calls."""
+    right = rewrite._changed
+    monkeypatch.setattr(
+        rewrite,
+        "_changed",
+        lambda entry: change(right(entry)) if _is_ours(entry) else right(entry),
+    )
+
+
+def _is_ours(entry: Entry) -> bool:
+    return layers.is_cudnn(entry) or entry["class_name"] == "Bidirectional"
+
+
+def set_to(key: str, value: Any) -> Callable[[Entry], Entry]:
+    return lambda entry: {**entry, "config": {**entry["config"], key: value}}
+
+
+def without_states(entry: Entry) -> Entry:
+    """Called on its input alone, without the states that come after it."""
+    calls = [call[:1] if len(call) > 1 else call for call in entry.get("inbound_nodes", [])]
+    return {**entry, "inbound_nodes": calls}
+
+
+def states_swapped(entry: Entry) -> Entry:
+    """h in the place of c, and one direction's in the place of the other's."""
+    calls = [[call[0], *call[:0:-1]] for call in entry.get("inbound_nodes", [])]
+    return {**entry, "inbound_nodes": calls}
+
+
+def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of each direction of a Bidirectional in the place of the other's."""
+    right = rewrite._weights
+
+    def swapped(path: Path, name: str, listed: Any, entry: Entry | None) -> Any:
+        found = right(path, name, listed, entry)
+        if entry is None or entry["class_name"] != "Bidirectional":
+            return found
+        half = len(found) // 2
+        values = [value for _, value in (*found[half:], *found[:half])]
+        return tuple((key, value) for (key, _), value in zip(found, values, strict=True))
+
+    monkeypatch.setattr(rewrite, "_weights", swapped)
+
+
+MUTANTS: dict[str, tuple[str, Mutant]] = {
+    **{
+        f"{mode.value}-{name}": (sample, partial(packs, mode=mode, change=change))
+        for mode, sample in SAMPLES.items()
+        for name, change in changes.of_weights(mode).items()
+    },
+    "not_backwards": (BACKWARDS, partial(writes, change=set_to("go_backwards", False))),
+    "relu": (BACKWARDS, partial(writes, change=set_to("activation", "relu"))),
+    "hard_sigmoid": (BACKWARDS, partial(writes, change=set_to("recurrent_activation", "hard_sigmoid"))),
+    "without_states": (PAIR, partial(writes, change=without_states)),
+    "states_swapped": (PAIR, partial(writes, change=states_swapped)),
+    "stateless": (STATEFUL, partial(writes, change=set_to("stateful", False))),
+    "directions_swapped": (PAIR, swaps_directions),
+}
+
+
+def cases() -> Iterator[Any]:
+    for form in FORMATS:
+        for name, (sample, mutant) in MUTANTS.items():
+            yield pytest.param(form, sample, mutant, id=f"{form}-{name}")
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(("form", "sample", "mutant"), cases())
+def test_a_mistake_in_the_layers(
+    monkeypatch: pytest.MonkeyPatch, out: Path, form: str, sample: str, mutant: Mutant
+) -> None:
+    mutant(monkeypatch)
+    assert exit_code(keras_fixture(sample).path, out, "--format", form) == 3
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("sample", [*SAMPLES.values(), PAIR, STATEFUL])
+def test_without_a_mistake_all_is_well(out: Path, sample: str, form: str) -> None:
+    assert exit_code(keras_fixture(sample).path, out, "--format", form) == 0

@@ -1,0 +1,104 @@
+"""Every way weights come in: read wrongly in any way, they must be seen by the proof.
+
+The judge evaluates what is stored by rules of its own, so that it does not read them wrongly with us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mutants import changes
+from mutants.changes import Change
+from mutants.conversions import Flags, exit_code
+from samples import GRAPHLESS, fixture
+
+from cudnn_convert import layouts, opaque
+from cudnn_convert.model import Cell, Mode
+from cudnn_convert.read import contrib_names
+
+LSTM = "1.15.5-lstm_bi_2l_states"
+CHECKPOINTS = {
+    Mode.LSTM: LSTM,
+    Mode.GRU: "1.15.5-gru_bi",
+    Mode.RNN_TANH: "1.15.5-rnn_tanh_bi_2l",
+    Mode.RNN_RELU: "1.15.5-rnn_relu_uni_2l",
+}
+KERAS = {Mode.LSTM: "1.15.5-keras_weights_lstm", Mode.GRU: "1.15.5-keras_weights_gru_bi"}
+BLOCK = {Mode.LSTM: "1.15.5-block_fused_peephole"}
+PREFIXES = {found.name: found.prefix for found in GRAPHLESS}
+
+
+def of_each(read: Callable[..., Cell], change: Change) -> Callable[..., Cell]:
+    return lambda *given, **named: change(read(*given, **named))
+
+
+def of_all(read: Callable[..., Any], change: Change) -> Callable[..., Any]:
+    return lambda *given, **named: tuple(tuple(map(change, layer)) for layer in read(*given, **named))
+
+
+#: What is patched, how, on which files, with which flags.
+READERS: dict[str, tuple[Any, str, Callable[..., Any], dict[Mode, str], Flags]] = {
+    "canonical": (layouts, "unpack_contrib", of_each, CHECKPOINTS, ("--weights", "canonical")),
+    "blob": (opaque, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
+    "keras": (layouts, "unpack_keras", of_each, KERAS, ()),
+    "block": (layouts, "unpack_block", of_each, BLOCK, ("--outputs", "rnn_out:0,state_c:0,state_h:0")),
+}
+
+
+def without_peepholes(cell: Cell) -> Cell:
+    return replace(cell, peepholes=None)
+
+
+def mutants() -> Iterator[Any]:
+    for reader, (*_, files, _) in READERS.items():
+        for mode in files:
+            found = changes.of_weights(mode)
+            if reader == "block":  # which has one bias: the second is zero
+                found = {**found, "without_peepholes": without_peepholes}
+                del found["without_recurrent_bias"]
+            for name, change in found.items():
+                yield pytest.param(reader, mode, change, id=f"{reader}-{mode.value}-{name}")
+
+
+def converted(reader: str, mode: Mode, out: Path) -> int:
+    *_, files, flags = READERS[reader]
+    name = files[mode]
+    given = PREFIXES[name] if name in PREFIXES else fixture(name).prefix
+    return exit_code(given, out, "--format", "onnx", *flags)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(("reader", "mode", "change"), mutants())
+def test_weights_read_wrongly(
+    monkeypatch: pytest.MonkeyPatch, out: Path, reader: str, mode: Mode, change: Change
+) -> None:
+    room, name, spoiled, *_ = READERS[reader]
+    monkeypatch.setattr(room, name, spoiled(getattr(room, name), change))
+    assert converted(reader, mode, out) == 3
+
+
+@pytest.mark.mutant
+def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
+    forms = tuple(replace(form, stems=form.stems[::-1]) for form in contrib_names._FORMS)
+    monkeypatch.setattr(contrib_names, "_FORMS", forms)
+    assert converted("canonical", Mode.LSTM, out) == 3
+
+
+@pytest.mark.mutant
+def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
+    read = opaque.split
+    monkeypatch.setattr(
+        opaque, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
+    )
+    assert converted("blob", Mode.GRU, out) == 3
+
+
+@pytest.mark.parametrize(
+    ("reader", "mode"), [(reader, mode) for reader, (*_, files, _) in READERS.items() for mode in files]
+)
+def test_read_rightly_all_is_well(out: Path, reader: str, mode: Mode) -> None:
+    assert converted(reader, mode, out) == 0

@@ -1,0 +1,98 @@
+"""Mistakes in what a repaired SavedModel of TensorFlow 2 computes, on a blob and on Keras' own matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keras3_samples import exported
+from mutants import changes, repaired, steps
+from mutants.conversions import exit_code
+
+from cudnn_convert import opaque
+from cudnn_convert.lower import recurrence
+from cudnn_convert.model import Mode
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+#: One cuDNN node each, whose weights lie in three variables. Keras gives it no lengths and no states.
+MATRICES = {Mode.LSTM: "keras-3.15.1-lstm", Mode.GRU: "keras-3.15.1-gru"}
+
+
+def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = opaque.split
+    monkeypatch.setattr(
+        opaque, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
+    )
+
+
+def exchanges_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = recurrence._ACTIVATIONS
+    monkeypatch.setattr(
+        recurrence, "_ACTIVATIONS", {mode: table[other] for mode, other in changes.EXCHANGED.items()}
+    )
+
+
+def of_weights(mode: Mode) -> dict[str, Mutant]:
+    found = {
+        name: partial(steps.computes, change=partial(repaired.of_arrays, change))
+        for name, change in repaired.of_weights(mode).items()
+    }
+    return found | ({"resets_before_product": steps.resets_before_product} if mode is Mode.GRU else {})
+
+
+def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
+    if mode in changes.EXCHANGED:
+        yield "activations_exchanged", exchanges_activations
+    if mode is Mode.RNN_RELU:  # the rest is that of tanh
+        return
+    yield from of_weights(mode).items()
+    yield "directions_swapped", swaps_directions
+    for name, change in steps.CHANGES.items():
+        if name != "without_c" or mode is Mode.LSTM:
+            yield name, partial(steps.computes, change=change)
+
+
+def cases(modes: Any, mutants: Callable[[Mode], Any]) -> Any:
+    found = [(mode, *named) for mode in modes for named in mutants(mode)]
+    return pytest.mark.parametrize(
+        ("mode", "mutant"),
+        [pytest.param(mode, mutant, id=f"{mode.value}-{name}") for mode, name, mutant in found],
+    )
+
+
+@pytest.mark.mutant
+@cases(Mode, on_blobs)
+def test_a_mistake_on_a_blob(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode, mutant: Mutant
+) -> None:
+    source = repaired.exported(mode, tmp_path / "source")
+    mutant(monkeypatch)
+    assert exit_code(source, tmp_path / "out") == 3
+
+
+@pytest.mark.mutant
+@cases(MATRICES, lambda mode: of_weights(mode).items())
+def test_a_mistake_on_matrices(
+    monkeypatch: pytest.MonkeyPatch, out: Path, mode: Mode, mutant: Mutant
+) -> None:
+    mutant(monkeypatch)
+    assert exit_code(exported(MATRICES[mode]).path, out) == 3
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.value)
+def test_without_a_mistake_all_is_well(tmp_path: Path, mode: Mode) -> None:
+    assert exit_code(repaired.exported(mode, tmp_path / "source"), tmp_path / "out") == 0
+    if mode in MATRICES:
+        assert exit_code(exported(MATRICES[mode]).path, tmp_path / "other") == 0
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", ["without_h", "without_lengths", "whole_row_reversed"])
+def test_a_mistake_where_steps_are_few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """There an LSTM goes another way; the few steps of one feed are all that takes it."""
+    source = repaired.exported(Mode.LSTM, tmp_path / "source")
+    monkeypatch.setattr(recurrence, "_loop_layer", steps.CHANGES[name](recurrence._loop_layer))
+    assert exit_code(source, tmp_path / "out") == 3
