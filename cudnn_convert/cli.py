@@ -311,24 +311,10 @@ def _silence() -> None:
 
 
 def _keep(path: Path | None, report: Any) -> None:
-    """Writes the report: JSON, or where `path` ends in .html a page, with the JSON beside it."""
-    if path is None:
-        return
-    if path.suffix == ".html":
-        from cudnn_convert import page
+    if path is not None:
+        from cudnn_convert.page import file
 
-        _write(path, page.of(report))
-        path = path.with_suffix(".json")
-    _write(path, report.to_json())
-
-
-def _write(path: Path, text: str) -> None:
-    from cudnn_convert.errors import WriteError
-
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
+        file.write(path, report)
 
 
 #: A subcommand wins over a file of that name; `./verify` is the file.

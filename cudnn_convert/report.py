@@ -173,12 +173,13 @@ class Subject:
 class Verification:
     """The artifact against the float64 reference. `feeds` holds the shape of each input, a dict per feed.
 
+    `seed` is None where `cudnn_convert.testing` compared two models, with no reference between them.
     `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
     in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
     """
 
     passed: bool
-    seed: int
+    seed: int | None
     feeds: tuple[dict[str, tuple[int, ...]], ...]
     outputs: tuple[OutputReport, ...]
     warnings: tuple[str, ...]

@@ -60,7 +60,8 @@ def verification(result: Verification) -> None:
     sizes = "; ".join(
         ", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds
     )
-    console.print(f"compared on: {sizes} (seed {result.seed})")
+    seed = "" if result.seed is None else f" (seed {result.seed})"
+    console.print(f"compared on: {sizes}{seed}")
 
 
 def _recording(facts: dict[str, Any]) -> str:

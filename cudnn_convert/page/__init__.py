@@ -90,7 +90,8 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
         lines = ["Nothing was compared (--no-verify)."]
     else:
         passed = sum(found.passed for found in proof.outputs)
-        judge = "the recording" if proof.recording else "the float64 reference"
+        reference = "what was expected" if proof.seed is None else "the float64 reference"
+        judge = "the recording" if proof.recording else reference
         lines = [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
         lines += [
             joined([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
@@ -113,7 +114,7 @@ def _compared(proof: Verification | None, subject: Subject) -> Markup:
             rows.append((f"feed {number}", name(sizes)))
         if proof.recording:
             rows += [(f"recording: {key}", name(value)) for key, value in proof.recording.items()]
-        else:
+        elif proof.seed is not None:
             rows.append(("seed of the feeds", proof.seed))
     return tag("div", pairs(rows), class_="card")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -67,15 +68,26 @@ def outputs(
     slack: Mapping[str, Array],
     *,
     single: bool = False,
+    mixed: bool = False,
     axes: Mapping[str, int | None] = _NO_AXES,
 ) -> list[Difference]:
     """Every expected output against the one found; a missing or extra one fails.
 
     `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
-    `single`: floats of every type are found as float32. `axes`: which axis of an output is time, where told.
+    `single`: floats of every type are found as float32; `mixed`: as floats of any type. `axes`: which axis of
+    an output is time, where told.
     """
+    same = _is_any_float if mixed else partial(_is_same_type, single=single)
     results = [
-        _one(name, found.get(name), value, bounds[name], slack.get(name), single=single, axis=axes.get(name))
+        _one(
+            name,
+            found.get(name),
+            value,
+            bounds[name],
+            slack.get(name),
+            is_same_type=same,
+            axis=axes.get(name),
+        )
         for name, value in expected.items()
     ]
     extra = (name for name in found if name not in expected)
@@ -89,17 +101,22 @@ def _one(
     bound: Tolerance,
     slack: Array | None,
     *,
-    single: bool,
+    is_same_type: Callable[[np.dtype[Any], np.dtype[Any]], bool],
     axis: int | None,
 ) -> Difference:
     if found is None:
         return Difference(name, False, 0, np.inf, np.inf, "missing")
-    if found.shape != expected.shape or not _is_same_type(found.dtype, expected.dtype, single=single):
+    if found.shape != expected.shape or not is_same_type(found.dtype, expected.dtype):
         message = f"expected {expected.dtype}{list(expected.shape)}, found {found.dtype}{list(found.shape)}"
         return Difference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
         return _exact(name, found, expected, slack)
     return _close(name, found, expected, bound, axis)
+
+
+def _is_any_float(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+    kinds = [kind.kind == "f" or kind.name == "bfloat16" for kind in (found, expected)]
+    return all(kinds) or _is_same_type(found, expected, single=False)
 
 
 def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:

@@ -1,0 +1,100 @@
+"""For the tests of others: do two models give the same numbers?
+
+    from cudnn_convert.testing import assert_equivalent
+    assert_equivalent("converted.onnx", original, {"x": x})
+
+Nothing heavy is imported before a comparison needs it: functions and arrays need NumPy alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.report import Verification
+from cudnn_convert.testing import callables, files, message, sides
+from cudnn_convert.testing import feeds as feeding
+from cudnn_convert.testing.judged import Terms, judged
+from cudnn_convert.testing.message import EquivalenceError
+from cudnn_convert.testing.sides import Side
+
+__all__ = ["EquivalenceError", "assert_equivalent"]
+
+
+def assert_equivalent(
+    actual: Any,
+    expected: Any,
+    feeds: Any = None,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
+    signature: str | None = None,
+    dtype: Any = None,
+    noise: float | Mapping[str, float] = 0.0,
+    atol: float | None = None,
+    rtol: float | None = None,
+    time_axis: int | Mapping[str, int] | None = None,
+    lengths: Any = None,
+    report: str | os.PathLike[str] | None = None,
+) -> Verification:
+    """Runs both on the same arrays; gives what was found, or raises EquivalenceError, which says where.
+
+    `actual`, `expected`: a function, a file or folder, a model in memory, or the answers themselves. `feeds`:
+    the inputs of one call or of several in a row, by the names of `expected`; None: those of a recording.
+    `inputs` and `outputs` map names of `actual` to those of `expected` where they differ. `docs/testing.md`
+    has all of it. Raises UsageError where the two cannot be compared, ReadError where a file does not load.
+    """
+    __tracebackhide__ = True
+    fed = feeding.of_recording(expected) if feeds is None else feeding.calls(feeds)
+    ours, theirs = _opened(actual, "actual", signature), _opened(expected, "expected", signature)
+    if signature is not None and not (ours.signed or theirs.signed):
+        found = f"{ours.kind} and {theirs.kind}"
+        raise UsageError(f"signature: expected a model with signatures, found {found}")
+    terms = Terms(
+        inputs=inputs or {},
+        outputs=outputs or {},
+        atol=atol,
+        rtol=rtol,
+        noise=noise,
+        dtype=None if dtype is None else _float(dtype),
+        time_axis=time_axis,
+        lengths=lengths,
+    )
+    result = judged(ours, theirs, fed, terms)
+    lines = () if report is None else (kept(result, Path(report)),)
+    if not result.passed:
+        raise EquivalenceError(result, message.of(result, *lines))
+    return result
+
+
+def _opened(given: Any, where: str, signature: str | None) -> Side:
+    if isinstance(given, str | os.PathLike):
+        return files.opened(Path(given), where=where, signature=signature)
+    if isinstance(given, Mapping) or sides.is_array(given):
+        return sides.recorded(where, [given])
+    if isinstance(given, list | tuple):
+        return sides.recorded(where, given)
+    return callables.opened(given, where=where, signature=signature)
+
+
+def _float(dtype: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as cause:
+        raise UsageError(f"dtype: expected a type of floats, found {dtype}") from cause
+    if found.kind != "f" and found.name != "bfloat16":
+        raise UsageError(f"dtype: expected a type of floats, found {found}")
+    return found
+
+
+def kept(result: Verification, path: Path) -> str:
+    """Writes the report, and gives the line that says so. Raises WriteError."""
+    from cudnn_convert.page import file
+
+    file.write(path, result)
+    return f"report: {path}"

@@ -1,0 +1,73 @@
+"""The plugin of pytest: a fixture, and the page of each comparison that failed.
+
+Every run of pytest in an environment with this package loads this file, so it imports nothing that is heavy.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cudnn_convert.report import Verification
+
+_OPTION: Final = "--equivalence-report"
+#: Under this name a test's properties have the pages of its failures, which xdist hands to the terminal.
+_PROPERTY: Final = "equivalence_report"
+_STEM: Final = 100
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--equivalence-report DIR`."""
+    about = "where assert_equivalent writes a page, and JSON, of each comparison that fails"
+    group = parser.getgroup("cudnn_convert")
+    # Absolute here: a worker of xdist may run in another folder.
+    group.addoption(_OPTION, type=lambda text: str(Path(text).absolute()), metavar="DIR", help=about)
+
+
+@pytest.fixture
+def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verification]:
+    """The function of `cudnn_convert.testing`, which keeps pages where `--equivalence-report` says."""
+    from cudnn_convert import testing
+
+    folder = request.config.getoption(_OPTION)
+    pages: list[Path] = []
+
+    @functools.wraps(testing.assert_equivalent)
+    def compared(*given: Any, **terms: Any) -> Verification:
+        __tracebackhide__ = True
+        try:
+            return testing.assert_equivalent(*given, **terms)
+        except testing.EquivalenceError as error:
+            if folder is None or terms.get("report") is not None:
+                raise
+            pages.append(_page(Path(folder), request.node.nodeid, len(pages)))
+            pages[-1].parent.mkdir(parents=True, exist_ok=True)
+            told = testing.kept(error.report, pages[-1])
+            request.node.user_properties.append((_PROPERTY, str(pages[-1])))
+            failed = testing.EquivalenceError(error.report, f"{error}\n{told}")
+        raise failed
+
+    return compared
+
+
+def _page(folder: Path, test: str, number: int) -> Path:
+    """A file for one comparison of a test, of which no other test has the name."""
+    stem = re.sub(r"[^\w.-]+", "_", test)[-_STEM:]
+    again = f"-{number + 1}" if number else ""
+    return folder / f"{stem}-{zlib.crc32(test.encode()):08x}{again}.html"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says where the pages lie."""
+    failed = terminalreporter.stats.get("failed", [])
+    pages = [value for report in failed for name, value in report.user_properties if name == _PROPERTY]
+    if pages:
+        terminalreporter.section("equivalence reports")
+        for page in pages:
+            terminalreporter.line(str(page))
