@@ -8,6 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+#: The file in a SavedModel's `assets.extra` that says where it came from.
+PROVENANCE: Final = "cudnn_convert.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -17,6 +20,7 @@ class Format:
     `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
     `layers`: what is written are the layers of a Keras model, not its graph. `keeps_functions`: the functions
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
+    `states_recurrences`: weights without a graph become files of it without one.
     `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
 
@@ -28,6 +32,7 @@ class Format:
     layers: bool = False
     keeps_functions: bool = False
     single: bool = False
+    states_recurrences: bool = False
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -38,7 +43,7 @@ class Format:
 
 def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
     """The file of one part: `path` itself, or in `path` where that is a folder."""
-    return path if path.suffix == suffix else path / f"{part}{suffix}"
+    return path if path.suffix == suffix or path.is_file() else path / f"{part}{suffix}"
 
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
@@ -52,7 +57,13 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "model.ckpt",
             keeps_variables=True,
         ),
-        "onnx": Format("an ONNX model: OUT.onnx, or OUT/model.onnx", "model.onnx", ".onnx", each=True),
+        "onnx": Format(
+            "an ONNX model: OUT.onnx, or OUT/model.onnx",
+            "model.onnx",
+            ".onnx",
+            each=True,
+            states_recurrences=True,
+        ),
         "tflite": Format(
             "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",
             "model.tflite",

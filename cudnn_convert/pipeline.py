@@ -7,23 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert import __version__, lineage, plan, report, targets
+from cudnn_convert import __version__, planning, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.graph import aside, endpoints
-from cudnn_convert.graph.assemble import Interface, assembled
-from cudnn_convert.graph.graphless import Described
-from cudnn_convert.keras import custom, rewrite, trace
-from cudnn_convert.keras.custom import Vouched
-from cudnn_convert.model import Architecture, Convention, Mode, Model
+from cudnn_convert.keras import rewrite
+from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.read import keras_archive, keras_hdf5, read
-from cudnn_convert.report import Report, Subject, Verification
+from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
-from cudnn_convert.verification.record import recorded
 from cudnn_convert.write import place
 
 
@@ -37,7 +32,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     if _is_portable(model, options) and not options.force_convert:
         return _left_alone(model, source, options)
     targets.require(model, options)
-    made = planned(model, options)
+    made = planning.planned(model, options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
@@ -52,7 +47,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
         said = targets.write(made, artifact, options, provenance=text)
         summary = replace(summary, notes=(*summary.notes, *said))
         if options.lineage:
-            summary = replace(summary, weights=lineage.traced(made, options.format, artifact))
+            summary = replace(summary, weights=_weights(made, artifact, options))
         if folder and options.format != "savedmodel":
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
@@ -63,7 +58,9 @@ def convert(source: Path, out: Path, options: Options) -> Report:
 
 def _is_portable(model: Model, options: Options) -> bool:
     """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
-    if _stays_whole(model, options):
+    if planning.stays_whole(model, options):
+        from cudnn_convert.graph import endpoints
+
         assert model.saved is not None
         return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
     found = model.architecture
@@ -112,60 +109,6 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         raise RuntimeError("the artifact that was just written does not load") from cause
 
 
-def planned(model: Model, options: Options) -> Plan:
-    """The plan for a model that was read, with a graph of our own where it has none."""
-    said = Described(
-        Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
-    )
-    interface = Interface(options.layout, options.states, options.lengths)
-    stays = _stays_whole(model, options)
-    model = _whole(model) if stays else replace(model, saved=None)
-    if model.architecture is not None:
-        model = _traced(model, model.architecture, options)
-    elif options.custom_objects or options.allow_plain:
-        flags = "--custom-objects, --allow-plain"
-        raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
-    if model.graph is None:
-        model = assembled(model, said, interface, wanted=options.signature)
-    elif said != Described() or interface != Interface():
-        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
-        raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
-    return plan.make(
-        model,
-        inputs=options.inputs,
-        outputs=options.outputs,
-        constants=options.set,
-        signature=options.signature,
-        weights=options.weights,
-        convention=Convention(options.gate_order, options.forget_bias),
-        keeps_variables=FORMATS[options.format].keeps_variables,
-    )
-
-
-def _stays_whole(model: Model, options: Options) -> bool:
-    """Whether the artifact is the SavedModel of TensorFlow 2 itself, repaired: nothing is cut from it."""
-    cut = options.inputs or options.outputs or options.set or options.signature
-    return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
-
-
-def _whole(model: Model) -> Model:
-    """The model with all its signatures but for those of training steps, and with the functions that its
-    objects have beside them.
-    """
-    assert model.saved is not None
-    steps = endpoints.training(model.graph, model.signatures)
-    left = {key: found for key, found in model.signatures.items() if key not in steps}
-    what = "its steps of training need a GPU, and stay as they are"
-    notes = [f"signature {key}: {what}" for key in steps]
-    (meta,) = model.saved.meta_graphs
-    beside = aside.functions(meta, left)
-    graph, found = aside.with_calls(meta, model.graph, beside)
-    if rest := [name for name in beside if name not in found]:
-        notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
-    signatures, notes = {**left, **found}, [*model.notes, *notes]
-    return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
-
-
 def _read(source: Path, options: Options, *, tag: str | None) -> Model:
     model = read(source, tag=tag)
     if options.architecture is None:
@@ -173,20 +116,6 @@ def _read(source: Path, options: Options, *, tag: str | None) -> Model:
     if model.kind != keras_hdf5.KIND:
         raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
     return keras_hdf5.with_architecture(model, options.architecture)
-
-
-def _traced(model: Model, found: Architecture, options: Options) -> Model:
-    """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
-    if model.kind != keras_archive.KIND and not options.allow_plain:
-        rewrite.require_cudnn(model.path, found)
-    if FORMATS[options.format].layers:
-        return trace.traced_part(model, _vouched(options), verify=options.verify)
-    return trace.traced(model, _vouched(options))
-
-
-def _vouched(options: Options) -> Vouched:
-    brought = custom.vouched(options.custom_objects, trust=options.trust)
-    return brought.for_both() if options.format == "keras" else brought
 
 
 def checked(made: Plan, artifact: Path, options: Options) -> Verification:
@@ -199,7 +128,7 @@ def checked(made: Plan, artifact: Path, options: Options) -> Verification:
         recording=options.golden,
         atol=options.atol,
         rtol=options.rtol,
-        vouched=_vouched(options),
+        vouched=planning.vouched(options),
     )
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
@@ -243,13 +172,13 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
         again = {name: kept[name] for name in READING}
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not together and not _stays_whole(model, given):
+        if not together and not planning.stays_whole(model, given):
             # Inputs as they were given, where they were: they may refine shapes.
             again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])
         options = replace(options, **again)
     options = replace(options, format=form)
-    made = planned(model, options)
+    made = planning.planned(model, options)
     try:
         result = checked(made, path, options)
     except VerificationError as error:
@@ -269,8 +198,14 @@ def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subj
         outputs=said.outputs,
         recurrences=said.recurrences,
         notes=said.notes,
-        weights=lineage.traced(made, options.format, artifact) if options.lineage else None,
+        weights=_weights(made, artifact, options) if options.lineage else None,
     )
+
+
+def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
+    from cudnn_convert import lineage
+
+    return lineage.traced(made, options.format, artifact)
 
 
 @quiet()
@@ -287,7 +222,9 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
-    made = planned(model, options)
+    from cudnn_convert.verification.record import recorded
+
+    made = planning.planned(model, options)
     with place.placed(out, source=source, folder=False, force=options.force) as fresh:
         options.progress("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)

@@ -1,30 +1,32 @@
-"""From a plan to an artifact: which lowering and which writer make each format."""
+"""From a plan to an artifact: which lowering and which writer make each format.
+
+They are imported by the format that needs them: not each needs TensorFlow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS, part_file
-from cudnn_convert.graph import tables
 from cudnn_convert.keras import custom, rewrite
 from cudnn_convert.keras.rewrite import Rewritten
-from cudnn_convert.lower import compatible, freeze, functions, slots
-from cudnn_convert.lower import tensorflow as lower_tensorflow
-from cudnn_convert.lower.slots import Slots
-from cudnn_convert.lower.tensorflow import Form, Lowered
 from cudnn_convert.model import Convention, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.write import checkpoint as write_checkpoint
-from cudnn_convert.write import frozen_graph, keras_archive, keras_hdf5, repaired, saved_model
+
+if TYPE_CHECKING:
+    from cudnn_convert.lower.slots import Slots
+    from cudnn_convert.lower.tensorflow import Form, Lowered
 
 
 def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, with the signature's inputs even where nothing reads them."""
+    from cudnn_convert.lower import tensorflow as lower_tensorflow
+
     kept = [*made.signature.inputs.values(), *made.signature.outputs.values(), *made.initializers]
     return lower_tensorflow.lower(
         made.graph,
@@ -37,7 +39,11 @@ def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
 
 
 def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    from cudnn_convert.write import repaired, saved_model
+
     if made.model.saved is not None:
+        from cudnn_convert.lower import functions
+
         convention = Convention(options.gate_order, options.forget_bias)
         saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=options.lowering)
         repaired.write(path, made.model.path, saved, provenance=provenance)
@@ -55,6 +61,9 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
 
 
 def _write_checkpoint(made: Plan, path: Path, _: str, options: Options) -> None:
+    from cudnn_convert.lower import compatible, slots
+    from cudnn_convert.write import checkpoint as write_checkpoint
+
     cells = compatible.cells(
         made.model, made.graph, made.recurrences, cell=options.cell, lowering=options.lowering
     )
@@ -65,24 +74,41 @@ def _write_checkpoint(made: Plan, path: Path, _: str, options: Options) -> None:
 
 
 def _slots(made: Plan) -> Slots:
+    from cudnn_convert.lower import slots
+
     return slots.find(made.model, made.graph, made.recurrences, [*made.signature.outputs.values()])
 
 
 def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
+    from cudnn_convert.lower import freeze
+    from cudnn_convert.write import frozen_graph
+
     lowered = _lowered(made, options)
     graph = freeze.frozen(lowered.graph, lowered.variables, made.signature.outputs.values())
     frozen_graph.write(path, graph)
 
 
 def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> None:
-    from cudnn_convert.lower import onnx as lower_onnx
     from cudnn_convert.write import onnx as write_onnx
+
+    for part, model in zip(made.parts, _onnx_models(made, options), strict=True):
+        write_onnx.write(model, part_file(path, part.name), provenance=provenance)
+
+
+def _onnx_models(made: Plan, options: Options) -> Iterator[Any]:
+    """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
+    if made.singles:
+        from cudnn_convert.lower import onnx_bare
+
+        yield from (onnx_bare.lower(one, opset=options.opset) for one in made.singles)
+        return
+    from cudnn_convert.lower import freeze
+    from cudnn_convert.lower import onnx as lower_onnx
 
     detached = freeze.without_parameters(made.graph, made.recurrences, made.signature.outputs.values())
     graph = freeze.frozen(detached, made.model.variables, made.signature.outputs.values())
     for part in made.parts:
-        model = lower_onnx.lower(graph, part.signature, made.recurrences, opset=options.opset)
-        write_onnx.write(model, part_file(path, part.name), provenance=provenance)
+        yield lower_onnx.lower(graph, part.signature, made.recurrences, opset=options.opset)
 
 
 def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> tuple[str, ...]:
@@ -103,12 +129,16 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
 
 
 def _write_keras(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    from cudnn_convert.write import keras_archive
+
     brought = custom.vouched(options.custom_objects).keras
     model = _rewritten(made, options).architecture
     keras_archive.write(path, made.model.path, model, provenance=provenance, custom_objects=brought)
 
 
 def _write_h5(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    from cudnn_convert.write import keras_hdf5
+
     keras_hdf5.write(path, _rewritten(made, options).architecture, provenance=provenance)
 
 
@@ -160,9 +190,13 @@ def require(model: Model, options: Options) -> None:
 def notes(made: Plan, options: Options) -> tuple[str, ...]:
     """What the format leaves out of a plan. Raises UsageError where a flag of the format finds nothing."""
     if options.format == "keras":
+        from cudnn_convert.write import keras_archive
+
         model, brought = _rewritten(made, options).architecture, custom.vouched(options.custom_objects).keras
         return keras_archive.notes(made.model.path, model, custom_objects=brought)
     if options.format == "h5":
+        from cudnn_convert.write import keras_hdf5
+
         rewritten = _rewritten(made, options)
         keras_hdf5.refuse(made.model.path, rewritten.architecture)
         return (*rewritten.notes, *keras_hdf5.notes(rewritten.architecture))
@@ -186,6 +220,8 @@ def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple
 
     Gives the notes that only the finished artifact could tell.
     """
-    if options.format != "savedmodel":
+    if options.format != "savedmodel" and made.graph is not None:
+        from cudnn_convert.graph import tables
+
         tables.refuse(made.model, made.graph, options.format)
     return WRITERS[options.format](made, path, provenance, options) or ()

@@ -38,10 +38,12 @@ ALLOWED = {
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite",
     "lineage": "errors model layouts opaque report graph plan",
     "page": "errors model report",
+    "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats",
     "targets": "errors model formats graph keras options plan lower write",
-    "pipeline": "errors model formats report quiet keras read graph plan write verification options targets "
-    "lineage version",
+    "planning": "errors model formats graph keras plan options read",
+    "pipeline": "errors model formats report quiet keras read graph plan planning write verification options "
+    "targets lineage version",
     "tables": "errors model formats report",
     "cli": "errors formats options pipeline tables page version",
     "__main__": "cli",

@@ -7,7 +7,8 @@ import json
 import numpy as np
 from graphs import BLOB, tagger
 
-from cudnn_convert import plan, report
+from cudnn_convert import report
+from cudnn_convert.plan.make import make
 from cudnn_convert.report import Distribution, Element, OutputReport, OverTime, Report, Verification
 
 OUTPUT = OutputReport(
@@ -19,7 +20,7 @@ PROOF = Verification(True, 7, ({"x": (17, 3, 3)},), (OUTPUT,), ("scores: said",)
 
 
 def made() -> Report:
-    (found,) = plan.make(tagger()).recurrences
+    (found,) = make(tagger()).recurrences
     return Report(
         "folder/model.ckpt", "TensorFlow 1 checkpoint", "onnx", "out/model.onnx",
         {"x": "x:0"}, {"y": "scores:0"},

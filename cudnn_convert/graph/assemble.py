@@ -5,8 +5,7 @@ The cuDNN op stands in it like in any source, so that nothing after this step kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -14,20 +13,8 @@ import tensorflow as tf
 from cudnn_convert import opaque
 from cudnn_convert.graph import lone_blob
 from cudnn_convert.graph.graphless import Alone, Described
+from cudnn_convert.graph.interface import Interface
 from cudnn_convert.model import Mode, Model, Signature
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """What the signatures are to look like. `layout` is `time`, `batch`, or None for the layer's own.
-
-    `states`: take initial states `initial_h` (and `initial_c`), `[layers*directions, batch, units]`;
-    `lengths`: take `sequence_lengths`, int32 `[batch]`.
-    """
-
-    layout: str | None = None
-    states: bool = False
-    lengths: bool = False
 
 
 def assembled(model: Model, said: Described, interface: Interface, *, wanted: str | None = None) -> Model:
@@ -39,7 +26,7 @@ def assembled(model: Model, said: Described, interface: Interface, *, wanted: st
         signatures = {
             one.name: _signature(one, interface, blob) for one, blob in zip(alone, blobs, strict=True)
         }
-    notes = (note for one in alone for note in _notes(one, interface))
+    notes = (note for one in alone for note in interface.notes(one))
     return replace(
         model,
         graph=graph.as_graph_def(),
@@ -47,18 +34,6 @@ def assembled(model: Model, said: Described, interface: Interface, *, wanted: st
         together=True,
         notes=(*model.notes, *notes),
     )
-
-
-def _batch_major(one: Alone, interface: Interface) -> bool:
-    return one.batch_major if interface.layout is None else interface.layout == "batch"
-
-
-def _notes(one: Alone, interface: Interface) -> Iterator[str]:
-    if one.note:
-        yield one.note
-    if interface.layout is None:
-        major = "batch" if one.batch_major else "time"
-        yield f"{one.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
 
 
 def _variable(one: Alone) -> Any:
@@ -69,7 +44,7 @@ def _variable(one: Alone) -> Any:
 
 def _signature(one: Alone, interface: Interface, blob: Any) -> Signature:
     """Adds one recurrence to the current graph, in a scope of its signature's name."""
-    sizes, batch_major = one.sizes, _batch_major(one, interface)
+    sizes, batch_major = one.sizes, interface.batch_major(one)
     with tf.name_scope(f"{one.name}/"):
         x = tf.compat.v1.placeholder(one.dtype, [None, None, sizes.input_size], "inputs")
         inputs = {"inputs": x.name}

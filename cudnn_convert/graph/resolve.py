@@ -16,7 +16,7 @@ from cudnn_convert.graph import build, lengths, parameters, sizing, trace, weigh
 from cudnn_convert.graph.facts import Facts
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, PARAMS, Index
 from cudnn_convert.graph.trace import Origin
-from cudnn_convert.model import Convention, Mode, Model, Recurrence, Sizes
+from cudnn_convert.model import Array, Convention, Mode, Model, Recurrence, Sizes
 
 _USUAL: Final = Convention()
 
@@ -33,7 +33,7 @@ def recurrences(
     found: list[Recurrence] = []
     nodes = trace.recurrences(index)
     seen = build.imported(graph) if nodes else tf.Graph()
-    take = partial(weights.take, model, index, copy=copy, convention=convention)
+    take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, index, seen, {}, take)
     for node in nodes:
         try:
@@ -86,6 +86,23 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         passage=origin.passage,
         dropout=_dropout(node),
     )
+
+
+def _weights(
+    model: Model, index: Index, facts: Facts, origin: Origin, *, copy: str, convention: Convention
+) -> weights.Weights:
+    """The weights that come from `origin`; of parameters that the graph computes there is one copy."""
+    if origin.computed:
+        blob = parameters.value(model, index, origin)
+        return weights.of_blob(model, facts, origin.op, blob, convention=convention)
+
+    def read() -> Array | None:
+        if origin.op in model.variables:
+            return model.variables[origin.op].read()
+        node = index.nodes[origin.op]
+        return np.asarray(tf.make_ndarray(node.attr["value"].tensor)) if node.op == "Const" else None
+
+    return weights.take(model, facts, origin.op, read, copy=copy, convention=convention)
 
 
 def _dropout(node: Any) -> float:

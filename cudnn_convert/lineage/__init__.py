@@ -29,7 +29,7 @@ _FIRST: Final = (0, 0, "recurrent_kernel")
 def traced(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     """The map of a plan to an artifact of format `form`, which must load."""
     there = arrays.read(form, artifact)
-    here = dict(arrays.of_graph(plan.graph))
+    here = {} if plan.graph is None else dict(arrays.of_graph(plan.graph))
     gates, sources, targets = {}, {}, {}
     for recurrence in plan.recurrences:
         found = places.of_source(plan, here, recurrence)

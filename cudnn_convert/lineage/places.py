@@ -108,4 +108,4 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
 
 def needed(plan: Plan) -> list[str]:
     """The variables that the outputs need, by the names that a checkpoint has."""
-    return [checkpoint_key(node) for node in variable_ops(plan.graph)]
+    return [] if plan.graph is None else [checkpoint_key(node) for node in variable_ops(plan.graph)]

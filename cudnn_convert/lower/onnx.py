@@ -11,24 +11,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import onnx
 import tensorflow as tf
 from tf2onnx import constants, optimizer, tf_loader, tfonnx
 from tf2onnx.handler import tf_op
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
-from cudnn_convert.lower import freeze, onnx_block, onnx_recurrence
-from cudnn_convert.lower.onnx_canonical import canonical
-from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence
 from cudnn_convert.model import Recurrence, Signature
 
-OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
-_DOMAINS: Final = ("", "ai.onnx.ml")
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
@@ -37,20 +32,16 @@ def lower(graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
     Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
-    outside `OPSETS`.
+    that is not known.
     """
-    if opset not in OPSETS:
-        raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
+    onnx_finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
     graph, blocks = onnx_block.lowered(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepared(graph, signature, recurrences)
     made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset)
-    made = canonical(made, names=keys | outputs)
-    _check(made)
-    onnx_recurrence.redeem(made.graph, recurrences)
-    return made
+    return onnx_finish.finished(made, recurrences, names=keys | outputs)
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
@@ -200,17 +191,3 @@ def _restored_tables() -> Iterator[None]:
         if before:
             tables[domain] = before
         tf_op._MAPPING, tf_op._DOMAIN_MAPPING = mapping, domains
-
-
-def _check(model: Any) -> None:
-    """Raises UnsupportedModelError for what is not standard ONNX; sets the lowest IR version that will do."""
-    versions = {opset.domain: opset.version for opset in model.opset_import}
-    reasons = [
-        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}"
-        for node in all_nodes(model.graph)
-        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
-    ]
-    if reasons:
-        raise UnsupportedModelError("onnx", reasons)
-    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
-    onnx.checker.check_model(model)

@@ -5,22 +5,14 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import notes, states
-from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
-from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.settle import Carried
-from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan.request import request
-from cudnn_convert.plan.section import section
+from cudnn_convert.graph.interface import Single
+from cudnn_convert.model import Model, Part, Recurrence, Signature
 
-#: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
-AVERAGE: Final = "ExponentialMovingAverage"
-_USUAL: Final = Convention()
+if TYPE_CHECKING:  # weights without a graph are planned without TensorFlow
+    from cudnn_convert.graph.settle import Carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +23,8 @@ class Plan:
     a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
     several. `whole` is the cut graph with everything that inference does not need still in it, state in its
     variables: verification runs that one. `states` says what became of the state. `initializers` are the ops
-    of both graphs that fill tables.
+    of both graphs that fill tables. Weights without a graph may do without one: `singles` then has what there
+    is for each of `parts`, and `whole` and `graph` are None.
     """
 
     model: Model
@@ -45,94 +38,4 @@ class Plan:
     flags: tuple[str, ...]
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
-
-
-def make(
-    model: Model,
-    *,
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    constants: Sequence[str] = (),
-    signature: str | None = None,
-    weights: str = "auto",
-    convention: Convention = _USUAL,
-    keeps_variables: bool = True,
-) -> Plan:
-    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
-
-    Where the format does not keep variables, state becomes inputs and outputs.
-    """
-    copy = weights
-    model = _flat(model)
-    if weights == "ema":
-        model, copy = _averaged(model), "raw"
-    index = Index(model.graph)
-    wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
-    model = replace(model, graph=reserved.emptied(model.graph, wanted.names))
-    found = section(model, Index(model.graph), wanted, keeps_variables=keeps_variables)
-    model, graph = found.settled.model, found.settled.graph
-    chosen = not outputs and not wanted.given
-    hint = notes.chosen(found.asked) if chosen else None
-    refuse.unsupported(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
-    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
-    variables.require(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
-    told = (
-        *model.notes,
-        *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
-        *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
-    )
-    shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
-    # A SavedModel that stays whole is asked for by no flag at all.
-    flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
-    flags += () if weights == "auto" else (f"--weights={weights}",)
-    parts = _parts(model, wanted.given, found.signature, alone=bool(found.settled.leaving))
-    fills = tables.fills(model, graph)
-    whole, graph = (tables.with_fills(one, model, fills) for one in (found.whole, graph))
-    return Plan(
-        model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
-        found.settled.carried, fills,
-    )  # fmt: skip
-
-
-def _flat(model: Model) -> Model:
-    """The model with a graph without calls; a model with signatures is asked for nothing else."""
-    graph: Any = model.graph
-    signatures = model.signatures.values()
-    keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
-    keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
-    return replace(model, graph=flat.flattened(graph, keep)) if flat.calls(graph, keep) else model
-
-
-def _averaged(model: Model) -> Model:
-    """The model with each variable's moving average for its value. Canonical keys hold no averages.
-
-    A saver of averages alone leaves the variables themselves out.
-    """
-    ending = f"/{AVERAGE}"
-    averages = {
-        name.removesuffix(ending): found for name, found in model.variables.items() if name.endswith(ending)
-    }
-    if not averages:
-        raise UnsupportedModelError(model.path, [f"--weights ema: expected keys ...{ending}, found none"])
-    return replace(model, variables={**model.variables, **averages})
-
-
-def _parts(model: Model, given: Sequence[Part], union: Signature, *, alone: bool) -> tuple[Part, ...]:
-    """The parts in the tensors of the cut graph; `alone`: state became inputs, which belong to one."""
-    if not model.together or not given:
-        return (Part(SERVING, union),)
-    if alone and len(given) > 1:
-        listed = ", ".join(part.name for part in given)
-        reason = f"signatures: expected one where state becomes inputs, found {listed}"
-        raise UnsupportedModelError(model.path, [f"{reason}; choose with --signature"])
-    if alone:
-        return (Part(given[0].name, union),)
-
-    def of(part: Part) -> Signature:
-        kept, prefix = part.signature, part.prefix
-        return Signature(
-            {key: union.inputs[prefix + key] for key in kept.inputs if prefix + key in union.inputs},
-            {key: union.outputs[prefix + key] for key in kept.outputs},
-        )
-
-    return tuple(Part(part.name, of(part), part.prefix) for part in given)
+    singles: tuple[Single, ...] = ()

@@ -9,16 +9,15 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.graph import block, fold
-from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import OutputReport, Verification
-from cudnn_convert.verification import compare, feeds, figures, golden, run, source
-from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.report import Verification
+from cudnn_convert.verification import compare, golden, merge, own_feeds, run, way
+from cudnn_convert.verification.compare import Difference
 from cudnn_convert.verification.golden import Golden
 from cudnn_convert.verification.steps import axis_of_time
+from cudnn_convert.verification.way import Source
 
 SEED: Final = 20240229
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
@@ -42,10 +41,11 @@ def verified(
     """
     trust = vouched.trust
     keys = {name: key for key, name in plan.signature.inputs.items()}
-    scores = _scores(plan)
+    judging = way.of(plan)
+    scores = judging.scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
     told = golden.opened(plan, recording) if recording else None
-    with source.opened(plan, trust=trust) as judge:
+    with judging.opened(plan, trust=trust) as judge:
         fed = _fed(plan, judge, told, data)
         judge.restart()
         exact, seen = [], []
@@ -53,7 +53,7 @@ def verified(
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
     dtype = _coarsest(plan, form)
-    with source.opened(plan, dtype=_working(dtype), trust=trust) as rough:
+    with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [_answered(plan, rough, feed, wanted) for feed in fed]
     answer = run.opened(form, artifact, plan.parts, vouched)
     found = _called(plan, answer, fed)
@@ -85,9 +85,9 @@ def verified(
         by_key = {key: by_name[name] for key, name in outputs}
         single = FORMATS[form].single
         differences.append(compare.outputs(artifact_values, by_key, bounds, slack, single=single, axes=axes))
-    reports = tuple(_merged(group, bounds) for group in zip(*differences, strict=True))
+    reports = tuple(merge.merged(group, bounds) for group in zip(*differences, strict=True))
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    warnings = [*_warnings(reports)]
+    warnings = [*merge.warnings(reports)]
     failed = {report.output for report in reports if not report.passed}
     warnings += told.disagreements(exact, expected, [*bounds.items()], failed) if told else []
     return Verification(
@@ -100,12 +100,12 @@ def verified(
     )
 
 
-def _fed(plan: Plan, judge: source.Source, told: Golden | None, data: Path | None) -> list[dict[str, Array]]:
+def _fed(plan: Plan, judge: Source, told: Golden | None, data: Path | None) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
     if told:
         golden.require_accepted(plan, judge, told)
         return [*told.feeds]
-    fed = feeds.given(plan, judge, data) if data else feeds.generated(plan, judge, seed=SEED)
+    fed = own_feeds.accepted(plan, judge, data) if data else way.of(plan).generated(plan, judge, seed=SEED)
     # What stays in variables shows from the second call on.
     return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
 
@@ -126,9 +126,7 @@ def _called(plan: Plan, answer: run.Runner, fed: Sequence[Mapping[str, Array]]) 
     return found
 
 
-def _answered(
-    plan: Plan, judge: source.Source, feed: Mapping[str, Array], wanted: Sequence[str]
-) -> list[Array]:
+def _answered(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
     """The judge's answers to one feed: each part is a call of its own, which the state sees as one."""
     if len(plan.parts) == 1 or not plan.states:
         return judge.run(feed, wanted)
@@ -143,7 +141,7 @@ def _answered(
 def _coarsest(plan: Plan, form: str) -> np.dtype[Any]:
     """The type to judge by: the coarsest of the recurrences'. ONNX and TFLite compute doubles as float32."""
     kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in plan.recurrences}
-    kinds |= {kind.name: np.dtype(kind.as_numpy_dtype) for kind in block.dtypes(plan.graph)}
+    kinds |= {kind.name: kind for kind in way.of(plan).dtypes(plan)}
     coarsest = max(kinds, key=_COARSENESS.index, default="float32")
     if coarsest == "float64" and (form == "onnx" or FORMATS[form].single):
         coarsest = "float32"
@@ -172,21 +170,6 @@ def _noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence[Array]],
     return worst
 
 
-def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
-    """For each output that is an ArgMax: the tensor of the scores that decide it, and their axis."""
-    index = Index(plan.whole)
-    found: dict[str, tuple[str, int]] = {}
-    for key, name in plan.signature.outputs.items():
-        if split(name)[0] not in index.nodes:
-            continue  # what a state variable holds next
-        node = index.nodes[split(name)[0]]
-        while node.op in ("Identity", "Cast"):
-            node = index.nodes[split(node.input[0])[0]]
-        if node.op == "ArgMax" and (axis := fold.scalar(index, tensor(node.input[1]))) is not None:
-            found[key] = (tensor(node.input[0]), axis)
-    return found
-
-
 def _too_close(scores: Array, axis: int, found: Array | None, expected: Array, noise: float) -> Array:
     """Where the score of the artifact's choice is within twice the noise of the best one's."""
     if found is None or found.shape != expected.shape or not expected.size:
@@ -195,44 +178,3 @@ def _too_close(scores: Array, axis: int, found: Array | None, expected: Array, n
     places = np.expand_dims(np.where(is_choice, found, 0).astype(int), axis)
     chosen = np.take_along_axis(scores, places, axis).squeeze(axis)
     return np.asarray(is_choice & (scores.max(axis) - chosen <= 2 * noise))
-
-
-def _merged(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
-    """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
-    worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
-    compared = sum(difference.compared for difference in group)
-    message = worst.message or next((found.message for found in group if found.message), "")
-    bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
-    told = figures.merged([difference.figures for difference in group])
-    return OutputReport(
-        output=worst.output,
-        passed=compared > 0 and all(difference.passed for difference in group),
-        compared=compared,
-        worst=worst.worst,
-        needed=worst.needed,
-        atol=bound.atol,
-        rtol=bound.rtol,
-        reason=bound.reason,
-        excused=sum(difference.excused for difference in group),
-        message=message if compared or message else "empty for every feed",
-        max_abs=told.max_abs,
-        max_rel=told.max_rel,
-        rel_floor=None if told.max_abs is None else bound.atol,
-        ulp=told.ulp,
-        cosine=told.cosine,
-        worst_element=told.worst_element,
-        over_time=told.over_time,
-        distribution=told.distribution,
-    )
-
-
-def _warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
-    found = []
-    for report in reports:
-        if "noise floor" in report.reason:
-            found.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
-        if report.passed and report.message:
-            found.append(f"{report.output}: {report.message}")
-        if report.excused:
-            found.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
-    return tuple(found)

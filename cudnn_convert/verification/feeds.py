@@ -1,8 +1,9 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
-At least two pairs of (time, batch), all different. Whether an unknown dimension is time or batch is found by
-trying: the assignment counts where the recurrences then see the batch size that was meant, or, where that
-is fixed, the number of steps.
+At least two pairs of (time, batch), all different, and for a repaired SavedModel a third of few steps, which
+it computes in a way of its own. Whether an unknown dimension is time or batch is found by trying: the
+assignment counts where the recurrences then see the batch size that was meant, or, where that is fixed, the
+number of steps.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +21,11 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import arrays, padding, partitioned
-from cudnn_convert.verification.source import Source
+from cudnn_convert.verification import padding, partitioned
+from cudnn_convert.verification.way import SIZES, Sizes, Source
 
-Sizes = tuple[tuple[int, int], ...]
-SIZES: Final[Sizes] = ((17, 3), (9, 2))
+#: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
+FEW: Final = (2, 3)
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
@@ -41,11 +41,13 @@ _UNKNOWN: Final = b"\xff"
 def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
     """One feed, by tensor of `plan.signature`, for each of `SIZES`, or of the one batch that the states have.
 
+    One more of `FEW` for a repaired SavedModel where all its signatures accept that.
+
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
     parts = [_generated(replace(plan, signature=part.signature), source, seed) for part in plan.parts]
     return [
-        {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=True)
+        {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
     ]
 
 
@@ -101,14 +103,15 @@ def _states(plan: Plan) -> dict[str, Any]:
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph) -> Iterator[Sizes]:
-    """`SIZES`, then those steps with each batch that a fixed initial state may be of."""
+    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of."""
     widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
     for found in plan.recurrences:
         shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
         widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
-    yield SIZES
+    kinds = [SIZES] if plan.model.saved is None else [(*SIZES, FEW), SIZES]
+    yield from kinds
     for batch in sorted(width for width in widths if width is not None):
-        yield tuple((time, batch) for time, _ in SIZES)
+        yield from (tuple((time, batch) for time, _ in sizes) for sizes in kinds)
 
 
 def _accepted(
@@ -130,25 +133,6 @@ def _accepted(
             right_steps = right_steps or feeds
         accepted = accepted or feeds
     return right_steps or accepted, failure
-
-
-def given(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
-    feeds, where = read(plan, path), f"--data {path}"
-    for feed in feeds:
-        require_accepted(plan, source, feed, where=where)
-    return feeds
-
-
-def read(plan: Plan, path: Path) -> list[dict[str, Array]]:
-    """The feeds of `given`, by tensor, as their placeholders take them; nothing runs. Raises UsageError."""
-    where = f"--data {path}"
-    calls = arrays.calls(arrays.load(path, flag="--data"), where=where)
-    expected = sorted(plan.signature.inputs)
-    for call in calls:
-        if set(call) != set(expected):
-            raise UsageError(f"{where}: expected the keys {expected}, found {sorted(call)}")
-    return [fitting(plan, call, where=where) for call in calls]
 
 
 def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:

@@ -16,10 +16,10 @@ import numpy as np
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import compare, feeds, recording
+from cudnn_convert.verification import compare, recording, way
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.verification.recording import FLAG, Recording
-from cudnn_convert.verification.source import Source
+from cudnn_convert.verification.way import Source
 
 #: TF32 keeps 10 of float32's 23 bits of mantissa (tensorflow/community rfcs/20200520-tensor-float-32.md).
 TF32: Final = 2.0**-10
@@ -109,7 +109,7 @@ def opened(plan: Plan, path: Path) -> Golden:
     fed = []
     for k, feed in enumerate(told.feeds):
         where = f"{FLAG} {path}: feed{k}/in"
-        fed.append(feeds.fitting(plan, {key: feed[name] for key, name in inputs.items()}, where=where))
+        fed.append(way.of(plan).fitting(plan, {key: feed[name] for key, name in inputs.items()}, where=where))
     answers = tuple(
         {signature.outputs[key]: answer[name] for key, name in outputs.items()} for answer in told.answers
     )
@@ -139,7 +139,7 @@ def _paired(
 def require_accepted(plan: Plan, judge: Source, golden: Golden) -> None:
     """Raises UsageError where the source does not take a recorded feed."""
     for k, feed in enumerate(golden.feeds):
-        feeds.require_accepted(plan, judge, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in")
+        way.of(plan).require_accepted(plan, judge, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in")
 
 
 def _is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:

@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.formats import FORMATS
-from cudnn_convert.write import keras_archive, keras_hdf5, tflite
+from cudnn_convert.formats import FORMATS, PROVENANCE
+from cudnn_convert.write import keras_archive, keras_hdf5
 from cudnn_convert.write.place import RECORD
-from cudnn_convert.write.saved_model import PROVENANCE
 
 
 def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
@@ -67,6 +66,8 @@ def _onnx(path: Path) -> dict[str, Any] | None:
 
 
 def _tflite(path: Path) -> dict[str, Any] | None:
+    from cudnn_convert.write import tflite
+
     try:
         found = tflite.provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError) as cause:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
@@ -104,4 +103,8 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
 
 def _typed(value: Array, dtype: str) -> Array:
     """NumPy's files know no bfloat16: they keep its two bytes."""
-    return value.view(tf.as_dtype(dtype).as_numpy_dtype) if value.dtype.kind == "V" else value
+    if value.dtype.kind != "V":
+        return value
+    import tensorflow as tf
+
+    return value.view(tf.as_dtype(dtype).as_numpy_dtype)

@@ -1,4 +1,7 @@
-"""Running an artifact as its user will: TensorFlow 2's loader, a Session, ONNX Runtime, TFLite, Keras."""
+"""Running an artifact as its user will: TensorFlow 2's loader, a Session, ONNX Runtime, TFLite, Keras.
+
+Each runtime is imported by what needs it.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import ReadError, UsageError
 from cudnn_convert.formats import FORMATS, part_file
-from cudnn_convert.graph import build
-from cudnn_convert.graph.session import answering
-from cudnn_convert.keras import calls, custom, excerpt, plain, vetting
+from cudnn_convert.keras import calls, custom, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
-from cudnn_convert.verification import elsewhere, functions
-from cudnn_convert.write import tflite as write_tflite
+from cudnn_convert.verification import elsewhere
 
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -33,6 +31,10 @@ def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
 
     Its parts share their variables, and so the state in them. A part that is no signature is a function.
     """
+    import tensorflow as tf
+
+    from cudnn_convert.verification import functions
+
     loaded = tf.saved_model.load(str(path))
     beside = [part.name for part in parts if part.name not in loaded.signatures]
     others = functions.opened(path, beside) if beside and len(parts) > 1 else {}
@@ -58,6 +60,10 @@ def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
 
 def checkpoint(path: Path, part: Part) -> Runner:
     """A checkpoint through `import_meta_graph` and the saver it gives, as TensorFlow 1's users do."""
+    import tensorflow as tf
+
+    from cudnn_convert.graph.session import answering
+
     made = tf.Graph()
     with made.as_default():
         saver = tf.compat.v1.train.import_meta_graph(f"{path}.meta")
@@ -69,7 +75,12 @@ def checkpoint(path: Path, part: Part) -> Runner:
 
 def frozen(path: Path, part: Part) -> Runner:
     """A frozen graph in a Session, by the tensor names of the signature."""
-    graph = graph_pb2.GraphDef()
+    import tensorflow as tf
+
+    from cudnn_convert.graph import build
+    from cudnn_convert.graph.session import answering
+
+    graph = tf.compat.v1.GraphDef()
     graph.ParseFromString(path.read_bytes())
     made, ops = build.imported(graph), {node.name for node in graph.node}
     session = tf.compat.v1.Session(graph=made)
@@ -103,6 +114,10 @@ def tflite(path: Path, part: Part) -> Runner:
     Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
     the Flex delegate (google-ai-edge/LiteRT issue 6458).
     """
+    import tensorflow as tf
+
+    from cudnn_convert.write import tflite as write_tflite
+
     file = part_file(path, part.name, ".tflite")
     if needed := write_tflite.flexible(file):
         raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
@@ -130,6 +145,8 @@ def tflite(path: Path, part: Part) -> Runner:
 def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     """A `.keras` archive through Keras 3, up to where the source could be traced."""
     import keras as keras_3
+
+    from cudnn_convert.keras import excerpt
 
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
@@ -161,6 +178,8 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
 
 def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Runner:
     """A Keras model as it answers a batch, by the names of its inputs and the order of its outputs."""
+    import tensorflow as tf
+
     keys = {name: key for key, name in elsewhere.inputs(path, part.signature.inputs, names).items()}
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:

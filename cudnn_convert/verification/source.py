@@ -6,9 +6,8 @@ judged too. Ops that touch files, run Python or keep state are refused unless th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,17 +15,18 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
-from cudnn_convert import reference
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build, tables
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split
 from cudnn_convert.graph.session import session
 from cudnn_convert.graph.simplify import RANDOM
 from cudnn_convert.graph.state import WRITES
-from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
+from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import block_guard
+from cudnn_convert.verification.computed import Computation, computation
 from cudnn_convert.verification.memory import Memory
+from cudnn_convert.verification.way import Source
 
 #: Stateful ops that keep to their own graph: variables, arrays of loops, tables, and what only prints.
 _HARMLESS: Final = RANDOM | frozenset(
@@ -42,20 +42,6 @@ _OUTSIDE: Final = frozenset(
     "InitializeTableFromTextFile DebugIdentity DebugIdentityV2 DebugNanCount DebugNumericSummary "
     "DebugNumericSummaryV2".split()
 )
-
-
-@dataclass(slots=True)
-class Source:
-    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
-
-    What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
-    `words` are the keys of its tables where those are strings.
-    """
-
-    run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
-    sizes: list[tuple[int, int]]
-    restart: Callable[[], None]
-    words: tuple[bytes, ...] = ()
 
 
 @contextmanager
@@ -154,49 +140,11 @@ def _insert_references(
     return functions
 
 
-def _function(
-    recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]]
-) -> Callable[..., list[Array]]:
-    if recurrence is None:
+def _function(recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]]) -> Computation:
+    if recurrence is not None:
+        return computation(recurrence, dtype, seen)
 
-        def dead(*_: Any) -> list[Array]:
-            raise RuntimeError("a branch that was taken for dead is alive")
+    def dead(*_: Any) -> list[Array]:
+        raise RuntimeError("a branch that was taken for dead is alive")
 
-        return dead
-    sizes, evidence, time_major = recurrence.sizes, recurrence.evidence, recurrence.time_major
-    mode = sizes.mode.value
-    common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
-    common["gate_order"] = recurrence.convention.gate_order
-    if isinstance(evidence, CanonicalEvidence):
-        forget_bias = recurrence.convention.forget_bias
-        steps = reference.DIALECTS[evidence.dialect](
-            evidence.tensors, mode, forget_bias=forget_bias, **common
-        )
-    else:
-        steps = reference.steps_from_blob(
-            evidence.blob,
-            mode,
-            units=sizes.units,
-            input_size=sizes.input_size,
-            skip_input=sizes.skip_input,
-            projection=sizes.projection,
-            **common,
-        )
-
-    def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
-        kind, cell = x.dtype, c
-        x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
-        c = (c if time_major else c.swapaxes(0, 1)) if mode == "lstm" else np.zeros_like(h)
-        seen.append((x.shape[0], x.shape[1]))
-        y, h, c = reference.run(
-            steps,
-            x.astype(dtype),
-            h.astype(dtype),
-            c.astype(dtype),
-            directions=sizes.directions,
-            lengths=lengths,
-        )
-        y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
-        return [np.ascontiguousarray(t, kind) for t in (y, h, c if mode == "lstm" else cell)]
-
-    return compute
+    return dead

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import UsageError, WriteError
-from cudnn_convert.write.saved_model import PROVENANCE
+from cudnn_convert.formats import PROVENANCE
 
 RECORD: Final = "conversion.json"
 _TEMPORARY: Final = ".tmp"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from cudnn_convert.write.saved_model import PROVENANCE
+from cudnn_convert.formats import PROVENANCE
 
 _PROTOS: Final = ("saved_model.pb", "saved_model.pbtxt")
 #: A checksum of the proto and the variables (tensorflow v2.21.0 core/protobuf/fingerprint.proto).

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import reference, split, tensor
 from cudnn_convert.graph.session import variable_ops
@@ -23,8 +24,6 @@ from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import SERVING, Part, Signature, Tensor
 from cudnn_convert.write import assets, saver
 from cudnn_convert.write.variables import write_bundle
-
-PROVENANCE: Final = "cudnn_convert.json"
 
 
 def write(

@@ -16,6 +16,7 @@ from cudnn_convert.graph import lone_blob
 from cudnn_convert.graph.assemble import Interface, assembled
 from cudnn_convert.graph.graphless import Described
 from cudnn_convert.model import InMemory, Mode, Model, Sizes
+from cudnn_convert.plan.make import make
 from cudnn_convert.read import canonical, read
 
 
@@ -143,9 +144,8 @@ def test_canonical_keys_of_another_scope_are_found_by_their_sizes(tmp_path: Path
     name = "1.3.0-params_lstm_2l"  # the blob at the root, the keys under encoder/
     prefix = alone(name, tmp_path / "source", drop="rnn_params")
     shutil.copy(fixture(name).folder / "model.ckpt.meta", f"{prefix}.meta")
-    from cudnn_convert import plan
 
-    (found,) = plan.make(read(prefix)).recurrences
+    (found,) = make(read(prefix)).recurrences
     assert (found.sizes.layers, found.sizes.units) == (2, 5)
 
 
@@ -180,6 +180,4 @@ def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
         "cudnn_lstm: inputs and outputs are time-major, as its layer's; --layout chooses",
     )
     with pytest.raises(UsageError, match="--signature"):
-        from cudnn_convert import plan
-
-        plan.make(made, signature="another")
+        make(made, signature="another")

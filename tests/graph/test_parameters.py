@@ -13,12 +13,12 @@ from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, model, placeholder,
 from samples import fixture
 
 import cudnn_convert
-from cudnn_convert import plan
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import choose, parameters, refuse, trace
 from cudnn_convert.graph.index import Index
 from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.model import Array, BlobEvidence
+from cudnn_convert.plan.make import make
 from cudnn_convert.read import read
 
 v1 = tf.compat.v1
@@ -56,14 +56,14 @@ def constants() -> list[Any]:
 
 def blobs(graph: tf.Graph, values: dict[str, Array] | None = None) -> list[Array]:
     """What the recurrences of a graph are decoded from."""
-    found = plan.make(model(graph, VALUES if values is None else values)).recurrences
+    found = make(model(graph, VALUES if values is None else values)).recurrences
     assert all(isinstance(one.evidence, BlobEvidence) for one in found)
     return [one.evidence.blob for one in found]
 
 
 def refused(graph: tf.Graph, values: dict[str, Array] | None = None) -> tuple[str, ...]:
     with pytest.raises(UnsupportedModelError) as caught:
-        plan.make(model(graph, VALUES if values is None else values))
+        make(model(graph, VALUES if values is None else values))
     return caught.value.reasons
 
 
@@ -71,7 +71,7 @@ def refused(graph: tf.Graph, values: dict[str, Array] | None = None) -> tuple[st
 def test_slices_and_a_concatenation(made: Callable[[], list[Any]]) -> None:
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), packed(*made())).output, name="scores")
-    (found,) = plan.make(model(graph, VALUES)).recurrences
+    (found,) = make(model(graph, VALUES)).recurrences
     np.testing.assert_array_equal(found.evidence.blob, by_hand(VALUES))
     assert found.shared == "rnn/parameters"
     assert found.sizes.input_size == INPUTS
@@ -137,7 +137,7 @@ def test_a_placeholder_below_is_refused_by_name() -> None:
         "mul: expected parameters that follow from variables and constants alone, found the placeholder "
         "noise/scale; bind it with --set noise/scale:0=VALUE",
     )
-    found = plan.make(model(graph), constants=["noise/scale:0=0.5"]).recurrences[0]
+    found = make(model(graph), constants=["noise/scale:0=0.5"]).recurrences[0]
     np.testing.assert_array_equal(found.evidence.blob, BLOB * np.float32(0.5))
 
 
@@ -179,7 +179,7 @@ def test_the_same_weights_have_one_name_and_others_another() -> None:
         flat = [tf.reshape(part, [-1]) for part in made]
         outputs.append(lstm(placeholder("x2"), tf.concat(flat, 0), name="rnn2").output)
         v1.add_n(outputs, name="scores")
-    made_plan = plan.make(model(graph, VALUES))
+    made_plan = make(model(graph, VALUES))
     assert [one.shared for one in made_plan.recurrences] == [
         "rnn/parameters", "rnn/parameters", "rnn/parameters_1"
     ]  # fmt: skip
@@ -207,7 +207,7 @@ def test_moving_averages_of_the_variables() -> None:
     averages = {f"{name}/ExponentialMovingAverage": value * 2 + 1 for name, value in VALUES.items()}
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), packed(*resources())).output, name="scores")
-    (found,) = plan.make(model(graph, VALUES | averages), weights="ema").recurrences
+    (found,) = make(model(graph, VALUES | averages), weights="ema").recurrences
     np.testing.assert_array_equal(
         found.evidence.blob, by_hand({name: value * 2 + 1 for name, value in VALUES.items()})
     )
@@ -286,7 +286,7 @@ def test_inside_control_flow(place: Any, made: Any, form: str, tmp_path: Path) -
 
 
 def test_the_variables_of_keras_go() -> None:
-    made = plan.make(read(fixture("1.15.5-keras_tagger").prefix))
+    made = make(read(fixture("1.15.5-keras_tagger").prefix))
     lowered = lower(
         made.graph, made.recurrences, made.model.variables, outputs=made.signature.outputs.values()
     )

@@ -12,8 +12,8 @@ import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
 
 import cudnn_convert
-from cudnn_convert import plan
 from cudnn_convert.errors import VerificationError
+from cudnn_convert.plan.make import make
 from cudnn_convert.report import Verification
 from cudnn_convert.verification import check, run, source
 
@@ -30,7 +30,7 @@ def verdict(
     """On an artifact that answers as the source does, but for `change`."""
     with drawing() as graph:
         tf.identity(build(), "scores")
-    made = plan.make(model(graph), outputs=["scores"])
+    made = make(model(graph), outputs=["scores"])
 
     def answering(*_: Any) -> Any:
         def answer(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,18 +12,19 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, resource, variable
 
-from cudnn_convert import plan
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
-from cudnn_convert.verification import feeds, source
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make
+from cudnn_convert.verification import feeds, own_feeds, source
 
 SIZES = {(17, 3), (9, 2)}  # (time, batch)
 
 
-def planned(build: Callable[[], Any], **values: np.ndarray) -> plan.Plan:
+def planned(build: Callable[[], Any], **values: np.ndarray) -> Plan:
     """The plan of a graph whose last op is `scores`."""
     with drawing() as graph:
         tf.identity(build(), "scores")
-    return plan.make(model(graph, values), outputs=["scores"])
+    return make(model(graph, values), outputs=["scores"])
 
 
 def generated(build: Callable[[], Any], **values: np.ndarray) -> list[dict[str, np.ndarray]]:
@@ -157,7 +158,7 @@ def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> li
         np.savez(path, **data)
     made = planned(build or (lambda: rnn(placeholder("x"))))
     with source.opened(made) as judge:
-        return feeds.given(made, judge, path)
+        return own_feeds.accepted(made, judge, path)
 
 
 def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:

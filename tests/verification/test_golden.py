@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, variable
 
-from cudnn_convert import plan
 from cudnn_convert.errors import UsageError
 from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make
 from cudnn_convert.verification import check, golden, recording, run, source
 from cudnn_convert.verification.compare import Tolerance
 
@@ -39,7 +39,7 @@ X = np.linspace(-1, 1, 5 * 2 * 3, dtype=np.float32).reshape(5, 2, 3)
 def made() -> Plan:
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
-    return plan.make(model(graph), outputs=["scores"])
+    return make(model(graph), outputs=["scores"])
 
 
 def answered(made: Plan, *feeds: np.ndarray) -> list[np.ndarray]:

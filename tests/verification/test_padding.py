@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from keras3_samples import exported
 
-from cudnn_convert import plan
 from cudnn_convert.graph.index import Index
+from cudnn_convert.plan.make import make
 from cudnn_convert.read import read
 from cudnn_convert.verification import feeds, padding, source
 
@@ -114,7 +114,7 @@ def test_one_axis_is_no_sequence() -> None:
 
 @pytest.mark.parametrize(("case", "pad"), [("masked", 0), ("masked_last", 0.0), ("go_backwards_masked", 0.0)])
 def test_what_verification_feeds_an_export_of_keras(case: str, pad: Any) -> None:
-    made = plan.make(read(exported(f"keras-3.15.1-{case}").path), signature="serving_default")
+    made = make(read(exported(f"keras-3.15.1-{case}").path), signature="serving_default")
     with source.opened(made) as judge:
         found = feeds.generated(made, judge, seed=11)
     lengths = [length for feed in found for value in feed.values() for length in lengths_of(value, pad)]

@@ -15,9 +15,10 @@ from samples import ROOT, Fixture, fixture
 from sources import command, copied, refused
 
 import cudnn_convert
-from cudnn_convert import pipeline, plan
+from cudnn_convert import pipeline
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.plan.make import make
 from cudnn_convert.read import read
 from cudnn_convert.verification import machine, record, recording
 
@@ -163,7 +164,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
         )
         tf.raw_ops.Assign(ref=blob, value=tf.concat([part * 2 for part in restored], 0), name="save/Assign")
     prefix = saved(tmp_path, graph, parts)
-    made = plan.make(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
+    made = make(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, path=prefix, variables={}))
     assert record.restoring(made) == [record.Restore("blob", "save/Assign", ("save/Const:0",), prefix)]
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)

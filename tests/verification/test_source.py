@@ -12,9 +12,10 @@ import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
 
 import cudnn_convert
-from cudnn_convert import plan
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import Model
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make
 from cudnn_convert.verification import source
 
 FEED = {"x:0": np.ones((4, 2, 3), np.float32)}
@@ -49,8 +50,8 @@ def within_a_function(act: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return outer
 
 
-def planned(graph: tf.Graph) -> plan.Plan:
-    return plan.make(model(graph), outputs=["scores"])
+def planned(graph: tf.Graph) -> Plan:
+    return make(model(graph), outputs=["scores"])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def simple() -> Model:
 
 
 def test_the_judge_notes_the_time_and_batch_that_recurrences_see() -> None:
-    with source.opened(plan.make(simple())) as judge:
+    with source.opened(make(simple())) as judge:
         judge.run(FEED, ["scores:0"])
         assert judge.sizes == [(4, 2)]
         judge.run({"x:0": np.ones((4, 5, 3), np.float32)}, ["scores:0"])
@@ -151,7 +152,7 @@ def test_the_judge_notes_the_time_and_batch_that_recurrences_see() -> None:
 
 
 def test_the_judge_computes_in_the_dtype_asked_for() -> None:
-    made = plan.make(simple())
+    made = make(simple())
     answers = []
     for dtype in (np.float64, np.float32, np.float16):
         with source.opened(made, dtype=dtype) as judge:

@@ -1,0 +1,165 @@
+"""A cuDNN recurrence in ONNX ops: one fused LSTM, GRU or RNN node for each layer, both directions in it.
+
+`Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
+of weights, float constants `[owner, layer, slot]`, and `redeem` puts the arrays there once the rest of the
+graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences of double, half
+or bfloat16, so those are computed in float. ONNX knows no projection: `projection` says how it goes without.
+Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
+R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import onnx
+
+from cudnn_convert import layouts
+from cudnn_convert.lower import projection
+from cudnn_convert.lower.onnx_order import subgraphs
+from cudnn_convert.model import Array, Cell, Mode, Recurrence
+
+_OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
+#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction.
+_WEIGHTS: Final[tuple[Callable[[Cell], Array], ...]] = (
+    lambda cell: layouts.rows(cell, layouts.ONNX)[0],
+    lambda cell: layouts.rows(projection.composed(cell), layouts.ONNX)[1],
+    lambda cell: np.concatenate(layouts.biases(cell, layouts.ONNX)),
+)
+
+
+class Ops(Protocol):
+    """Makes nodes in one graph and gives back the names of their outputs."""
+
+    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
+    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
+    def constant(self, value: Any, dtype: Any = np.int64) -> str: ...
+    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
+        """`data[start:end]` on `axis`."""
+        ...
+
+    def squeeze(self, data: str, axis: int) -> str: ...
+    def unsqueeze(self, data: str, axes: list[int]) -> str: ...
+    def steps(self, x: str) -> int:
+        """The length of the first axis, -1 where it is not known."""
+        ...
+
+
+def stack(
+    made: Ops,
+    recurrence: Recurrence,
+    x: str,
+    states: Sequence[str],
+    lengths: str = "",
+    *,
+    owner: int = 0,
+) -> list[str]:
+    """All layers over `x [steps, batch, inputs]` and states `[layers*directions, batch, units]`, of float.
+
+    `states` are h and an LSTM's c, or nothing where they are zeros; `lengths [batch]` may be "". `owner` is
+    what the tickets say. Gives `y [steps, batch, directions*units]` and the final states; h and y are of a
+    projection's width.
+    """
+    sizes = recurrence.sizes
+    rows, empty = _lengths(made, x, sizes.mode, lengths)
+    kinds = 2 if sizes.mode is Mode.LSTM else 1
+    ends: list[list[str]] = [[] for _ in range(kinds)]
+    for layer in range(sizes.layers):
+        first = layer * sizes.directions
+        starts = list(states)
+        if sizes.layers > 1:
+            starts = [made.part(name, first, first + sizes.directions) for name in states]
+        into, out_of = _projections(made, recurrence.cells[layer])
+        starts = [_times(made, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
+        tickets = [made.constant([owner, layer, slot], np.float32) for slot in range(3)]
+        peepholes = _peepholes(made, recurrence, layer)
+        inputs = [x, *tickets, rows, *(starts or [""] * kinds), *peepholes]
+        while not inputs[-1]:
+            inputs.pop()
+        y, h, *c = made.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
+        y, h = _times(made, y, out_of, axis=1), _times(made, h, out_of, axis=0)
+        x = _merged(made, y, directions=sizes.directions, units=sizes.width)
+        for found, name in zip(ends, [h, *c], strict=True):
+            found.append(name)
+    finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
+    if empty and states:  # ONNX Runtime gives zeros for a row without steps: the state never left its start
+        finals = [made("Where", [empty, *pair]) for pair in zip(states, finals, strict=True)]
+    return [x, *finals]
+
+
+def _projections(made: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+    """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
+    inverses = [found for cell in cells if (found := projection.inverse(cell)) is not None]
+    columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
+    into, out_of = ([made.constant(found, np.float32) for found in group] for group in (inverses, columns))
+    return into, out_of
+
+
+def _times(made: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
+    """The part of each direction, one index on `axis`, times its own matrix.
+
+    Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
+    """
+    if len(matrices) < 2:
+        return made("MatMul", [name, *matrices]) if matrices else name
+    ways = [made("MatMul", [made.part(name, k, k + 1, axis), matrix]) for k, matrix in enumerate(matrices)]
+    return made("Concat", ways, axis=axis)
+
+
+def _peepholes(made: Ops, recurrence: Recurrence, layer: int) -> list[str]:
+    found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
+    return [] if found[0] is None else [made.constant(found, np.float32)]
+
+
+def _attributes(recurrence: Recurrence) -> dict[str, Any]:
+    sizes = recurrence.sizes
+    direction = "bidirectional" if sizes.directions == 2 else "forward"
+    attributes: dict[str, Any] = {"direction": direction, "hidden_size": sizes.units}
+    if sizes.mode is Mode.GRU:
+        attributes["linear_before_reset"] = 1  # cuDNN resets after the matrix product
+    if sizes.mode is Mode.RNN_RELU:
+        attributes["activations"] = ["Relu"] * sizes.directions
+    return attributes
+
+
+def _lengths(made: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
+    """`(lengths [batch] for the fused nodes or "", what is true where a row has no steps or "")`."""
+    if not lengths:
+        if made.steps(x) > 0:
+            return "", ""
+        shape = made("Shape", [x])
+        count = made.part(shape, 0, 1)
+        if mode is not Mode.GRU:
+            return "", made("Equal", [count, made.constant([0])])
+        # ONNX Runtime (1.31.1) ends the process on a GRU of 0 steps that is given no lengths.
+        lengths = made("Expand", [made("Cast", [count], to=onnx.TensorProto.INT32), made.part(shape, 1, 2)])
+    alone = made("Equal", [lengths, made.constant([0], np.int32)])
+    return lengths, made.unsqueeze(alone, [0, 2])
+
+
+def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
+    """`[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
+    if directions == 1:
+        # Not as below: tf2onnx's optimizer makes a Reshape of this Transpose and merges the two wrongly.
+        return made.squeeze(y, 1)
+    side_by_side = made("Transpose", [y], perm=[0, 2, 1, 3])
+    return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
+
+
+def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> None:
+    """Fill each ticket of a GraphProto and of the graphs in it with the weights it stands for."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        for nested in subgraphs(node):
+            redeem(nested, recurrences)
+        if node.op_type not in _OPS.values():
+            continue
+        for name in node.input[1:4]:
+            tensor = constants.get(name)
+            if tensor is not None and len(tensor.dims) == 1:  # real weights have rank 2 or 3
+                owner, layer, slot = onnx.numpy_helper.to_array(tensor).astype(int)
+                parts = [_WEIGHTS[slot](cell) for cell in recurrences[owner].cells[layer]]
+                tensor.dims[:] = [len(parts), *parts[0].shape]
+                tensor.raw_data = b"".join(np.asarray(part, "<f4").tobytes() for part in parts)

@@ -1,0 +1,26 @@
+"""Moving averages in the place of what they are averages of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.model import Model
+
+#: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
+_AVERAGE: Final = "ExponentialMovingAverage"
+
+
+def averaged(model: Model) -> Model:
+    """The model with each variable's moving average for its value. Canonical keys hold no averages.
+
+    A saver of averages alone leaves the variables themselves out.
+    """
+    ending = f"/{_AVERAGE}"
+    averages = {
+        name.removesuffix(ending): found for name, found in model.variables.items() if name.endswith(ending)
+    }
+    if not averages:
+        raise UnsupportedModelError(model.path, [f"--weights ema: expected keys ...{ending}, found none"])
+    return replace(model, variables={**model.variables, **averages})

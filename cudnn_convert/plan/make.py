@@ -1,0 +1,96 @@
+"""The plan for a model with a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cudnn_convert import notes, states
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
+from cudnn_convert.graph.index import Index
+from cudnn_convert.model import SERVING, Convention, Model, Part, Signature
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.averages import averaged
+from cudnn_convert.plan.request import request
+from cudnn_convert.plan.section import section
+
+_USUAL: Final = Convention()
+
+
+def make(
+    model: Model,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    signature: str | None = None,
+    weights: str = "auto",
+    convention: Convention = _USUAL,
+    keeps_variables: bool = True,
+) -> Plan:
+    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
+
+    Where the format does not keep variables, state becomes inputs and outputs.
+    """
+    copy = weights
+    model = _flat(model)
+    if weights == "ema":
+        model, copy = averaged(model), "raw"
+    index = Index(model.graph)
+    wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
+    model = replace(model, graph=reserved.emptied(model.graph, wanted.names))
+    found = section(model, Index(model.graph), wanted, keeps_variables=keeps_variables)
+    model, graph = found.settled.model, found.settled.graph
+    chosen = not outputs and not wanted.given
+    hint = notes.chosen(found.asked) if chosen else None
+    refuse.unsupported(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    variables.require(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
+    told = (
+        *model.notes,
+        *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
+        *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
+    )
+    shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
+    # A SavedModel that stays whole is asked for by no flag at all.
+    flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
+    flags += () if weights == "auto" else (f"--weights={weights}",)
+    parts = _parts(model, wanted.given, found.signature, alone=bool(found.settled.leaving))
+    fills = tables.fills(model, graph)
+    whole, graph = (tables.with_fills(one, model, fills) for one in (found.whole, graph))
+    return Plan(
+        model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
+        found.settled.carried, fills,
+    )  # fmt: skip
+
+
+def _flat(model: Model) -> Model:
+    """The model with a graph without calls; a model with signatures is asked for nothing else."""
+    graph: Any = model.graph
+    signatures = model.signatures.values()
+    keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
+    keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
+    return replace(model, graph=flat.flattened(graph, keep)) if flat.calls(graph, keep) else model
+
+
+def _parts(model: Model, given: Sequence[Part], union: Signature, *, alone: bool) -> tuple[Part, ...]:
+    """The parts in the tensors of the cut graph; `alone`: state became inputs, which belong to one."""
+    if not model.together or not given:
+        return (Part(SERVING, union),)
+    if alone and len(given) > 1:
+        listed = ", ".join(part.name for part in given)
+        reason = f"signatures: expected one where state becomes inputs, found {listed}"
+        raise UnsupportedModelError(model.path, [f"{reason}; choose with --signature"])
+    if alone:
+        return (Part(given[0].name, union),)
+
+    def of(part: Part) -> Signature:
+        kept, prefix = part.signature, part.prefix
+        return Signature(
+            {key: union.inputs[prefix + key] for key in kept.inputs if prefix + key in union.inputs},
+            {key: union.outputs[prefix + key] for key in kept.outputs},
+        )
+
+    return tuple(Part(part.name, of(part), part.prefix) for part in given)

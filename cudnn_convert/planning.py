@@ -1,0 +1,118 @@
+"""From a model that was read, and the flags, to a plan. Imports TensorFlow only where a graph is planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph.graphless import Described
+from cudnn_convert.graph.interface import Interface
+from cudnn_convert.keras import custom, rewrite
+from cudnn_convert.keras.custom import Vouched
+from cudnn_convert.model import Architecture, Convention, Mode, Model
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, bare
+from cudnn_convert.read import keras_archive
+
+
+def planned(model: Model, options: Options) -> Plan:
+    """The plan for a model that was read. Raises as `plan.make` and `plan.bare` do, UsageError."""
+    said = Described(
+        Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
+    )
+    interface = Interface(options.layout, options.states, options.lengths)
+    convention = Convention(options.gate_order, options.forget_bias)
+    _refuse_keras_flags(model, options)
+    if _needs_no_graph(model, options):
+        return bare.make(
+            model,
+            said,
+            interface,
+            signature=options.signature,
+            weights=options.weights,
+            convention=convention,
+        )
+    from cudnn_convert.plan.make import make
+
+    return make(
+        _with_graph(model, options, said, interface),
+        inputs=options.inputs,
+        outputs=options.outputs,
+        constants=options.set,
+        signature=options.signature,
+        weights=options.weights,
+        convention=convention,
+        keeps_variables=FORMATS[options.format].keeps_variables,
+    )
+
+
+def _refuse_keras_flags(model: Model, options: Options) -> None:
+    if model.architecture is None and (options.custom_objects or options.allow_plain):
+        flags = "--custom-objects, --allow-plain"
+        raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
+
+
+def _needs_no_graph(model: Model, options: Options) -> bool:
+    """Whether weights alone become a format that can state recurrences by themselves, and nothing is cut."""
+    cut = options.inputs or options.outputs or options.set
+    has_layers = model.graph is not None or model.architecture is not None
+    return not has_layers and FORMATS[options.format].states_recurrences and not cut
+
+
+def _with_graph(model: Model, options: Options, said: Described, interface: Interface) -> Model:
+    """The model with a graph of its own, or of ours where it has none."""
+    model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
+    if model.architecture is not None:
+        model = _traced(model, model.architecture, options)
+    if model.graph is None:
+        from cudnn_convert.graph.assemble import assembled
+
+        return assembled(model, said, interface, wanted=options.signature)
+    if said != Described() or interface != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
+        raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
+    return model
+
+
+def stays_whole(model: Model, options: Options) -> bool:
+    """Whether the artifact is the SavedModel of TensorFlow 2 itself, repaired: nothing is cut from it."""
+    cut = options.inputs or options.outputs or options.set or options.signature
+    return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
+
+
+def _whole(model: Model) -> Model:
+    """The model with all its signatures but for those of training steps, and with the functions that its
+    objects have beside them.
+    """
+    from cudnn_convert.graph import aside, endpoints
+
+    assert model.saved is not None
+    steps = endpoints.training(model.graph, model.signatures)
+    left = {key: found for key, found in model.signatures.items() if key not in steps}
+    what = "its steps of training need a GPU, and stay as they are"
+    notes = [f"signature {key}: {what}" for key in steps]
+    (meta,) = model.saved.meta_graphs
+    beside = aside.functions(meta, left)
+    graph, found = aside.with_calls(meta, model.graph, beside)
+    if rest := [name for name in beside if name not in found]:
+        notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
+    signatures, notes = {**left, **found}, [*model.notes, *notes]
+    return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+
+
+def _traced(model: Model, found: Architecture, options: Options) -> Model:
+    """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
+    from cudnn_convert.keras import trace
+
+    if model.kind != keras_archive.KIND and not options.allow_plain:
+        rewrite.require_cudnn(model.path, found)
+    if FORMATS[options.format].layers:
+        return trace.traced_part(model, vouched(options), verify=options.verify)
+    return trace.traced(model, vouched(options))
+
+
+def vouched(options: Options) -> Vouched:
+    """What the user brought and vouches for, in the form that the format asks for."""
+    brought = custom.vouched(options.custom_objects, trust=options.trust)
+    return brought.for_both() if options.format == "keras" else brought

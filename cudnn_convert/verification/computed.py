@@ -1,0 +1,52 @@
+"""A recurrence as `reference` computes it: what stands in a cuDNN node's place, or for a whole source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert import reference
+from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
+
+#: `(x, h, c, lengths or None) -> [y, h, c]` in the axes and the type that the op has.
+Computation = Callable[..., list[Array]]
+
+
+def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]]) -> Computation:
+    """A cuDNN op on arrays, computed in `dtype`; each call adds its (time, batch) to `seen`."""
+    sizes, time_major = recurrence.sizes, recurrence.time_major
+    is_lstm = sizes.mode.value == "lstm"
+    steps = _steps(recurrence, dtype)
+
+    def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
+        kind, cell = x.dtype, c
+        x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
+        c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        seen.append((x.shape[0], x.shape[1]))
+        floats = (t.astype(dtype) for t in (x, h, c))
+        y, h, c = reference.run(steps, *floats, directions=sizes.directions, lengths=lengths)
+        y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
+        return [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+
+    return compute
+
+
+def _steps(recurrence: Recurrence, dtype: Any) -> list[Any]:
+    """From the arrays as the source stores them; nothing that a lowering uses has touched them."""
+    sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
+    common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
+    common["gate_order"] = convention.gate_order
+    if isinstance(evidence, CanonicalEvidence):
+        evaluate = reference.DIALECTS[evidence.dialect]
+        return evaluate(evidence.tensors, sizes.mode.value, forget_bias=convention.forget_bias, **common)
+    return reference.steps_from_blob(
+        evidence.blob,
+        sizes.mode.value,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        skip_input=sizes.skip_input,
+        projection=sizes.projection,
+        **common,
+    )

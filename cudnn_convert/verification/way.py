@@ -1,0 +1,60 @@
+"""How a source is judged: by running its graph, or, where it has none, by its recurrences alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+
+Sizes = tuple[tuple[int, int], ...]
+#: The (time, batch) of the feeds that are made up.
+SIZES: Final[Sizes] = ((17, 3), (9, 2))
+
+
+@dataclass(slots=True)
+class Source:
+    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
+
+    What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
+    `words` are the keys of its tables where those are strings.
+    """
+
+    run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
+    sizes: list[tuple[int, int]]
+    restart: Callable[[], None]
+    words: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """`opened(plan, dtype=, trust=)` is a source that answers; it may raise UnsupportedModelError.
+
+    `generated(plan, source, seed=)` makes feeds, by tensor, that it accepts. `fitting(plan, values, where=)`
+    are arrays by key as feeds by tensor, `require_accepted(plan, source, feed, where=)` tries one; both raise
+    UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes; `scores` has,
+    for each output that is a choice, the tensor that decides it and the axis of the choice.
+    """
+
+    opened: Callable[..., AbstractContextManager[Source]]
+    generated: Callable[..., list[dict[str, Array]]]
+    fitting: Callable[..., dict[str, Array]]
+    require_accepted: Callable[..., None]
+    dtypes: Callable[[Plan], set[np.dtype[Any]]]
+    scores: Callable[[Plan], dict[str, tuple[str, int]]]
+
+
+def of(plan: Plan) -> Way:
+    """The way for a plan; only that with a graph needs TensorFlow."""
+    if plan.singles:
+        from cudnn_convert.verification import bare
+
+        return bare.WAY
+    from cudnn_convert.verification import graphs
+
+    return graphs.WAY
