@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS, part_file
@@ -19,6 +19,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
 if TYPE_CHECKING:
+    from cudnn_convert.lower.onnx_finish import Finished
     from cudnn_convert.lower.slots import Slots
     from cudnn_convert.lower.tensorflow import Form, Lowered
 
@@ -91,11 +92,11 @@ def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
 def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.write import onnx as write_onnx
 
-    for part, model in zip(made.parts, _onnx_models(made, options), strict=True):
-        write_onnx.write(model, part_file(path, part.name), provenance=provenance)
+    for part, found in zip(made.parts, _onnx_models(made, options), strict=True):
+        write_onnx.write(found.model, found.weights, part_file(path, part.name), provenance=provenance)
 
 
-def _onnx_models(made: Plan, options: Options) -> Iterator[Any]:
+def _onnx_models(made: Plan, options: Options) -> Iterator[Finished]:
     """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
     if made.singles:
         from cudnn_convert.lower import onnx_bare

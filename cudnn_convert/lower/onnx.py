@@ -22,13 +22,16 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
 from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence
+from cudnn_convert.lower.onnx_finish import Finished
 from cudnn_convert.model import Recurrence, Signature
 
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
-def lower(graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17) -> Any:
-    """A canonical `onnx.ModelProto` of a frozen GraphDef that still holds its cuDNN nodes.
+def lower(
+    graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17
+) -> Finished:
+    """A canonical model of a frozen GraphDef that still holds its cuDNN nodes.
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
     Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset

@@ -11,14 +11,15 @@ from onnx import helper
 
 from cudnn_convert.graph.interface import Single, Spec
 from cudnn_convert.lower import onnx_finish, onnx_stack
+from cudnn_convert.lower.onnx_finish import Finished
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
 _MOVED: Final = 13  # the opset from which Squeeze and Unsqueeze take their axes as an input
 
 
-def lower(single: Single, *, opset: int = 17) -> Any:
-    """A canonical `onnx.ModelProto`; its inputs and outputs are the keys of `single`, in their order.
+def lower(single: Single, *, opset: int = 17) -> Finished:
+    """A canonical model; its inputs and outputs are the keys of `single`, in their order.
 
     Raises UsageError for an opset that not all lowerings know.
     """

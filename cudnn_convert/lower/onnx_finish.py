@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.lower import onnx_stack
 from cudnn_convert.lower.onnx_canonical import canonical
 from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.lower.onnx_stack import Weights
 from cudnn_convert.model import Recurrence
 
 OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
@@ -25,15 +27,33 @@ def require(opset: int) -> None:
         raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
 
 
-def finished(model: Any, recurrences: Sequence[Recurrence], *, names: Mapping[str, str] = _NO_NAMES) -> Any:
-    """The model as it is written: canonical, of the lowest IR version that will do, its tickets redeemed.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A `onnx.ModelProto` without the values of the constants that `weights` names, and these."""
+
+    model: Any
+    weights: Mapping[str, Weights]
+
+    def whole(self) -> Any:
+        """The model with all its values, where a proto can hold them."""
+        made = onnx.ModelProto()
+        made.CopyFrom(self.model)
+        for tensor in made.graph.initializer:
+            if tensor.name in self.weights:
+                onnx_stack.fill(tensor, self.weights[tensor.name])
+        return made
+
+
+def finished(
+    model: Any, recurrences: Sequence[Recurrence], *, names: Mapping[str, str] = _NO_NAMES
+) -> Finished:
+    """The model as it is written: canonical, of the lowest IR version that will do, its weights beside it.
 
     `names` as in `canonical`. Raises UnsupportedModelError for what is not standard ONNX.
     """
     made = canonical(model, names=names)
     _check(made)
-    onnx_stack.redeem(made.graph, recurrences)
-    return made
+    return Finished(made, onnx_stack.redeem(made.graph, recurrences))
 
 
 def _check(model: Any) -> None:

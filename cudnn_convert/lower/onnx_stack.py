@@ -10,7 +10,9 @@ R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -28,6 +30,14 @@ _WEIGHTS: Final[tuple[Callable[[Cell], Array], ...]] = (
     lambda cell: layouts.rows(projection.composed(cell), layouts.ONNX)[1],
     lambda cell: np.concatenate(layouts.biases(cell, layouts.ONNX)),
 )
+#: Their shapes, which nothing needs to be computed for.
+_SHAPES: Final[tuple[Callable[[Cell], tuple[int, ...]], ...]] = (
+    lambda cell: (math.prod(cell.bias.shape), cell.kernel.shape[-1]),
+    lambda cell: (math.prod(cell.bias.shape), cell.bias.shape[-1]),
+    lambda cell: (2 * math.prod(cell.bias.shape),),
+)
+#: Gives the parts of one constant, contiguous, one after the other.
+Weights = Callable[[], Iterator[Array]]
 
 
 class Ops(Protocol):
@@ -148,18 +158,35 @@ def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
     return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
 
 
-def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> None:
-    """Fill each ticket of a GraphProto and of the graphs in it with the weights it stands for."""
+def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Weights]:
+    """What each ticket of a GraphProto stands for, by its name; the tickets take the shape and no values.
+
+    In the graphs nested in it they are filled at once: no file beside a model can hold what they need.
+    """
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    found: dict[str, Weights] = {}
     for node in graph.node:
         for nested in subgraphs(node):
-            redeem(nested, recurrences)
+            for name, weights in redeem(nested, recurrences).items():
+                fill(next(tensor for tensor in nested.initializer if tensor.name == name), weights)
         if node.op_type not in _OPS.values():
             continue
         for name in node.input[1:4]:
             tensor = constants.get(name)
-            if tensor is not None and len(tensor.dims) == 1:  # real weights have rank 2 or 3
+            if tensor is not None and name not in found and len(tensor.dims) == 1:  # weights have rank 2 or 3
                 owner, layer, slot = onnx.numpy_helper.to_array(tensor).astype(int)
-                parts = [_WEIGHTS[slot](cell) for cell in recurrences[owner].cells[layer]]
-                tensor.dims[:] = [len(parts), *parts[0].shape]
-                tensor.raw_data = b"".join(np.asarray(part, "<f4").tobytes() for part in parts)
+                cells = recurrences[owner].cells[layer]
+                found[name] = partial(_parts, cells, _WEIGHTS[slot])
+                tensor.dims[:] = [len(cells), *_SHAPES[slot](cells[0])]
+                tensor.ClearField("raw_data")
+    return found
+
+
+def fill(tensor: Any, weights: Weights) -> None:
+    """Puts weights into a TensorProto of their shape."""
+    tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
+
+
+def _parts(cells: Sequence[Cell], weights: Callable[[Cell], Array]) -> Iterator[Array]:
+    """The bytes of a constant, direction by direction; each array is made when it is asked for."""
+    return (np.ascontiguousarray(weights(cell), "<f4") for cell in cells)

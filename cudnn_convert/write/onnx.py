@@ -1,38 +1,73 @@
 """An ONNX file, its provenance in the model's metadata; past 2 GiB the weights lie in a file beside it.
 
-Sources: onnx v1.18 onnx/onnx.proto (metadata_props, external_data), docs/ExternalData.md; protobuf's rule
-that the bytes of two messages, one after the other, are their merge.
+The file is written field by field: a proto that holds the weights, and its bytes, would be two copies.
+Sources: onnx v1.18 onnx/onnx.proto (the numbers of fields, external_data), docs/ExternalData.md; protobuf's
+"Encoding" (a message in a message is its tag, its length and its bytes; fields may come in any order, and
+repeated).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import onnx
 
+from cudnn_convert.model import Array
+
+#: Gives the parts of one constant, contiguous, one after the other.
+Weights = Callable[[], Iterator[Array]]
+#: The length of a constant as it lies in the file, and its bytes.
+_Encoded = tuple[int, Iterable[Any]]
 KEY: Final = "cudnn_convert"
 #: A proto may not reach 2 GiB; the rest is for nodes and names.
 _LIMIT: Final = 2**31 - 2**24
 _PAGE: Final = 4096  # runtimes map external tensors into memory, which wants them to start on a page
 _SMALL: Final = 1024
+#: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
+_GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
 
-def write(model: Any, path: Path, *, provenance: str) -> None:
+def write(model: Any, weights: Mapping[str, Weights], path: Path, *, provenance: str) -> None:
     """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
 
-    Where it is too large for one file, the large constants of its main graph go to `<path>.data`. Holds one
-    serialised copy of the model, or of its largest constant. OSErrors are the caller's.
+    `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
+    too large for one file has its large constants in `<path>.data`. Holds one part, or one other constant, at
+    a time. OSErrors are the caller's.
     """
-    if sum(_size(tensor) for tensor in model.graph.initializer) > _LIMIT:
+    rest, graph = _without_constants(model)
+    rest.metadata_props.add(key=KEY, value=provenance)
+    constants = model.graph.initializer
+    if sum(_size(tensor) for tensor in constants) > _LIMIT:
         with path.with_name(f"{path.name}.data").open("wb") as data:
-            model = _split(model, data)
-    note = onnx.ModelProto()
-    note.metadata_props.add(key=KEY, value=provenance)
+            encoded = [_beside(tensor, weights.get(tensor.name), data) for tensor in constants]
+    else:
+        encoded = [_inside(tensor, weights.get(tensor.name)) for tensor in constants]
+    nodes = graph.SerializeToString(deterministic=True)
+    heads = [bytes([_INITIALIZER]) + _varint(length) for length, _ in encoded]
+    total = len(nodes) + sum(map(len, heads)) + sum(length for length, _ in encoded)
     with path.open("wb") as file:
-        file.write(model.SerializeToString(deterministic=True))
-        file.write(note.SerializeToString(deterministic=True))
+        file.write(rest.SerializeToString(deterministic=True))
+        file.write(bytes([_GRAPH]) + _varint(total) + nodes)
+        for head, (_, pieces) in zip(heads, encoded, strict=True):
+            file.write(head)
+            file.writelines(pieces)
+
+
+def _without_constants(model: Any) -> tuple[Any, Any]:
+    """`(the model without its graph, the graph without its constants)`, copies both."""
+    rest, graph = onnx.ModelProto(), onnx.GraphProto()
+    for made, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
+        for field, value in source.ListFields():
+            if field.name == left_out:
+                continue
+            if field.is_repeated:
+                getattr(made, field.name).extend(value)
+            else:
+                setattr(made, field.name, value)
+    return rest, graph
 
 
 def _size(tensor: Any) -> int:
@@ -40,31 +75,36 @@ def _size(tensor: Any) -> int:
     return int(width * math.prod(tensor.dims))
 
 
-def _split(model: Any, data: BinaryIO) -> Any:
-    """The model with its large constants in `data`; they are never copied into the new proto."""
-    made = onnx.ModelProto()
-    for field, value in model.ListFields():
-        if field.name == "graph":
-            continue
-        if field.is_repeated:
-            getattr(made, field.name).extend(value)
-        else:
-            setattr(made, field.name, value)
-    graph = model.graph
-    made.graph.name = graph.name
-    for name in ("node", "input", "output", "value_info"):
-        getattr(made.graph, name).extend(getattr(graph, name))
-    for tensor in graph.initializer:
-        if _size(tensor) > _SMALL and tensor.HasField("raw_data"):
-            made.graph.initializer.append(_external(tensor, data))
-        else:
-            made.graph.initializer.append(tensor)
-    return made
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
 
 
-def _external(tensor: Any, data: BinaryIO) -> Any:
+def _inside(tensor: Any, weights: Weights | None) -> _Encoded:
+    """A constant with its values."""
+    if weights is None:
+        return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
+    size = _size(tensor)
+    head = tensor.SerializeToString(deterministic=True) + bytes([_RAW]) + _varint(size)
+
+    def pieces() -> Iterator[Any]:
+        yield head
+        yield from (part.data for part in weights())
+
+    return len(head) + size, pieces()
+
+
+def _beside(tensor: Any, weights: Weights | None, data: BinaryIO) -> _Encoded:
+    """A constant whose values, if they are many, now lie in `data`."""
+    if _size(tensor) <= _SMALL or not (weights or tensor.HasField("raw_data")):
+        return _inside(tensor, weights)
     data.write(b"\0" * (-data.tell() % _PAGE))
-    place = {"location": Path(data.name).name, "offset": data.tell(), "length": data.write(tensor.raw_data)}
+    start = data.tell()
+    data.writelines([tensor.raw_data] if weights is None else (part.data for part in weights()))
+    place = {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
     made = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
@@ -73,4 +113,4 @@ def _external(tensor: Any, data: BinaryIO) -> Any:
     )
     for key, value in place.items():
         made.external_data.add(key=key, value=str(value))
-    return made
+    return _inside(made, None)

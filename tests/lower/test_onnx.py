@@ -67,7 +67,7 @@ def counts(model: Any) -> collections.Counter[str]:
 
 def lowered(case: Case, **options: Any) -> Any:
     graph, signature = case.graph()
-    return lower(graph, signature, [case.recurrence()], **options)
+    return lower(graph, signature, [case.recurrence()], **options).whole()
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
@@ -175,7 +175,7 @@ def test_a_known_number_of_steps_needs_no_guard() -> None:
     case = Case(Mode.GRU, 2)
     graph, signature = case.graph()
     next(node for node in graph.node if node.name == "x").attr["shape"].shape.dim[0].size = STEPS
-    model = lower(graph, signature, [case.recurrence()])
+    model = lower(graph, signature, [case.recurrence()]).whole()
     assert not {"Where", "Expand", "Equal"} & set(counts(model))
     agrees(case, model, (STEPS, BATCH))
 
@@ -183,7 +183,7 @@ def test_a_known_number_of_steps_needs_no_guard() -> None:
 def test_only_the_output_costs_no_guard() -> None:
     case = Case(Mode.LSTM, 2)
     graph, signature = case.graph()
-    model = lower(graph, Signature(signature.inputs, {"y": "rnn:0"}), [case.recurrence()])
+    model = lower(graph, Signature(signature.inputs, {"y": "rnn:0"}), [case.recurrence()]).whole()
     assert set(counts(model)) == {"LSTM", "Slice", "Squeeze"}
 
 
@@ -214,7 +214,7 @@ def branches() -> tuple[Any, Signature, tuple[Case, Case]]:
 def test_in_both_branches_of_a_cond() -> None:
     graph, signature, (two, one) = branches()
     before = graph.SerializeToString(deterministic=True)
-    model = lower(graph, signature, [two.recurrence("cond/two"), one.recurrence("cond/one")])
+    model = lower(graph, signature, [two.recurrence("cond/two"), one.recurrence("cond/one")]).whole()
     assert graph.SerializeToString(deterministic=True) == before
     assert [entry.name for entry in model.graph.output] == ["probs", "y", "again"]
     assert counts(model)["If"] == 1
@@ -242,7 +242,9 @@ def test_in_the_body_of_a_loop() -> None:
         last = v1.while_loop(lambda k, _: k < times, body, [zero, h], name="while")[1]
         tf.identity(last, name="last")
     inputs = {key: f"{key}:0" for key in ("x", "h", "lengths", "times")}
-    found = lower(graph.as_graph_def(), Signature(inputs, {"last": "last:0"}), [case.recurrence("while/rnn")])
+    found = lower(
+        graph.as_graph_def(), Signature(inputs, {"last": "last:0"}), [case.recurrence("while/rnn")]
+    ).whole()
     assert (counts(found)["Loop"], counts(found)["GRU"]) == (1, 1)
     feeds = case.feeds()
     given = {key: swapped(feeds[key]) for key in ("x", "h", "lengths")}
@@ -262,7 +264,7 @@ def test_an_output_may_be_an_input_and_an_input_may_be_unused() -> None:
         {"a": h.name, "unused": unused.name, "x:0": c.name, "b": x.name},
         {"given": x.name, "h:0": outputs.output_c.name, "b_y": outputs.output.name},
     )
-    model = lower(graph.as_graph_def(), signature, [case.recurrence()])
+    model = lower(graph.as_graph_def(), signature, [case.recurrence()]).whole()
     run, feeds = session(model), case.feeds()
     assert [entry.name for entry in run.get_inputs()] == ["a", "unused", "x:0", "b"]
     assert [entry.name for entry in run.get_outputs()] == ["given", "h:0", "b_y"]
@@ -281,7 +283,7 @@ def test_nodes_that_share_a_blob_share_its_weights() -> None:
         tf.add_n(outputs, name="y")
     twins = [dataclasses.replace(case.recurrence(f"rnn_{k}"), shared="blob") for k in ("1.0", "2.0")]
     signature = Signature({"x": x.name, "h": h.name}, {"y": "y:0"})
-    model = lower(graph.as_graph_def(), signature, twins)
+    model = lower(graph.as_graph_def(), signature, twins).whole()
     weights = [tensor for tensor in model.graph.initializer if len(tensor.dims) == 3]
     assert counts(model)["GRU"] == 2
     assert len(weights) == 2
@@ -292,7 +294,7 @@ def test_reserved_outputs_are_refused(output: str) -> None:
     case = Case(Mode.LSTM, op="CudnnRNNV2")
     graph, signature = case.graph()
     with pytest.raises(UnsupportedModelError, match=f"output r: .*found {output}, which only gradients need"):
-        lower(graph, Signature(signature.inputs, {"r": output}), [case.recurrence()])
+        lower(graph, Signature(signature.inputs, {"r": output}), [case.recurrence()]).whole()
 
 
 def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +310,7 @@ def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFix
     )
     tables = {domain: [dict(ops) for ops in versions] for domain, versions in tf_op.get_opsets().items()}
     with pytest.raises(UnsupportedModelError) as caught:
-        lower(graph.as_graph_def(), signature, [case.recurrence()])
+        lower(graph.as_graph_def(), signature, [case.recurrence()]).whole()
     assert tables == tf_op.get_opsets()
     first, second = sorted(caught.value.reasons)
     assert first == "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs rnn:0"
@@ -337,7 +339,7 @@ import test_onnx
 test_onnx.v1.disable_control_flow_v2()
 graph, signature, (two, one) = test_onnx.branches()
 pair = [two.recurrence("cond/two"), one.recurrence("cond/one")]
-print([hashlib.sha256(test_onnx.lower(graph, signature, pair).SerializeToString()).hexdigest() for _ in "12"])
+print([hashlib.sha256(test_onnx.lower(graph, signature, pair).whole().SerializeToString()).hexdigest() for _ in "12"])
 """
 
 

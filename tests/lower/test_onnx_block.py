@@ -141,7 +141,7 @@ def test_is_fused_where_the_last_cell_state_will_do(
 ) -> None:
     node = Node(op, peephole=peephole)
     graph, signature = node.graph(last)
-    model = lower(graph, signature, [])
+    model = lower(graph, signature, []).whole()
     assert counts(model)["LSTM"] == 1
     assert not {"Loop", "Scan", "If"} & set(counts(model))
     feeds = node.feeds(time, batch, steps)
@@ -154,7 +154,7 @@ def test_is_fused_where_the_last_cell_state_will_do(
 def test_all_steps_need_no_lengths() -> None:
     node = Node(all_steps=True)
     graph, signature = node.graph(lambda results: {"y": results.h, "tail": results.cs[-1:]})
-    model = lower(graph, signature, [])
+    model = lower(graph, signature, []).whole()
     (fused,) = (found for found in model.graph.node if found.op_type == "LSTM")
     assert fused.input[4] == ""
     for time, batch in ((6, 3), (1, 1), (0, 2)):
@@ -178,7 +178,7 @@ def test_all_steps_need_no_lengths() -> None:
 )
 def test_is_a_loop_that_gives_everything(node: Node, time: int, batch: int, steps: int) -> None:
     graph, signature = node.graph(lambda results: dict(zip(NAMES, results, strict=True)))
-    model = lower(graph, signature, [])
+    model = lower(graph, signature, []).whole()
     assert counts(model)["Loop"] == 1
     assert "LSTM" not in counts(model)
     feeds = node.feeds(time, batch, steps)
@@ -191,7 +191,7 @@ def test_weights_that_are_inputs() -> None:
     node = Node(peephole=True)
     graph, signature = node.graph(last, constant=False)
     feeds = node.feeds(6, 3, 6)
-    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    found, expected = run(lower(graph, signature, []).whole(), feeds), node.answers(feeds)
     close(found["y"], expected["h"])
     close(found["end"], expected["cs"][-1, :, 1:])
 
@@ -205,7 +205,7 @@ def test_attributes_that_are_not_written_have_their_defaults() -> None:
         del block.attr[name]
     feeds = node.feeds(30, 2, 30)
     feeds["x"] *= 8
-    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    found, expected = run(lower(graph, signature, []).whole(), feeds), node.answers(feeds)
     assert np.abs(expected["cs"]).max() == 3
     close(found["y"], expected["h"], 1e-5)
     close(found["tail"], expected["cs"][-1:], 1e-5)
@@ -216,7 +216,7 @@ def test_half(clip: float) -> None:
     node = Node(clip=clip, dtype=np.float16)
     graph, signature = node.graph(last)
     feeds = node.feeds(6, 3, 5)
-    found, expected = run(lower(graph, signature, []), feeds), node.answers(feeds)
+    found, expected = run(lower(graph, signature, []).whole(), feeds), node.answers(feeds)
     assert found["y"].dtype == np.float16
     close(found["y"], expected["h"], 2e-3)
     close(found["tail"], expected["cs"][-1:], 2e-3)
@@ -243,7 +243,7 @@ def turning(node: Node) -> tuple[Any, Signature]:
 @pytest.mark.usefixtures("v1_control_flow")
 def test_inside_a_loop_of_the_graph() -> None:
     node = Node(peephole=True)
-    model = lower(*turning(node), [])
+    model = lower(*turning(node), []).whole()
     feeds = state = node.feeds(5, 2, 5)
     found = run(model, feeds)
     for _ in range(3):
@@ -256,7 +256,7 @@ def test_inside_a_loop_of_the_graph() -> None:
 @pytest.mark.usefixtures("v1_control_flow")
 def test_a_loop_inside_a_loop_is_refused() -> None:
     with pytest.raises(UnsupportedModelError) as refused:
-        lower(*turning(Node(clip=0.25)), [])
+        lower(*turning(Node(clip=0.25)), []).whole()
     (reason,) = refused.value.reasons
     assert reason == (
         "while/BlockLSTM: expected a BlockLSTM with a fused form (constant weights, no clip, of its cell "
@@ -267,5 +267,5 @@ def test_a_loop_inside_a_loop_is_refused() -> None:
 
 def test_the_same_bytes_every_time() -> None:
     graph, signature = Node(clip=0.25).graph(last)
-    one, other = (lower(graph, signature, []).SerializeToString(deterministic=True) for _ in range(2))
+    one, other = (lower(graph, signature, []).whole().SerializeToString(deterministic=True) for _ in range(2))
     assert one == other

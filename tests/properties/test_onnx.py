@@ -25,7 +25,7 @@ OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
 
 def in_onnx_runtime(run: Run) -> list[Any]:
     graph, signature = run.graph()
-    model = lower(graph, signature, [run.recurrence()])
+    model = lower(graph, signature, [run.recurrence()]).whole()
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     session = onnxruntime.InferenceSession(

@@ -38,7 +38,7 @@ def run(path: Path) -> Any:
 def test_one_file_with_its_provenance(tmp_path: Path, model: Any) -> None:
     before = model.SerializeToString()
     for name in ("a.onnx", "b.onnx"):
-        writer.write(model, tmp_path / name, provenance=NOTE)
+        writer.write(model, {}, tmp_path / name, provenance=NOTE)
     assert model.SerializeToString() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
@@ -51,12 +51,12 @@ def test_one_file_with_its_provenance(tmp_path: Path, model: Any) -> None:
 def test_past_the_limit_large_constants_go_beside_it(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer.write(model, tmp_path / "whole.onnx", provenance=NOTE)
+    writer.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
     before = model.SerializeToString()
     monkeypatch.setattr(writer, "_LIMIT", 1000)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        writer.write(model, tmp_path / folder / "m.onnx", provenance=NOTE)
+        writer.write(model, {}, tmp_path / folder / "m.onnx", provenance=NOTE)
     assert model.SerializeToString() == before
     for name in ("m.onnx", "m.onnx.data"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
