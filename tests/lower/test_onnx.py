@@ -339,7 +339,8 @@ import test_onnx
 test_onnx.v1.disable_control_flow_v2()
 graph, signature, (two, one) = test_onnx.branches()
 pair = [two.recurrence("cond/two"), one.recurrence("cond/one")]
-print([hashlib.sha256(test_onnx.lower(graph, signature, pair).whole().SerializeToString()).hexdigest() for _ in "12"])
+twice = [test_onnx.lower(graph, signature, pair).whole() for _ in "12"]
+print([hashlib.sha256(model.SerializeToString()).hexdigest() for model in twice])
 """
 
 

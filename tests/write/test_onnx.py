@@ -70,3 +70,24 @@ def test_past_the_limit_large_constants_go_beside_it(
     onnx.checker.check_model(str(tmp_path / "one" / "m.onnx"))
     assert {entry.key for entry in bare.metadata_props} == {"cudnn_convert"}
     np.testing.assert_array_equal(run(tmp_path / "one" / "m.onnx"), run(tmp_path / "whole.onnx"))
+
+
+def test_weights_that_are_given_apart_lie_where_they_would(
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both forms of the file, part by part, and only while they are written."""
+    writer.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
+    large = next(tensor for tensor in model.graph.initializer if tensor.name == "large")
+    values = onnx.numpy_helper.to_array(large)
+    large.ClearField("raw_data")
+    apart = {"large": lambda: iter([values[:7].copy(), values[7:].copy()])}
+    writer.write(model, apart, tmp_path / "apart.onnx", provenance=NOTE)
+    assert onnx.load(tmp_path / "apart.onnx") == onnx.load(tmp_path / "whole.onnx")
+    monkeypatch.setattr(writer, "_LIMIT", 1000)
+    writer.write(model, apart, tmp_path / "beside.onnx", provenance=NOTE)
+    bare = onnx.load(tmp_path / "beside.onnx", load_external_data=False)
+    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in bare.graph.initializer]
+    assert places[0] == {"location": "beside.onnx.data", "offset": "0", "length": "8000"}
+    for name in ("apart.onnx", "beside.onnx"):
+        np.testing.assert_array_equal(run(tmp_path / name), run(tmp_path / "whole.onnx"))
+    assert not large.HasField("raw_data")
