@@ -99,12 +99,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], help="part of a module's path; repeatable")
     parser.add_argument("--seconds", type=float, default=20.0, help="of tests that a mutant has to pass")
+    parser.add_argument("--tests", action="append", default=[], help="measure these alone; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--measure", action="store_true", help="measure the suite again, and nothing else")
     given = parser.parse_args()
     os.chdir(ROOT)
     if given.measure or not covered.is_measured():
-        covered.measure([f"{PACKAGE.name}"], given.jobs)
+        covered.measure(PACKAGE.name, given.tests, given.jobs)
     if given.measure:
         return 0
     tests = covered.Tests(ROOT)
