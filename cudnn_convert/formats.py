@@ -20,6 +20,7 @@ class Format:
     `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
     `layers`: what is written are the layers of a Keras model, not its graph. `keeps_functions`: the functions
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
+    `sizes`: pairs of (time, batch) that it computes in another way than those that a proof always tries.
     `states_recurrences`: weights without a graph become files of it without one.
     `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
@@ -33,6 +34,7 @@ class Format:
     keeps_functions: bool = False
     single: bool = False
     states_recurrences: bool = False
+    sizes: tuple[tuple[int, int], ...] = ()
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
@@ -70,6 +72,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             ".tflite",
             each=True,
             single=True,
+            sizes=((67, 2),),  # three blocks of its loop, the last of them not full
         ),
         "keras": Format(
             "a Keras 3 archive: OUT.keras, or OUT/model.keras",

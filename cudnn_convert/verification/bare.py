@@ -13,7 +13,7 @@ from cudnn_convert.graph.interface import Single
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification.computed import Computation, computation
-from cudnn_convert.verification.way import SIZES, Source, Way
+from cudnn_convert.verification.way import SIZES, Sizes, Source, Way
 
 
 @contextmanager
@@ -44,12 +44,12 @@ def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> 
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
 
-def _generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
+def _generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
-    found: list[dict[str, Array]] = [{} for _ in SIZES]
+    found: list[dict[str, Array]] = [{} for _ in (*SIZES, *more)]
     for one in plan.singles:
         rng = np.random.default_rng(seed)
-        for feed, (time, batch) in zip(found, SIZES, strict=True):
+        for feed, (time, batch) in zip(found, (*SIZES, *more), strict=True):
             widths = {"time": time, "batch": batch}
             for key, (dtype, shape) in one.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]

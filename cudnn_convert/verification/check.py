@@ -17,7 +17,7 @@ from cudnn_convert.verification import compare, golden, merge, own_feeds, run, w
 from cudnn_convert.verification.compare import Difference
 from cudnn_convert.verification.golden import Golden
 from cudnn_convert.verification.steps import axis_of_time
-from cudnn_convert.verification.way import Source
+from cudnn_convert.verification.way import FEW, Sizes, Source
 
 SEED: Final = 20240229
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
@@ -46,7 +46,7 @@ def verified(
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
     told = golden.opened(plan, recording) if recording else None
     with judging.opened(plan, trust=trust) as judge:
-        fed = _fed(plan, judge, told, data)
+        fed = _fed(plan, judge, told, data, _more(plan, form))
         judge.restart()
         exact, seen = [], []
         for feed in fed:
@@ -100,12 +100,22 @@ def verified(
     )
 
 
-def _fed(plan: Plan, judge: Source, told: Golden | None, data: Path | None) -> list[dict[str, Array]]:
+def _more(plan: Plan, form: str) -> Sizes:
+    """The (time, batch) that an artifact computes in another way than those that are always tried."""
+    return (*FORMATS[form].sizes, FEW) if plan.model.saved is not None else FORMATS[form].sizes
+
+
+def _fed(
+    plan: Plan, judge: Source, told: Golden | None, data: Path | None, more: Sizes
+) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
     if told:
         golden.require_accepted(plan, judge, told)
         return [*told.feeds]
-    fed = own_feeds.accepted(plan, judge, data) if data else way.of(plan).generated(plan, judge, seed=SEED)
+    if data:
+        fed = own_feeds.accepted(plan, judge, data)
+    else:
+        fed = way.of(plan).generated(plan, judge, seed=SEED, more=more)
     # What stays in variables shows from the second call on.
     return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
 

@@ -1,7 +1,7 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
-At least two pairs of (time, batch), all different, and for a repaired SavedModel a third of few steps, which
-it computes in a way of its own. Whether an unknown dimension is time or batch is found by trying: the
+At least two pairs of (time, batch), all different, and those that an artifact computes in a way of its own.
+Whether an unknown dimension is time or batch is found by trying: the
 assignment counts where the recurrences then see the batch size that was meant, or, where that is fixed, the
 number of steps.
 """
@@ -24,8 +24,6 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.verification import padding, partitioned
 from cudnn_convert.verification.way import SIZES, Sizes, Source
 
-#: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
-FEW: Final = (2, 3)
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
@@ -38,20 +36,20 @@ _TRIES: Final = 64
 _UNKNOWN: Final = b"\xff"
 
 
-def generated(plan: Plan, source: Source, *, seed: int) -> list[dict[str, Array]]:
+def generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
     """One feed, by tensor of `plan.signature`, for each of `SIZES`, or of the one batch that the states have.
 
-    One more of `FEW` for a repaired SavedModel where all its signatures accept that.
+    And one for each of `more` where all signatures accept those too.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
-    parts = [_generated(replace(plan, signature=part.signature), source, seed) for part in plan.parts]
+    parts = [_generated(replace(plan, signature=part.signature), source, seed, more) for part in plan.parts]
     return [
         {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
     ]
 
 
-def _generated(plan: Plan, source: Source, seed: int) -> list[dict[str, Array]]:
+def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[str, Array]]:
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
@@ -59,7 +57,7 @@ def _generated(plan: Plan, source: Source, seed: int) -> list[dict[str, Array]]:
     ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: padding.value(index, name) for name in names}
     failure = "no unknown dimension could be told"
-    for pair in _pairs_of_sizes(plan, seen):
+    for pair in _pairs_of_sizes(plan, seen, more):
 
         def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
             rng = np.random.default_rng(seed)
@@ -102,13 +100,13 @@ def _states(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _pairs_of_sizes(plan: Plan, seen: tf.Graph) -> Iterator[Sizes]:
+def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
     """What to try: these sizes, then their steps with each batch that a fixed initial state may be of."""
     widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
     for found in plan.recurrences:
         shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
         widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
-    kinds = [SIZES] if plan.model.saved is None else [(*SIZES, FEW), SIZES]
+    kinds = [(*SIZES, *more), SIZES] if more else [SIZES]
     yield from kinds
     for batch in sorted(width for width in widths if width is not None):
         yield from (tuple((time, batch) for time, _ in sizes) for sizes in kinds)

@@ -15,6 +15,8 @@ from cudnn_convert.plan import Plan
 Sizes = tuple[tuple[int, int], ...]
 #: The (time, batch) of the feeds that are made up.
 SIZES: Final[Sizes] = ((17, 3), (9, 2))
+#: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
+FEW: Final = (2, 3)
 
 
 @dataclass(slots=True)
@@ -35,9 +37,9 @@ class Source:
 class Way:
     """`opened(plan, dtype=, trust=)` is a source that answers; it may raise UnsupportedModelError.
 
-    `generated(plan, source, seed=)` makes feeds, by tensor, that it accepts. `fitting(plan, values, where=)`
-    are arrays by key as feeds by tensor, `require_accepted(plan, source, feed, where=)` tries one; both raise
-    UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes; `scores` has,
+    `generated(plan, source, seed=, more=)` makes feeds, by tensor, that it accepts. `fitting(plan, values,
+    where=)` are arrays by key as feeds by tensor, `require_accepted(plan, source, feed, where=)` tries one;
+    both raise UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes; `scores` has,
     for each output that is a choice, the tensor that decides it and the axis of the choice.
     """
 

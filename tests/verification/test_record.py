@@ -15,7 +15,7 @@ from samples import ROOT, Fixture, fixture
 from sources import command, copied, refused
 
 import cudnn_convert
-from cudnn_convert import pipeline
+from cudnn_convert import planning
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make
@@ -186,7 +186,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
 def test_a_checkpoint_of_canonical_keys_is_restored_so() -> None:
     """TensorFlow's own saver puts the blob together, by an op that no CPU has: it is looked at only."""
     sample = fixture("1.15.5-gru_bi")
-    made = pipeline.planned(read(sample.prefix), Options())
+    made = planning.planned(read(sample.prefix), Options())
     assert record.restoring(made) == []  # this saver keeps the blob too
     values = {key: value for key, value in made.model.variables.items() if not key.endswith("kernel")}
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, variables=values))
