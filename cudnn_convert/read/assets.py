@@ -12,9 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
-
 from cudnn_convert.errors import ReadError
 
 _COLLECTION: Final = "saved_model_assets"
@@ -38,6 +35,8 @@ def _protos(meta: Any) -> Iterator[Any]:
     if meta.asset_file_def:
         yield from meta.asset_file_def
     elif _COLLECTION in meta.collection_def:
+        from tensorflow.core.protobuf import meta_graph_pb2
+
         for packed in meta.collection_def[_COLLECTION].any_list.value:
             proto = meta_graph_pb2.AssetFileDef()
             packed.Unpack(proto)
@@ -60,6 +59,8 @@ def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
 
 
 def _text(node: Any) -> str:
+    import tensorflow as tf
+
     value = tf.make_ndarray(node.attr["value"].tensor)
     return bytes(value.item()).decode(errors="replace") if value.size == 1 else ""
 

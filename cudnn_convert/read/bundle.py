@@ -1,68 +1,62 @@
 """The tensors of a checkpoint of either format, whole or a slice, each read when it is wanted.
 
 V2: `<prefix>.index` and `<prefix>.data-*`. V1: the file `<prefix>` itself, a table of slices, or where the
-saver was sharded `<prefix>-00000-of-00002` and so on.
+saver was sharded `<prefix>-00000-of-00002` and so on. `read/checkpoints/` reads both, without TensorFlow.
 Source: tensorflow v1.15.0 core/util/tensor_bundle/tensor_bundle.h, core/util/tensor_slice_reader.cc,
-core/lib/io/format.h (kTableMagicNumber), core/kernels/save_restore_v2_ops.cc (RestoreV2 reads V1 too).
+core/kernels/save_restore_v2_ops.cc (RestoreV2 reads V1 too).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
 from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.model import Array
+from cudnn_convert.read.checkpoints import dtypes, pieces, v1, v2
+from cudnn_convert.read.checkpoints.pieces import Stored
+from cudnn_convert.read.checkpoints.table import MAGIC
 
-#: The last eight bytes of a V1 file, and of an index of V2.
-_MAGIC: Final = bytes.fromhex("57fb808b247547db")
 _SHARDS: Final = "-?????-of-?????"
-#: What TensorFlow raises for a damaged file: its own classes, or the Python ones that pybind maps them to.
-_FAILURES: Final = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
+_SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
     """One entry of a checkpoint; its bytes are read, and checked against their crc32c, on demand.
 
-    `files` is what TensorFlow's readers take: the prefix, or a pattern for the files of a sharded V1.
     `slices` is empty for the whole entry, else the slice in the words of a saver: `11 4 0,6:0,4`.
     """
 
     path: Path
-    files: str
     key: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    reader: Any
+    stored: Stored
     slices: str = ""
 
     def read(self) -> Array:
-        """The array. Raises ReadError where the bytes do not match their checksum, AccessError."""
+        """The array, not to be written to. Raises ReadError for bytes of another checksum, AccessError."""
+        # A message is one line, whatever a name is.
+        where = f"tensor {self.key if self.key.isprintable() else repr(self.key)}"
+        whole = self.stored.shape
+        shape, wanted = pieces.parsed(self.slices) if self.slices else (whole, pieces.whole(whole))
+        if shape != whole:
+            expected = f"the shape {shape} for its part {self.slices}"
+            raise ReadError(self.path, where, expected=expected, found=f"{whole}")
         try:
-            return np.asarray(self._part() if self.slices else self.reader.get_tensor(self.key))
-        except _FAILURES as cause:
-            raise _damaged(self.path, f"tensor {self.key}", cause) from cause
+            return self.stored.read(wanted)
+        except (ValueError, OSError) as cause:
+            raise _damaged(self.path, where, cause) from cause
 
     def part(self, slices: str) -> CheckpointTensor:
         """The slice that a saver writes as `slices`, or itself where that is empty. Raises ValueError."""
         return replace(self, slices=slices, shape=part_shape(slices)) if slices else self
-
-    def _part(self) -> Array:
-        # A graph of its own, also while another one is being built.
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            (found,) = tf.raw_ops.RestoreV2(
-                prefix=self.files,
-                tensor_names=[self.key],
-                shape_and_slices=[self.slices],
-                dtypes=[tf.as_dtype(self.dtype)],
-            )
-            return np.asarray(session.run(found))
 
 
 def part_shape(slices: str) -> tuple[int, ...]:
@@ -70,9 +64,7 @@ def part_shape(slices: str) -> tuple[int, ...]:
 
     tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
     """
-    *whole, extents = slices.split(" ")
-    pairs = zip(whole, extents.split(":"), strict=True)
-    return tuple(int(width if extent == "-" else extent.split(",")[1]) for width, extent in pairs)
+    return pieces.shape(pieces.parsed(slices)[1])
 
 
 def is_v2(prefix: Path) -> bool:
@@ -82,45 +74,59 @@ def is_v2(prefix: Path) -> bool:
 
 def is_v1(prefix: Path) -> bool:
     """Whether a checkpoint of the V1 format has this prefix."""
-    shards = sorted(prefix.parent.glob(escaped(prefix.name) + _SHARDS))
-    return any(_is_table(path) for path in [prefix, *shards[:1]])
+    return any(_is_table(path) for path in [prefix, *_shards(prefix)[:1]])
+
+
+def _shards(prefix: Path) -> list[Path]:
+    return sorted(prefix.parent.glob(escaped(prefix.name) + _SHARDS))
 
 
 def _is_table(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size < len(_MAGIC):
+    if not path.is_file() or path.stat().st_size < len(MAGIC):
         return False
     with path.open("rb") as stream:
-        stream.seek(-len(_MAGIC), 2)
-        return stream.read() == _MAGIC
+        stream.seek(-len(MAGIC), 2)
+        return stream.read() == MAGIC
 
 
 def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
     """Every entry of a checkpoint by its key. Raises ReadError, AccessError."""
     files = _files(prefix)
     try:
-        # tf.train.load_checkpoint would take a folder of the prefix's name for the checkpoint.
-        reader = tf.compat.v1.train.NewCheckpointReader(files)
-        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    except _FAILURES as cause:
+        found = v1.stored(files) if files else v2.stored(prefix)
+    except (ValueError, OSError) as cause:
         raise _damaged(prefix, "index", cause) from cause
     return {
-        key: CheckpointTensor(
-            prefix, files, key, tuple(shapes[key]), np.dtype(dtypes[key].as_numpy_dtype), reader
-        )
-        for key in sorted(shapes)
+        key: CheckpointTensor(prefix, key, stored.shape, dtypes.of(stored.dtype), stored)
+        for key, stored in sorted(found.items())
     }
 
 
-def _files(prefix: Path) -> str:
+def _files(prefix: Path) -> list[Path]:
+    """The tables of a V1 checkpoint, none for one of V2."""
     if is_v2(prefix):
         if not list(prefix.parent.glob(f"{escaped(prefix.name)}.data-*-of-*")):
             raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.data-*", found="no such file")
-        return str(prefix)
+        return []
     if is_v1(prefix):
-        pattern = prefix.parent / escaped(prefix.name)
-        return f"{pattern}" if prefix.is_file() else f"{pattern}{_SHARDS}"
+        return [prefix] if prefix.is_file() else _complete(prefix, _shards(prefix))
     found = "a file of another kind" if prefix.is_file() else "no such file"
     raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=found)
+
+
+def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
+    """The shards of one save. Raises ReadError where one is missing, or several saves are there."""
+    matches = [_SHARD.fullmatch(path.name.removeprefix(prefix.name)) for path in shards]
+    found = {(int(match[1]), int(match[2])) for match in matches if match}
+    counts = sorted({count for _, count in found})
+    if len(counts) > 1:
+        expected, several = "the files of one save", " and of ".join(map(str, counts))
+        raise ReadError(prefix, "checkpoint", expected=expected, found=f"some of {several}")
+    for number in range(counts[0]):
+        if (number, counts[0]) not in found:
+            expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"
+            raise ReadError(prefix, "checkpoint", expected=expected, found="no such file")
+    return shards
 
 
 def escaped(name: str) -> str:
@@ -129,7 +135,6 @@ def escaped(name: str) -> str:
 
 
 def _damaged(path: Path, where: str, cause: Exception) -> ReadError | AccessError:
-    first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-    if isinstance(cause, tf.errors.PermissionDeniedError):
-        return AccessError(path, first)
-    return ReadError(path, where, expected="readable bytes that match their checksum", found=first)
+    if isinstance(cause, OSError):
+        return AccessError(cause.filename or path, cause.strerror or str(cause))
+    return ReadError(path, where, expected="readable bytes that match their checksum", found=str(cause))

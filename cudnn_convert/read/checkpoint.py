@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions
+from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, meta_graph, partitions
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
@@ -57,10 +55,10 @@ def recognise(path: Path) -> Found | None:
 
 def _latest(folder: Path) -> Found | None:
     """The newest checkpoint that a folder's `checkpoint` file names: the one in it, else where it points."""
-    state = tf.train.get_checkpoint_state(str(folder)) if (folder / "checkpoint").is_file() else None
-    if state is None:
+    stated = checkpoint_state.latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
+    if stated is None:
         return None
-    named = Path(state.model_checkpoint_path)
+    named = folder / stated
     shard = _SHARD.fullmatch(named.name)
     named = named.with_name(shard["prefix"]) if shard else named
     # A folder that was copied still names the place it came from.
@@ -109,6 +107,8 @@ def _meta_graph(prefix: Path) -> Any:
     path = Path(f"{prefix}.meta")
     if not path.is_file():
         return None
+    from tensorflow.core.protobuf import meta_graph_pb2
+
     meta = meta_graph_pb2.MetaGraphDef()
     try:
         meta.ParseFromString(path.read_bytes())

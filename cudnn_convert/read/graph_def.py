@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.model import Model
@@ -77,6 +76,8 @@ def read(path: Path) -> Model:
 
 
 def _parsed(path: Path) -> Any:
+    from tensorflow.core.framework import graph_pb2
+
     graph, data = graph_pb2.GraphDef(), path.read_bytes()
     found = "a damaged or cut-off one"
     try:

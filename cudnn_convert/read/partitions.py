@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import variable_pb2
 
 from cudnn_convert.model import Tensor
 from cudnn_convert.read.bundle import CheckpointTensor
@@ -47,6 +45,8 @@ def _value(name: str, key: str, slices: str, tensors: Mapping[str, CheckpointTen
 
 def _declared(meta: Any) -> Iterator[tuple[str, str, str]]:
     """`(op, key, slice)` of each variable that says which part of another it is."""
+    from tensorflow.core.framework import variable_pb2
+
     known = meta.collection_def["variables"].bytes_list.value if "variables" in meta.collection_def else ()
     for held in known:
         try:
@@ -80,6 +80,8 @@ def _saved(graph: Any) -> dict[str, set[tuple[str, str]]]:
 def _words(node: Any) -> list[str]:
     if node is None or node.op != "Const":
         return []
+    import tensorflow as tf
+
     return [word.decode() for word in tf.make_ndarray(node.attr["value"].tensor).ravel()]
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from cudnn_convert.model import Tensor
 
 
@@ -35,6 +33,8 @@ def variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _assigned(function: Any) -> Iterator[tuple[str, str]]:
     """The argument of each assignment in a restore function, and the key of what is assigned to it."""
+    import tensorflow as tf
+
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "AssignVariableOp":
@@ -61,7 +61,9 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     """A copy in the way of TensorFlow 1: a variable is called what its node is, for two objects may share a
     name, and a file's name is the tensor in `assets` itself, not a variable that holds it.
     """
-    made = tf.compat.v1.GraphDef()
+    from tensorflow.core.framework import graph_pb2
+
+    made = graph_pb2.GraphDef()
     made.CopyFrom(graph)
     held = {
         node.input[0]: _op(node.input[1])

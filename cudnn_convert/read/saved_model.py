@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Tensor
@@ -67,6 +66,8 @@ def read(folder: Path, tag: str | None) -> Model:
 
 
 def _parsed(folder: Path) -> Any:
+    from tensorflow.core.protobuf import saved_model_pb2
+
     path = next(folder / name for name in _FILES if (folder / name).is_file())
     saved = saved_model_pb2.SavedModel()
     try:

@@ -193,6 +193,7 @@ LAST = (
     ": tensor cudnn_rnn_tanh/stack_bidirectional_rnn/cell_0/bidirectional_rnn/fw/basic_rnn_cell/kernel: "
     "expected readable bytes that match their checksum, found "
 )
+NAME = f"model.ckpt{DATA}"
 META = ".meta: file: expected a MetaGraphDef, found a damaged or cut-off one"
 
 #: What is broken, and how the message goes on after the checkpoint's path.
@@ -200,15 +201,15 @@ BROKEN: dict[str, tuple[Damage, str]] = {
     "no index": (remove(".index"), ": checkpoint: expected model.ckpt.index, found no such file"),
     "no data": (remove(DATA), ": checkpoint: expected model.ckpt.data-*, found no such file"),
     "no V1 either": (make_other, ": checkpoint: expected model.ckpt.index, found a file of another kind"),
-    "other shard": (rename_shard, BLOB),
+    "other shard": (rename_shard, BLOB + f"no file {NAME}"),
     "index empty": (keep(".index", 0), INDEX),
     "index cut": (keep(".index", 100), INDEX),
     "index cut by one": (keep(".index", -1), INDEX),
     "index flipped": (flip(".index", 5), INDEX),
     "index of text": (write(".index", b"text " * 99), INDEX),
-    "data empty": (keep(DATA, 0), BLOB + "Read less bytes than requested"),
-    "data cut": (keep(DATA, 100), BLOB + "Read less bytes than requested"),
-    "data cut by one": (keep(DATA, -1), LAST + "Read less bytes than requested"),
+    "data empty": (keep(DATA, 0), BLOB + f"{NAME} of 0 bytes where 528 are needed"),
+    "data cut": (keep(DATA, 100), BLOB + f"{NAME} of 100 bytes where 528 are needed"),
+    "data cut by one": (keep(DATA, -1), LAST + f"{NAME} of 1007 bytes where 1008 are needed"),
     "data flipped in the blob": (flip(DATA, 50), BLOB),
     "data flipped in a kernel": (flip(DATA, -3), LAST),
     "data of another model": (take(DATA, "1.15.5-gru_bi"), BLOB),
