@@ -108,7 +108,7 @@ def main() -> int:
         covered.measure(PACKAGE.name, given.tests, given.jobs)
     if given.measure:
         return 0
-    tests = covered.Tests(ROOT)
+    tests = covered.Tests(ROOT, PACKAGE)
     hunted = (found for path in files(given.only) for found in mutants(path, ROOT))
     tried = [*trials(hunted, tests, given.seconds)]
     tally = Tally(explained())

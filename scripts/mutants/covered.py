@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import coverage
@@ -39,8 +41,8 @@ def is_measured() -> bool:
 class Tests:
     """The tests of each line, the most telling first."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, package: Path) -> None:
+        self._root, self._package = root, package
         self._seconds: dict[str, float] = json.loads(_TIMES.read_text())
         self._data = coverage.CoverageData(str(_LINES))
         self._data.read()
@@ -49,14 +51,35 @@ class Tests:
         return self._seconds[test]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Tests that run its line; of a table, all that run a line of its file. Fast ones first, by turns."""
-        contexts = self._data.contexts_by_lineno(str(self._root / mutant.path))
-        scope = mutant.scope
-        lines = contexts.keys() if scope is None else {mutant.line} & contexts.keys()
-        if scope is not None and not lines:  # part of a statement that begins on another line
-            lines = contexts.keys() & {*range(scope.first, scope.last + 1)}
-        found = {plain(context.rpartition("|")[0]) for line in lines for context in contexts[line]}
-        return [*_in_turn(sorted(found & self._seconds.keys(), key=self.seconds))]
+        """Tests that run its line; of a table, those that run a line naming it. Fast ones first, by turns."""
+        contexts, scope = self._contexts(mutant.path), mutant.scope
+        if scope is None:
+            found = self._naming(mutant.table) or set[str]().union(*contexts.values())
+        elif mutant.line in contexts:
+            found = contexts[mutant.line]
+        else:  # part of a statement that begins on another line
+            found = set[str]().union(*(contexts.get(k, ()) for k in range(scope.first, scope.last + 1)))
+        return [*_in_turn(sorted(found, key=self.seconds))]
+
+    @cache  # noqa: B019 - one object, as long as the process
+    def _contexts(self, path: Path) -> dict[int, set[str]]:
+        """The tests of each line of a file."""
+        found = self._data.contexts_by_lineno(str(self._root / path))
+        return {
+            line: {plain(context.rpartition("|")[0]) for context in contexts} & self._seconds.keys()
+            for line, contexts in found.items()
+        }
+
+    @cache  # noqa: B019
+    def _naming(self, table: str) -> set[str]:
+        found = set()
+        for path in sorted((self._root / self._package).rglob("*.py")):
+            contexts = self._contexts(path.relative_to(self._root))
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
+                if name == table:
+                    found |= contexts.get(node.lineno, set())
+        return found
 
 
 def _in_turn(tests: list[str]) -> Iterator[str]:

@@ -28,12 +28,13 @@ class Scope:
 class Mutant:
     """One change; `site` and `variant` number it within its module.
 
-    `scope` is the outermost function around it, None at module level.
+    `scope` is the outermost function around it, or None in what a module assigns to `table`.
     """
 
     path: Path
     line: int
     scope: Scope | None
+    table: str
     code: str
     change: str
     site: int
@@ -59,7 +60,8 @@ def mutants(path: Path, root: Path) -> Iterator[Mutant]:
     for number, site in enumerate(_sites(ast.parse(source))):
         for variant, (change, _) in enumerate(variants(site.node)):
             line = site.node.lineno
-            yield Mutant(path, line, _scope(site.scope), lines[line - 1].strip(), change, number, variant)
+            code, scope = lines[line - 1].strip(), _scope(site.scope)
+            yield Mutant(path, line, scope, site.table, code, change, number, variant)
 
 
 def _scope(function: ast.FunctionDef | None) -> Scope | None:
@@ -78,6 +80,7 @@ class _Site:
     field: str
     place: int | None
     scope: ast.FunctionDef | None
+    table: str
 
     def replace(self, node: ast.AST) -> None:
         ast.copy_location(node, self.node)
@@ -87,8 +90,10 @@ class _Site:
             getattr(self.parent, self.field)[self.place] = node
 
 
-def _sites(node: ast.AST, scope: ast.FunctionDef | None = None) -> Iterator[_Site]:
+def _sites(node: ast.AST, scope: ast.FunctionDef | None = None, table: str = "") -> Iterator[_Site]:
     """Whatever can be run again in place: functions, and what a module assigns; no body of a class."""
+    if scope is None and isinstance(node, ast.Assign | ast.AnnAssign):
+        table = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
     unseen = _UNSEEN.get(type(node), "").split()
     for name, value in ast.iter_fields(node):
         if name in unseen:
@@ -98,8 +103,8 @@ def _sites(node: ast.AST, scope: ast.FunctionDef | None = None) -> Iterator[_Sit
                 continue
             inside = child if scope is None and isinstance(child, Function) else scope
             if isinstance(child, ast.expr | ast.stmt):
-                yield _Site(child, node, name, place, scope)
-            yield from _sites(child, inside)
+                yield _Site(child, node, name, place, scope, table)
+            yield from _sites(child, inside, table)
 
 
 def _is_idle(child: ast.AST, parent: ast.AST, scope: ast.FunctionDef | None) -> bool:
