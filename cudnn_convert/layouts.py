@@ -166,10 +166,13 @@ def peephole_row(cell: Cell, layout: Layout) -> Array | None:
     return cell.peepholes[order].reshape(-1)
 
 
-def rows(cell: Cell, layout: Layout) -> tuple[Array, Array]:
-    """`(kernel [gates*units, inputs], recurrent_kernel [gates*units, units])`, ONNX's convention."""
+def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
+    """`(kernel, recurrent_kernel)`, each gate `[units, inputs]` or `[units, units]`: ONNX's convention.
+
+    They are views of the cell's own arrays, to be written one after the other.
+    """
     order = _permutation(cell, layout)
-    return _flat(cell.kernel[order]), _flat(cell.recurrent_kernel[order])
+    return [cell.kernel[gate] for gate in order], [cell.recurrent_kernel[gate] for gate in order]
 
 
 def _flat(weights: Array) -> Array:

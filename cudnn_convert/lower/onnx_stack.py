@@ -24,11 +24,11 @@ from cudnn_convert.lower.onnx_order import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Recurrence
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
-#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction.
-_WEIGHTS: Final[tuple[Callable[[Cell], Array], ...]] = (
+#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
+_WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
     lambda cell: layouts.rows(projection.composed(cell), layouts.ONNX)[1],
-    lambda cell: np.concatenate(layouts.biases(cell, layouts.ONNX)),
+    lambda cell: layouts.biases(cell, layouts.ONNX),
 )
 #: Their shapes, which nothing needs to be computed for.
 _SHAPES: Final[tuple[Callable[[Cell], tuple[int, ...]], ...]] = (
@@ -187,6 +187,6 @@ def fill(tensor: Any, weights: Weights) -> None:
     tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
 
 
-def _parts(cells: Sequence[Cell], weights: Callable[[Cell], Array]) -> Iterator[Array]:
-    """The bytes of a constant, direction by direction; each array is made when it is asked for."""
-    return (np.ascontiguousarray(weights(cell), "<f4") for cell in cells)
+def _parts(cells: Sequence[Cell], weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
+    """The bytes of a constant, direction by direction, part by part; copied only where they change."""
+    return (np.ascontiguousarray(part, "<f4") for cell in cells for part in weights(cell))

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -22,16 +22,21 @@ from graft import graft
 from sites import Mutant
 
 _PATIENCE = 120.0
+_BATCH = 60
 _MEMORY = 24 * 2**30  # of addresses, most of them TensorFlow's and never used
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A mutant, or none, and the tests it has to pass, whose usual time is `seconds`."""
+    """A mutant, or none, and the tests it has to pass, whose usual time is `seconds`.
+
+    `more` are those that a survivor has to pass too, and their time.
+    """
 
     mutant: Mutant | None
     tests: list[str]
     seconds: float
+    more: Trial | None = None
 
 
 @dataclass(frozen=True)
@@ -48,33 +53,44 @@ class Hunt:
     def __init__(self, trials: list[Trial], told: Callable[[Verdict], None], root: Path, jobs: int) -> None:
         self._trials, self._told, self._root, self._jobs = trials, told, root, jobs
         self.unfit: set[str] = set()
+        self._sound: set[str] = set()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        self.unfit = {test for trial in self._trials for test in trial.tests} - items.keys()
-        self._run_unchanged(items)
-        for trial in self._trials:
-            trial.tests[:] = [test for test in trial.tests if test not in self.unfit]
-        for verdict in self._run(self._trials, items):
+        again = []
+        for verdict in self._judged(self._trials, items):
+            if verdict.killer or verdict.trial.more is None:
+                self._told(verdict)
+            else:
+                again.append(verdict.trial.more)
+        for verdict in self._judged(again, items):
             self._told(verdict)
         return True
 
-    def _run_unchanged(self, items: dict[str, pytest.Item]) -> None:
-        """A test that fails in a child without any mutant would kill each: it is left out, and told."""
-        waiting: dict[str, list[str]] = {}
-        for test in sorted({test for trial in self._trials for test in trial.tests} - self.unfit):
-            waiting.setdefault(test.partition("::")[0], []).append(test)
+    def _judged(self, trials: Iterable[Trial], items: dict[str, pytest.Item]) -> Iterator[Verdict]:
+        """Verdicts that hold: a test that fails here without any mutant kills none, and is left out.
+
+        Each killer is tried unchanged once, behind the tests that it came behind.
+        """
+        waiting = [*trials]
         while waiting:
-            verdicts = [*self._run([Trial(None, tests, _PATIENCE) for tests in waiting.values()], items)]
-            waiting = {}
-            for verdict in verdicts:
+            batch, waiting = waiting[:_BATCH], waiting[_BATCH:]
+            found = [*self._run([self._fitting(trial, items) for trial in batch], items)]
+            killers: dict[str, list[str]] = {}
+            for verdict in found:
                 tests = verdict.trial.tests
-                if verdict.killer and verdict.killer not in tests:
-                    self.unfit |= {*tests}
-                elif verdict.killer:
-                    self.unfit.add(verdict.killer)
-                    waiting[tests[0]] = [test for test in tests if test != verdict.killer]
-            waiting = {name: tests for name, tests in waiting.items() if tests}
+                if verdict.killer in tests and verdict.killer not in self._sound:
+                    killers.setdefault(verdict.killer, tests[: tests.index(verdict.killer) + 1])
+            unchanged = self._run([Trial(None, tests, _PATIENCE) for tests in killers.values()], items)
+            failing = {verdict.killer for verdict in unchanged if verdict.killer}
+            self.unfit |= failing
+            self._sound |= killers.keys() - failing
+            yield from (verdict for verdict in found if verdict.killer not in self.unfit)
+            waiting += [verdict.trial for verdict in found if verdict.killer in self.unfit]
+
+    def _fitting(self, trial: Trial, items: dict[str, pytest.Item]) -> Trial:
+        self.unfit |= {test for test in trial.tests if test not in items}
+        return replace(trial, tests=[test for test in trial.tests if test not in self.unfit])
 
     def _run(self, trials: Iterable[Trial], items: dict[str, pytest.Item]) -> Iterator[Verdict]:
         waiting, children = iter(trials), list[_Child]()

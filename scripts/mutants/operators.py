@@ -95,6 +95,8 @@ def _(node: ast.Constant) -> Iterator[Variant]:
 def _(node: ast.Tuple | ast.List) -> Iterator[Variant]:
     if isinstance(node.ctx, ast.Load):
         for k in range(len(node.elts) - 1):
+            if _text(node.elts[k]) == _text(node.elts[k + 1]):
+                continue
             yield _change(node, _with(node, elts=_exchanged(node.elts, k)))
 
 

@@ -113,6 +113,8 @@ def _is_idle(child: ast.AST, parent: ast.AST, scope: ast.FunctionDef | None) -> 
         return True
     if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
         return True
+    if isinstance(parent, ast.UnaryOp) and isinstance(child, ast.Constant):  # to NumPy any -k is as -1
+        return True
     outside = scope is None and not isinstance(child, Function)
     if isinstance(parent, ast.ClassDef) and outside:
         return True

@@ -63,7 +63,7 @@ def test_a_cell_in_the_order_of_a_row(data: st.DataObject, named: tuple[Mode, st
     parts = data.draw(parts_of(mode))
     cell, order = by_hand.cell(mode, parts), ROWS[name][mode]
     W, R = (np.vstack([part[gate] for gate in order]) for part in (parts.W, parts.R))
-    found = dict(zip(["rows", "recurrent rows"], layouts.rows(cell, row), strict=True))
+    found = dict(zip(["rows", "recurrent rows"], map(np.vstack, layouts.rows(cell, row)), strict=True))
     found |= zip(["columns", "recurrent columns"], layouts.columns(cell, row), strict=True)
     found |= zip(["bias", "recurrent bias"], layouts.biases(cell, row), strict=True)
     found |= {"stacked": layouts.stacked_columns(cell, row), "sum": layouts.summed_bias(cell, row)}
