@@ -327,7 +327,6 @@ def scaled_keras(mode: Mode, weights: Array, factor: float) -> Array:
     All before a gate's activation is linear in these weights, so that the activation sees `factor * x`.
     """
     gates = KERAS.gates[mode]
-    candidates = (Gate.CELL, Gate.CANDIDATE)
-    factors = [1.0 if gate in candidates else factor for gate in gates]
+    factors = [1.0 if gate in {Gate.CELL, Gate.CANDIDATE} else factor for gate in gates]
     row = np.repeat(factors, weights.shape[-1] // len(gates))
     return np.asarray(weights * row.astype(weights.dtype))

@@ -103,7 +103,8 @@ def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array
     cells = [cell for layer in layers for cell in layer]
     skipped = layers[0] if skip_input else ()
     for cell in skipped:
-        if not (cell.kernel == np.eye(*cell.kernel.shape[1:])).all():
+        identity = np.eye(cell.bias.shape[-1])
+        if not all(np.array_equal(kernel, identity) for kernel in cell.kernel):
             raise InvalidModelError("cell.kernel", expected="identities, as skip_input has", found="others")
     matrices = [
         part.ravel()
@@ -123,8 +124,7 @@ def fitting(
     units: int | None = None,
 ) -> list[Sizes]:
     """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
-    gates = [len(kind.gates) for kind in ([mode] if mode else Mode)]
-    most = int((elements / min(gates)) ** 0.5) + 1
+    most = math.isqrt(elements) + 1  # a recurrent matrix alone has the square of the units
     partial = (
         Sizes(kind, depth, ways, width, 0)
         for kind in ([mode] if mode else Mode)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from cudnn_convert import opaque
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.model import Mode, Sizes
+from cudnn_convert.model import Cell, Mode, Sizes
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,30 @@ def test_only_identities_can_be_left_out() -> None:
     cells = opaque.split(np.arange(36.0), sizes, where="blob")
     with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
         opaque.join(cells, skip_input=True)
+
+
+def test_an_identity_is_square() -> None:
+    """Ones on the diagonal of an input that is wider than the units leave the rest of it out."""
+    bias = np.ones((1, 2))
+    wide = Cell(Mode.RNN_TANH, np.eye(2, 3)[None], np.ones((1, 2, 2)), bias, bias)
+    with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
+        opaque.join([[wide]], skip_input=True)
+
+
+def test_the_sizes_that_fit_are_listed_in_order() -> None:
+    """The rounder units first, then the fewer layers, one direction before two; at most 8 layers."""
+    found = opaque.fitting(36, Mode.RNN_TANH)
+    fits = [
+        (layers, ways, units, inputs)
+        for layers, ways, units, inputs in product(range(1, 9), (1, 2), range(1, 7), range(1, 37))
+        if ways * units * (inputs + units + 2 + (layers - 1) * (ways * units + units + 2)) == 36
+    ]
+    rounder = {1: 1, 2: 2, 3: 1, 4: 4, 5: 1, 6: 2}
+    assert {units for _, _, units, _ in fits} == {1, 2, 3, 4}
+    assert max(fits)[:2] == (8, 1)
+    assert [(one.layers, one.directions, one.units, one.input_size) for one in found] == sorted(
+        fits, key=lambda fit: (-rounder[fit[2]], fit[0])
+    )
 
 
 @pytest.mark.parametrize("shape", [(279,), (281,), (28, 10), ()], ids=str)

@@ -296,6 +296,30 @@ def test_parameters_left_over_are_an_error() -> None:
         reference.steps_from_blob(np.zeros(17), "lstm", layers=1, directions=1, units=1, input_size=1)
 
 
+def test_values_without_a_gate_are_an_error() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        steps.ordered("ifgo", [np.zeros(1)] * 3, "ifgo")
+
+
+def test_a_keras_layer_is_one_layer() -> None:
+    with pytest.raises(ValueError, match=r"^2 layers$"):
+        reference.steps_from_keras({}, "lstm", layers=2, directions=1)
+
+
+def test_a_forget_bias_is_added_to_keras_variables() -> None:
+    rng = np.random.default_rng(6)
+    shapes = {"kernel": (INPUTS, 4 * UNITS), "recurrent_kernel": (UNITS, 4 * UNITS), "bias": (8 * UNITS,)}
+    tensors = {key: rng.uniform(-0.5, 0.5, shape) for key, shape in shapes.items()}
+    raised = {**tensors, "bias": tensors["bias"].copy()}
+    raised["bias"][UNITS : 2 * UNITS] += 0.75  # i, f, c, o: the forget gate is the second
+    x, h, c = rng.standard_normal((3, INPUTS)), *rng.standard_normal((2, 3, UNITS))
+    one, other = (
+        reference.steps_from_keras(given, "lstm", layers=1, directions=1, forget_bias=bias)[0](x, h, c)
+        for given, bias in ((tensors, 0.75), (raised, 0.0))
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
 def test_the_arithmetic_is_of_the_dtype_asked_for() -> None:
     """The noise floor of a model is measured by running this in the model's own precision."""
     x, h0, c0 = (value.astype(np.float32) for value in inputs())

@@ -45,12 +45,13 @@ def trials(
 ) -> Iterator[Trial]:
     """Each mutant with the tests that reach it, as many as usually run in `budget` seconds.
 
-    A survivor that is not `known` has to pass as many more as run in six times as long.
+    A survivor that is not `known` has to pass as many more as run in six times as long, the fastest first.
     """
     for mutant in hunted:
         reaching = tests.of(mutant)
         first = _within(reaching, tests, budget)
-        rest = _within([test for test in reaching if test not in first.tests], tests, 6 * budget)
+        others = sorted((test for test in reaching if test not in first.tests), key=tests.seconds)
+        rest = _within(others, tests, 6 * budget)
         more = replace(rest, mutant=mutant) if rest.tests and mutant.name not in known else None
         yield replace(first, mutant=mutant, more=more)
 
@@ -130,7 +131,7 @@ def main() -> int:
     hunt = Hunt(tried, tally.add, ROOT, given.jobs)
     each = [one for trial in tried for one in (trial, trial.more) if one is not None]
     wanted = sorted({test.partition("::")[0] for trial in each for test in trial.tests})
-    ended = pytest.main(["-s", "-q", "-p", "no:xdist", *wanted], plugins=[hunt])
+    ended = pytest.main(["-s", "-q", "-n", "0", *wanted], plugins=[hunt])
     for test in sorted(hunt.unfit):
         print(f"left out, fails without any mutant: {test}")
     stale = [] if given.only else sorted(tally.reasons.keys() - tally.told)

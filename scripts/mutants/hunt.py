@@ -56,6 +56,8 @@ class Hunt:
         self._sound: set[str] = set()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted(f"{session.testsfailed} errors during collection")
         items = {item.nodeid: item for item in session.items}
         again = []
         for verdict in self._judged(self._trials, items):
@@ -75,6 +77,7 @@ class Hunt:
         waiting = [*trials]
         while waiting:
             batch, waiting = waiting[:_BATCH], waiting[_BATCH:]
+            print(f"{len(batch) + len(waiting)} to try", file=sys.stderr, flush=True)
             found = [*self._run([self._fitting(trial, items) for trial in batch], items)]
             killers: dict[str, list[str]] = {}
             for verdict in found:

@@ -6,6 +6,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from functools import singledispatch
+from itertools import pairwise
 
 #: (the change in words, what the node becomes).
 Variant = tuple[str, ast.AST]
@@ -94,10 +95,10 @@ def _(node: ast.Constant) -> Iterator[Variant]:
 @variants.register(ast.List)
 def _(node: ast.Tuple | ast.List) -> Iterator[Variant]:
     if isinstance(node.ctx, ast.Load):
-        for k in range(len(node.elts) - 1):
-            if _text(node.elts[k]) == _text(node.elts[k + 1]):
-                continue
-            yield _change(node, _with(node, elts=_exchanged(node.elts, k)))
+        for k, (one, other) in enumerate(pairwise(map(_text, node.elts))):
+            if one != other:
+                told = f"{one}, {other} -> {other}, {one}"
+                yield told, _with(node, elts=_exchanged(node.elts, k))
 
 
 @variants.register
@@ -142,7 +143,11 @@ def _(node: ast.Expr) -> Iterator[Variant]:
 
 @variants.register
 def _(node: ast.Call) -> Iterator[Variant]:
+    called = _text(node.func)
     if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
-        yield _change(node, _with(node, args=_exchanged(node.args, 0)))
-    for k in range(len(node.keywords)):
-        yield _change(node, _with(node, keywords=node.keywords[:k] + node.keywords[k + 1 :]))
+        one, other = map(_text, node.args[:2])
+        told = f"{called}({one}, {other}) -> {called}({other}, {one})"
+        yield told, _with(node, args=_exchanged(node.args, 0))
+    for k, keyword in enumerate(node.keywords):
+        kept = node.keywords[:k] + node.keywords[k + 1 :]
+        yield f"{called}({_text(keyword)}) -> {called}()", _with(node, keywords=kept)

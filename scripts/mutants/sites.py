@@ -94,6 +94,8 @@ def _sites(node: ast.AST, scope: ast.FunctionDef | None = None, table: str = "")
     """Whatever can be run again in place: functions, and what a module assigns; no body of a class."""
     if scope is None and isinstance(node, ast.Assign | ast.AnnAssign):
         table = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        if table == "__all__":  # for readers
+            return
     unseen = _UNSEEN.get(type(node), "").split()
     for name, value in ast.iter_fields(node):
         if name in unseen:
