@@ -26,6 +26,7 @@ from cudnn_convert.errors import (
     VerificationError,
     WriteError,
 )
+from cudnn_convert.inspection.value import Inspection
 from cudnn_convert.report import Report, Verification
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "AccessError",
     "AmbiguousSourceError",
     "CudnnConvertError",
+    "Inspection",
     "InvalidModelError",
     "MissingDependencyError",
     "ReadError",
@@ -44,6 +46,7 @@ __all__ = [
     "VerificationError",
     "WriteError",
     "convert",
+    "inspect",
     "record",
     "verify",
 ]
@@ -129,6 +132,62 @@ def convert(
         force_convert=force_convert,
     )
     return pipeline.convert(Path(source), Path(out), options)
+
+
+def inspect(
+    source: str | PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the flag's own name
+    inputs: str | Sequence[str] = (),
+    outputs: str | Sequence[str] = (),
+    set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
+    signature: str | None = None,
+    tag: str | None = None,
+    weights: str = "auto",
+    forget_bias: float = 0.0,
+    gate_order: str = "tf",
+    mode: str | None = None,
+    layers: int | None = None,
+    units: int | None = None,
+    directions: int | None = None,
+    layout: str | None = None,
+    states: bool = False,
+    lengths: bool = False,
+    architecture: str | PathLike[str] | None = None,
+    custom_objects: str | Sequence[str] = (),
+    allow_plain: bool = False,
+) -> Inspection:
+    """What the file at `source` is, what recurrences are in it, and the command that converts it.
+
+    Runs nothing of it, and imports TensorFlow only for a source with a graph. `format` is that of the
+    command, by default the one that fits the source. What a conversion would refuse is told, not raised;
+    raises ReadError and AccessError where the source cannot be read, UsageError for the call.
+    """
+    from cudnn_convert.inspection import walk
+    from cudnn_convert.options import Options
+
+    options = Options(
+        format=format or "savedmodel",
+        inputs=_items(inputs),
+        outputs=_items(outputs),
+        set=_items(set),
+        signature=signature,
+        tag=tag,
+        weights=weights,
+        forget_bias=forget_bias,
+        gate_order=gate_order,
+        mode=mode,
+        layers=layers,
+        units=units,
+        directions=directions,
+        layout=layout,
+        states=states,
+        lengths=lengths,
+        architecture=None if architecture is None else Path(architecture),
+        custom_objects=_items(custom_objects),
+        allow_plain=allow_plain,
+    )
+    return walk.inspected(Path(source), options, form=format)
 
 
 def record(

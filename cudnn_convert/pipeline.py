@@ -10,12 +10,10 @@ from typing import Any
 from cudnn_convert import __version__, planning, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras import rewrite
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
-from cudnn_convert.read import keras_archive, keras_hdf5, read
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
@@ -28,8 +26,8 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     targets.refuse(options)
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
-    model = _read(source, options, tag=options.tag)
-    if _is_portable(model, options) and not options.force_convert:
+    model = planning.opened(source, options, tag=options.tag)
+    if planning.is_portable(model, options) and not options.force_convert:
         return _left_alone(model, source, options)
     targets.require(model, options)
     made = planning.planned(model, options)
@@ -54,19 +52,6 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             options.progress("verifying")
             summary = _proven(summary, made, artifact, options)
     return summary
-
-
-def _is_portable(model: Model, options: Options) -> bool:
-    """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
-    if planning.stays_whole(model, options):
-        from cudnn_convert.graph import endpoints
-
-        assert model.saved is not None
-        return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    found = model.architecture
-    is_archive = model.kind == keras_archive.KIND and found is not None and not rewrite.has_cudnn(found)
-    form = FORMATS[options.format]
-    return is_archive and (form.layers or form.keeps_functions)
 
 
 def _left_alone(model: Model, source: Path, options: Options) -> Report:
@@ -107,15 +92,6 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         if cause.path != str(artifact):
             raise
         raise RuntimeError("the artifact that was just written does not load") from cause
-
-
-def _read(source: Path, options: Options, *, tag: str | None) -> Model:
-    model = read(source, tag=tag)
-    if options.architecture is None:
-        return model
-    if model.kind != keras_hdf5.KIND:
-        raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
-    return keras_hdf5.with_architecture(model, options.architecture)
 
 
 def checked(made: Plan, artifact: Path, options: Options) -> Verification:
@@ -165,7 +141,8 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
-    model = _read(source, options, tag=recorded["options"]["tag"] if recorded and told else options.tag)
+    tag = recorded["options"]["tag"] if recorded and told else options.tag
+    model = planning.opened(source, options, tag=tag)
     if recorded and told:
         kept = recorded["options"]
         # Without a graph of its own, the source has the signatures that these options gave it.
@@ -218,7 +195,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     place.refuse(out, source=source, force=options.force)
     options.progress("reading")
-    model = _read(source, options, tag=options.tag)
+    model = planning.opened(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])

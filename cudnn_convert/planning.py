@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
@@ -13,22 +14,41 @@ from cudnn_convert.keras.custom import Vouched
 from cudnn_convert.model import Architecture, Convention, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, bare
-from cudnn_convert.read import keras_archive
+from cudnn_convert.read import keras_archive, keras_hdf5, read
+
+
+def opened(source: Path, options: Options, *, tag: str | None) -> Model:
+    """The model at `source`, with the layers of `--architecture`. Raises as `read` does, UsageError."""
+    model = read(source, tag=tag)
+    if options.architecture is None:
+        return model
+    if model.kind != keras_hdf5.KIND:
+        raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
+    return keras_hdf5.with_architecture(model, options.architecture)
+
+
+def is_portable(model: Model, options: Options) -> bool:
+    """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
+    if stays_whole(model, options):
+        from cudnn_convert.graph import endpoints
+
+        assert model.saved is not None
+        return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    found = model.architecture
+    is_archive = model.kind == keras_archive.KIND and found is not None and not rewrite.has_cudnn(found)
+    form = FORMATS[options.format]
+    return is_archive and (form.layers or form.keeps_functions)
 
 
 def planned(model: Model, options: Options) -> Plan:
     """The plan for a model that was read. Raises as `plan.make` and `plan.bare` do, UsageError."""
-    said = Described(
-        Mode(options.mode) if options.mode else None, options.layers, options.units, options.directions
-    )
-    interface = Interface(options.layout, options.states, options.lengths)
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
     if _needs_no_graph(model, options):
         return bare.make(
             model,
-            said,
-            interface,
+            _said(options),
+            _interface(options),
             signature=options.signature,
             weights=options.weights,
             convention=convention,
@@ -36,7 +56,7 @@ def planned(model: Model, options: Options) -> Plan:
     from cudnn_convert.plan.make import make
 
     return make(
-        _with_graph(model, options, said, interface),
+        with_graph(model, options),
         inputs=options.inputs,
         outputs=options.outputs,
         constants=options.set,
@@ -60,8 +80,20 @@ def _needs_no_graph(model: Model, options: Options) -> bool:
     return not has_layers and FORMATS[options.format].states_recurrences and not cut
 
 
-def _with_graph(model: Model, options: Options, said: Described, interface: Interface) -> Model:
-    """The model with a graph of its own, or of ours where it has none."""
+def _said(options: Options) -> Described:
+    mode = Mode(options.mode) if options.mode else None
+    return Described(mode, options.layers, options.units, options.directions)
+
+
+def _interface(options: Options) -> Interface:
+    return Interface(options.layout, options.states, options.lengths)
+
+
+def with_graph(model: Model, options: Options) -> Model:
+    """The model with a graph of its own, or of ours where it has none. Raises UnsupportedModelError,
+    AmbiguousSourceError, UsageError.
+    """
+    said, interface = _said(options), _interface(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
     if model.architecture is not None:
         model = _traced(model, model.architecture, options)

@@ -38,6 +38,7 @@ def source(tmp_path: Path) -> Path:
     ("words", "code"),
     [
         (["--help"], 0),
+        (["inspect", "--help"], 0),
         (["verify", "--help"], 0),
         (["record", "--help"], 0),
         (["--version"], 0),
@@ -45,6 +46,7 @@ def source(tmp_path: Path) -> Path:
         ([], 2),
         (["source"], 2),
         (["a", "b", "--format", "pickle"], 2),
+        (["inspect"], 2),
         (["verify", "a"], 2),
         (["record", "a"], 2),
     ],
@@ -86,6 +88,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "abbreviated flag": (["a", "b", "--out=x"], "unrecognized arguments: --out=x; see cudnn-convert --help"),
     "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
     "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
+    "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
     "verify": (["verify", "a"], "required: ARTIFACT; see cudnn-convert verify --help"),
     "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
     "two judges": (

@@ -130,7 +130,7 @@ def sound(graph: Any) -> tf.Graph:
     """`imported` for a graph that comes from a file. Raises InvalidModelError where TensorFlow refuses it."""
     try:
         return imported(graph)
-    except (ValueError, UnicodeDecodeError) as cause:
+    except (ValueError, UnicodeDecodeError, tf.errors.NotFoundError) as cause:
         found = str(cause).splitlines()[0]
         raise InvalidModelError(
             "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found

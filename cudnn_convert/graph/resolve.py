@@ -84,7 +84,7 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         evidence=found.evidence,
         shared=parameters.shared(around.names, origin, found.evidence),
         passage=origin.passage,
-        dropout=_dropout(node),
+        dropout=dropout(node),
     )
 
 
@@ -105,7 +105,7 @@ def _weights(
     return weights.take(model, facts, origin.op, read, copy=copy, convention=convention)
 
 
-def _dropout(node: Any) -> float:
+def dropout(node: Any) -> float:
     """The rate between layers; cuDNN applies it in training mode only, which is the op's default."""
     training = "is_training" not in node.attr or node.attr["is_training"].b
     return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0

@@ -33,7 +33,7 @@ def unreached(model: Entry) -> list[str]:
             found += [
                 f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
             ]
-            ends = _references(entry["config"].get("output_layers"))
+            ends = references(entry["config"].get("output_layers"))
             found += [
                 f"{path}/{layer}".strip("/") for layer, number, _ in ends if (layer, number) not in reached
             ]
@@ -48,9 +48,9 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
         kept = entries[: min(names.index(layer) for layer in layers)]
         return [(architecture.name(kept[-1]), 0, 0)] if _compute(kept) else []
     reached = _reached(model, layers)
-    found = [*_references(model["config"]["output_layers"])]
+    found = [*references(model["config"]["output_layers"])]
     for call, value in _calls(model).items():
-        found += _references(value) if call not in reached else []
+        found += references(value) if call not in reached else []
     inputs = {architecture.name(entry) for entry in entries if not entry.get("inbound_nodes")}
     return [end for end in dict.fromkeys(found) if end[:2] in reached and end[0] not in inputs]
 
@@ -77,8 +77,8 @@ def _is_row(model: Entry) -> bool:
 def _calls(model: Entry) -> dict[Call, Any]:
     """The calls of a functional model; that of an input has nothing in it."""
     entries = architecture.layers(model)
-    named = {found[:2] for entry in entries for found in _references(entry.get("inbound_nodes"))}
-    named |= {found[:2] for found in _references(model["config"].get("output_layers"))}
+    named = {found[:2] for entry in entries for found in references(entry.get("inbound_nodes"))}
+    named |= {found[:2] for found in references(model["config"].get("output_layers"))}
     calls: dict[Call, Any] = {}
     for entry in entries:
         layer, held = architecture.name(entry), entry.get("inbound_nodes") or [[]]
@@ -93,7 +93,7 @@ def _reached(model: Entry, without: Collection[str]) -> set[Call]:
     left = {call: value for call, value in _calls(model).items() if call[0] not in without}
     reached: set[Call] = set()
     while ready := [
-        call for call, value in left.items() if all(found[:2] in reached for found in _references(value))
+        call for call, value in left.items() if all(found[:2] in reached for found in references(value))
     ]:
         reached.update(ready)
         for call in ready:
@@ -108,7 +108,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         call = todo.pop()
         if call not in needed:
             needed.add(call)
-            todo += [found[:2] for found in _references(calls[call])]
+            todo += [found[:2] for found in references(calls[call])]
     numbers: dict[Call, int] = {}
     for layer, number in calls:
         if (layer, number) in needed:
@@ -125,7 +125,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         if kept:
             held = [_changed(call, counted) for call in kept] if entry.get("inbound_nodes") else []
             entries.append({**entry, "inbound_nodes": held})
-    starts = [found for found in _references(model["config"]["input_layers"]) if found[:2] in needed]
+    starts = [found for found in references(model["config"]["input_layers"]) if found[:2] in needed]
     config = {
         **model["config"],
         "layers": entries,
@@ -135,7 +135,8 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
     return {**model, "config": config}
 
 
-def _references(value: Any) -> Iterator[Reference]:
+def references(value: Any) -> Iterator[Reference]:
+    """The results of layers that a value of a config refers to, in its order."""
     found: list[Reference] = []
 
     def seen(reference: Reference) -> Reference:

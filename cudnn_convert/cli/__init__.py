@@ -1,0 +1,95 @@
+"""The command line: arguments, tables, progress and exit codes; no logic of its own.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
+differ, 4 the environment, 130 interrupted, 70 a bug of ours.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import IO, Final
+
+from cudnn_convert.cli import commands
+from cudnn_convert.errors import CudnnConvertError
+
+_BUG: Final = 70
+_INTERRUPTED: Final = 130
+#: How much of what native code said is shown after a crash.
+_TAIL: Final = 4000
+#: A subcommand wins over a file of that name; `./verify` is the file.
+_COMMANDS: Final = {
+    "inspect": commands.inspect,
+    "verify": commands.verify,
+    "record": commands.record,
+    "formats": commands.formats,
+}
+
+
+def run() -> None:
+    """The console script: `main`, without the lines that TensorFlow's native code writes to stderr.
+
+    They go past Python and nothing turns them off: absl prints them before it reads any setting.
+    """
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    held = _native_stderr()
+    code = _BUG
+    try:
+        code = main()
+    finally:
+        if code == _BUG and held is not None:
+            _show_tail(held)
+    sys.exit(code)
+
+
+def _native_stderr() -> IO[bytes] | None:
+    """Points file descriptor 2 at a file, for good, and `sys.stderr` at what 2 was.
+
+    Returns the file; None where there is no stderr, or nowhere to put a file: then all stays as it is.
+    """
+    try:
+        real, encoding = os.dup(2), sys.stderr.encoding
+        held = tempfile.TemporaryFile()  # noqa: SIM115 - native code writes to it until the very end
+    except (OSError, AttributeError):
+        return None
+    os.dup2(held.fileno(), 2)
+    sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
+    faulthandler.enable(sys.stderr)
+    return held
+
+
+def _show_tail(held: IO[bytes]) -> None:
+    size = held.seek(0, os.SEEK_END)
+    held.seek(max(0, size - _TAIL))
+    text = held.read().decode(errors="replace").rstrip()
+    if text:
+        print("cudnn-convert: native code said at the end:", text, sep="\n", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = _COMMANDS.get(words[0]) if words else None
+        return command(words[1:]) if command else commands.convert(words)
+    except CudnnConvertError as error:
+        print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except SystemExit as stop:  # argparse, after --help and --version
+        return int(stop.code or 0)
+    except Exception:  # noqa: BLE001 - whatever is left is our own bug, and must say so
+        traceback.print_exc()
+        print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
+        return _BUG
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,197 @@
+"""The subcommands: flags in, one call of the library's walk, the result on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import __version__
+from cudnn_convert.cli.flags import (
+    Parser,
+    add_checkpoint,
+    add_output,
+    add_signature,
+    add_source,
+    add_verification,
+)
+from cudnn_convert.errors import VerificationError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.options import LOWERINGS, READING, VOUCHED, Options
+
+#: What a verification takes.
+_JUDGING: Final = ("data", "atol", "rtol", "trust")
+
+
+def convert(words: Sequence[str]) -> int:
+    """`cudnn-convert SOURCE OUT`."""
+    parser = Parser(
+        prog="cudnn-convert",
+        description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
+        epilog="Also: cudnn-convert inspect SOURCE; verify SOURCE ARTIFACT; record SOURCE; formats.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
+    parser.add_argument("out", metavar="OUT", help="what to write; see --format")
+    parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
+    add_signature(parser)
+    add_source(parser)
+    add_checkpoint(parser)
+    parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
+    parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
+    add_verification(parser)
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
+    parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
+    parser.add_argument(
+        "--force-convert", action="store_true", help="write a copy even of what is portable already"
+    )
+    add_output(parser)
+    parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    options = Options(
+        format=flags.format,
+        cell=flags.cell,
+        rename=flags.rename,
+        slots=flags.slots,
+        opset=flags.opset,
+        lowering=flags.lowering,
+        verify=not flags.no_verify,
+        lineage=flags.report is not None,
+        force=flags.force,
+        force_convert=flags.force_convert,
+        progress=tables.silent if flags.quiet else tables.progress,
+        **_shared(flags),
+    )
+    with _told(flags):
+        report = pipeline.convert(Path(flags.source), Path(flags.out), options)
+    _keep(flags.report, report)
+    if not flags.quiet:
+        tables.explain(report)
+    print(report.to_json() if flags.json else report.out or "portable already")
+    return 0
+
+
+def inspect(words: Sequence[str]) -> int:
+    """`cudnn-convert inspect`: what a source is, and the command that converts it."""
+    parser = Parser(
+        prog="cudnn-convert inspect",
+        description="Say what a source is, what is in it, and how to convert it. Nothing is run.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="as for a conversion")
+    parser.add_argument("--format", choices=FORMATS, help="of the command; default the one that fits SOURCE")
+    add_signature(parser)
+    add_source(parser)
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert.inspection import walk
+
+    options = Options(**{name: getattr(flags, name) for name in (*READING, *VOUCHED)})
+    found = walk.inspected(Path(flags.source), options, form=flags.format)
+    if flags.json:
+        print(found.to_json())
+    else:
+        from cudnn_convert.cli import described
+
+        described.show(found)
+    return 0
+
+
+def verify(words: Sequence[str]) -> int:
+    """`cudnn-convert verify SOURCE ARTIFACT`."""
+    parser = Parser(prog="cudnn-convert verify", description="Compare an artifact with its source.")
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
+    add_signature(parser)
+    add_source(parser)
+    add_verification(parser)
+    parser.add_argument("--golden", type=Path, metavar="NPZ", help="a recording of the original, to judge by")
+    add_output(parser)
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    options = Options(golden=flags.golden, lineage=flags.report is not None, **_shared(flags))
+    with _told(flags):
+        result = pipeline.verify(Path(flags.source), Path(flags.artifact), options)
+    _keep(flags.report, result)
+    if not flags.quiet:
+        tables.verification(result)
+    print(result.to_json() if flags.json else "equal")
+    return 0
+
+
+def record(words: Sequence[str]) -> int:
+    """`cudnn-convert record SOURCE`."""
+    parser = Parser(
+        prog="cudnn-convert record",
+        description="Run the original, on a machine whose TensorFlow can, and keep what it answers.",
+    )
+    parser.add_argument("source", metavar="SOURCE")
+    add_signature(parser)
+    add_source(parser)
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
+    parser.add_argument("--trust", action="store_true", help="run more than arithmetic")
+    parser.add_argument("--force", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    flags = parser.parse_args(words)
+    _silence()
+    from cudnn_convert import pipeline, tables
+
+    options = Options(
+        data=flags.data,
+        trust=flags.trust,
+        force=flags.force,
+        progress=tables.silent if flags.quiet else tables.progress,
+        **{name: getattr(flags, name) for name in (*READING, *VOUCHED)},
+    )
+    meta = pipeline.record(Path(flags.source), flags.out, options)
+    print(json.dumps(meta, indent=2) if flags.json else flags.out)
+    return 0
+
+
+def formats(words: Sequence[str]) -> int:
+    """`cudnn-convert formats`."""
+    Parser(prog="cudnn-convert formats", description="List the targets.").parse_args(words)
+    for name, form in FORMATS.items():
+        print(f"{name:<12}{form.about}")
+    return 0
+
+
+def _shared(flags: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(flags, name) for name in (*READING, *VOUCHED, *_JUDGING)}
+
+
+@contextmanager
+def _told(flags: argparse.Namespace) -> Iterator[None]:
+    """A proof that failed has a report too; it goes where that of a proof that held would go."""
+    try:
+        yield
+    except VerificationError as error:
+        _keep(flags.report, error.report)
+        if flags.json:
+            print(error.report.to_json())
+        raise
+
+
+def _silence() -> None:
+    """TensorFlow's C++ side logs to stderr unless told before its import."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GLOG_minloglevel", "3")
+
+
+def _keep(path: Path | None, report: Any) -> None:
+    if path is not None:
+        from cudnn_convert.page import file
+
+        file.write(path, report)

@@ -1,0 +1,124 @@
+"""`cudnn-convert inspect` as people and scripts see it: streams, exit codes, tables, plain text in a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from keras_samples import keras_fixture
+from samples import fixture
+from sources import beside, command, copied
+
+import cudnn_convert
+from cudnn_convert.cli import described
+
+
+def test_results_go_to_stdout_and_nothing_else_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = fixture("1.15.5-twins_training").prefix
+    ended = command("inspect", source)
+    assert (ended.code, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == f"{source}: TensorFlow 1 checkpoint (tensorflow 1.15.5, graph 134)"
+    rows = [line.split() for line in lines if line.startswith("cudnn_lstm/CudnnRNN")]
+    assert [(row[0], row[2:6], row[-1]) for row in rows] == [
+        ("cudnn_lstm/CudnnRNN", ["lstm", "2", "1", "5"], "no"),
+        ("cudnn_lstm/CudnnRNN_1", ["lstm", "2", "1", "5"], "yes"),
+    ]
+    assert "weights of cudnn_lstm/CudnnRNN, cudnn_lstm/CudnnRNN_1: both, agree" in lines
+    assert "  takes x = x:0 float32 [?, ?, 3]" in lines
+    assert "runs on a CPU as it is: no" in lines
+    assert lines[-2:] == ["convert it with:", f"  cudnn-convert {source} model_cpu --format savedmodel"]
+    assert "\x1b" not in ended.stdout
+    assert not [*tmp_path.iterdir()]
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_terminal_gets_a_table_in_which_no_name_is_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    for name, value in (("COLUMNS", str(width)), ("TERM", "xterm-256color")):
+        monkeypatch.setitem(os.environ, name, value)
+    monkeypatch.delitem(os.environ, "NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    found = cudnn_convert.inspect(keras_fixture("keras-2.2.4-chunked_names").path)
+    described.show(found)
+    text = sys.stdout.getvalue()
+    assert "\x1b[1m" in text
+    assert "the_pair_of_recurrent_layers_comes_last" in text or width < 100
+    assert "…" not in text
+
+
+def test_the_reasons_stand_before_the_command_that_follows_them() -> None:
+    lines = command("inspect", fixture("1.15.5-dropout_needs_set").prefix).stdout.splitlines()
+    [reason] = [line for line in lines if "expected no dropout at inference" in line]
+    assert reason.endswith("turn it off with --set keep_prob:0=1")
+    assert lines[-1].endswith("--set=keep_prob:0=1")
+    assert lines.index(reason) < len(lines) - 2
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    prefix = copied(tmp_path)
+    beside(prefix, ".meta").write_bytes(b"\x0a\xff")
+    for source in (prefix, tmp_path / "nothing", tmp_path):
+        ended = command("inspect", source)
+        assert (ended.code, ended.stdout) == (1, "")
+        [line] = ended.stderr.splitlines()
+        assert line.startswith(f"cudnn-convert: {source}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--architecture", "model.json"],
+            "--architecture: expected Keras weights, found TensorFlow 1 checkpoint",
+        ),
+        (["--tag", "serve"], "--tag: "),
+        (["--signature", "other"], "--signature: expected one of none, found other"),
+        (["--mode", "gru"], "expected a source without a graph, found TensorFlow 1 checkpoint"),
+        (["--outputs", "nothing:0"], "nothing"),
+        (["--format", "keras"], "--format keras: expected the layers of a Keras model, found TensorFlow 1"),
+        (["--format", "h5", "--set", "x=1"], "--set: expected a format of graphs, found h5"),
+        (["--opset", "17"], "unrecognized arguments: --opset"),
+    ],
+)
+def test_flags_that_do_not_fit_the_source(flags: list[str], message: str) -> None:
+    ended = command("inspect", fixture("1.15.5-gru_bi").prefix, *flags)
+    assert (ended.code, ended.stdout) == (2, "")
+    [line] = ended.stderr.splitlines()
+    assert message in line
+
+
+def test_a_subcommand_wins_over_a_file_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inspect").write_bytes(b"")
+    assert "required: SOURCE" in command("inspect").stderr
+
+
+def test_what_nothing_converts_has_no_command() -> None:
+    lines = command("inspect", fixture("1.15.5-compatible_gru_loop").prefix).stdout.splitlines()
+    assert lines[-1] == "no command converts it as it is"
+    assert any("expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none" in line for line in lines)
+
+
+def test_functions_that_nothing_calls_are_counted() -> None:
+    source = (
+        fixture("1.15.5-gru_bi").folder.parents[2] / "keras3_exports/tf_keras-2.21.0/portable/saved_model"
+    )
+    lines = command("inspect", source).stdout.splitlines()
+    assert any(
+        line.endswith("more in functions that nothing calls: dead (--json lists them)") for line in lines
+    )
+    assert "runs on a CPU as it is: yes" in lines
+    assert "portable already" in lines[-1]
