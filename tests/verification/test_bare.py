@@ -1,0 +1,124 @@
+"""How weights without a graph are judged: by their recurrences, on feeds that need no graph either."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import Case
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph.interface import Single
+from cudnn_convert.model import Array, Mode, Model, Part, Signature
+from cudnn_convert.plan import Plan
+from cudnn_convert.verification import way
+
+LSTM, GRU = Case(Mode.LSTM, 1, 2, "CudnnRNNV3"), Case(Mode.GRU, 2, 1)
+
+
+def planned() -> Plan:
+    """A batch-major LSTM of lengths and states, and a time-major GRU of neither."""
+    singles = (
+        Single("one", LSTM.recurrence("one/CudnnRNN"), batch_major=True, states=True),
+        Single("two", GRU.recurrence("two/CudnnRNN"), batch_major=False, states=False),
+    )
+    parts = tuple(Part(one.name, one.signature, f"{one.name}/") for one in singles)
+    union = Signature(
+        {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
+        {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
+    )
+    model = Model("weights", "a checkpoint", None, {})  # type: ignore[arg-type]
+    found = tuple(one.recurrence for one in singles)
+    return Plan(model, None, None, union, union, parts, found, (), (), singles=singles)
+
+
+def fed() -> dict[str, Array]:
+    one, two = LSTM.feeds(), GRU.feeds(4, 2)
+    return {
+        "one/inputs:0": one["x"].swapaxes(0, 1),
+        "one/initial_h:0": one["h"],
+        "one/initial_c:0": one["c"],
+        "one/sequence_lengths:0": one["lengths"],
+        "two/inputs:0": two["x"],
+    }
+
+
+def test_each_recurrence_answers_for_itself() -> None:
+    plan = planned()
+    with way.of(plan).opened(plan) as judge:
+        names = [*plan.signature.outputs.values()]
+        found = dict(zip(names, judge.run(fed(), names), strict=True))
+        assert judge.sizes == [(7, 3), (4, 2)]
+    y, h, c = LSTM.expected(LSTM.feeds())
+    still = GRU.feeds(4, 2) | {"h": np.zeros((2, 2, 5), np.float32)}
+    expected = {"one/outputs:0": y.swapaxes(0, 1), "one/state_h:0": h, "one/state_c:0": c}
+    expected |= zip(["two/outputs:0", "two/state_h:0"], GRU.expected(still), strict=True)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_feeds_are_made_for_every_input() -> None:
+    plan = planned()
+    with way.of(plan).opened(plan) as judge:
+        feeds = way.of(plan).generated(plan, judge, seed=3, more=((2, 5),))
+        again = way.of(plan).generated(plan, judge, seed=3)
+        for feed in feeds:
+            way.of(plan).require_accepted(plan, judge, feed, where="made up")
+    shapes = [(feed["one/inputs:0"].shape, feed["two/inputs:0"].shape) for feed in feeds]
+    assert shapes == [((3, 17, 4), (17, 3, 4)), ((2, 9, 4), (9, 2, 4)), ((5, 2, 4), (2, 5, 4))]
+    for feed, (time, batch) in zip(feeds, (*way.SIZES, (2, 5)), strict=True):
+        lengths = feed["one/sequence_lengths:0"]
+        assert (lengths.dtype, lengths.shape) == (np.int32, (batch,))
+        assert 1 <= lengths.min() <= lengths.max() <= time
+        assert feed["one/initial_h:0"].any()
+        assert not np.array_equal(feed["one/initial_h:0"], feed["one/initial_c:0"])
+    for one, other in zip(feeds, again, strict=False):
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_given_arrays_take_the_types_of_the_inputs() -> None:
+    plan = planned()
+    wide = {key: fed()[name].astype(np.float64) for key, name in plan.signature.inputs.items()}
+    wide["one/sequence_lengths"] = fed()["one/sequence_lengths:0"].astype(np.int64)
+    found = way.of(plan).fitting(plan, wide, where="--data x.npz")
+    assert {name: value.dtype for name, value in found.items()} == {
+        name: np.dtype(np.int32 if "lengths" in name else np.float32) for name in fed()
+    }
+    assert all(np.array_equal(found[name], value) for name, value in fed().items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("two/inputs", np.zeros((4, 2, 3)), "expected float32(None, None, 4), found float64[4, 2, 3]"),
+        ("two/inputs", np.zeros((4, 4)), "expected float32(None, None, 4), found float64[4, 4]"),
+        ("one/sequence_lengths", np.full(3, 0.5), "expected int32(None), found float64[3]"),
+    ],
+)
+def test_arrays_that_do_not_fit(key: str, value: Array, message: str) -> None:
+    plan = planned()
+    with pytest.raises(UsageError) as refused:
+        way.of(plan).fitting(plan, {key: value}, where="here")
+    assert str(refused.value) == f"here: {key}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "one/initial_c:0",
+            np.zeros((2, 4, 5), np.float32),
+            "one/initial_c: expected a batch of 3 as in the inputs before it, found 4",
+        ),
+        (
+            "one/sequence_lengths:0",
+            np.array([7, 8, 1], np.int32),
+            "one/sequence_lengths: expected lengths of 0 to 7 steps, found 1 to 8",
+        ),
+    ],
+)
+def test_feeds_that_contradict_each_other(name: str, value: Array, message: str) -> None:
+    plan = planned()
+    with way.of(plan).opened(plan) as judge, pytest.raises(UsageError) as refused:
+        way.of(plan).require_accepted(plan, judge, fed() | {name: value}, where="here")
+    assert str(refused.value) == f"here: {message}"
