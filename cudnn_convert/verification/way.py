@@ -39,8 +39,8 @@ class Way:
 
     `generated(plan, source, seed=, more=)` makes feeds, by tensor, that it accepts. `fitting(plan, values,
     where=)` are arrays by key as feeds by tensor, `require_accepted(plan, source, feed, where=)` tries one;
-    both raise UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes; `scores` has,
-    for each output that is a choice, the tensor that decides it and the axis of the choice.
+    both raise UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes;
+    `scores` has, for each output that is a choice, the tensor that decides it and the axis of the choice.
     """
 
     opened: Callable[..., AbstractContextManager[Source]]
