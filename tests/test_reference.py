@@ -320,6 +320,30 @@ def test_a_forget_bias_is_added_to_keras_variables() -> None:
     np.testing.assert_allclose(one, other, rtol=1e-14)
 
 
+@pytest.mark.parametrize("order", ["tf", "miopen"])
+@MODES
+def test_regions_are_the_blob_with_a_forget_bias(mode: str, order: str) -> None:
+    """The biases of the second direction follow those of the first; only an LSTM has a forget gate."""
+    gates, rng = {"lstm": 4, "gru": 3}.get(mode, 1), np.random.default_rng(7)
+    widths = ([INPUTS] * gates + [UNITS] * gates) * 2
+    kernels = [rng.uniform(-0.5, 0.5, (UNITS, width)).astype(np.float32) for width in widths]
+    biases = [rng.uniform(-0.5, 0.5, UNITS).astype(np.float32) for _ in widths]
+    tensors = {str(k): region for k, region in enumerate([*kernels, *biases])}
+    for k in (1, 9) if mode == "lstm" else ():
+        biases[k] = biases[k] + np.float32(0.75)
+    blob = np.concatenate([kernel.ravel() for kernel in kernels] + biases)
+    x, h0, c0 = rng.standard_normal((TIME, BATCH, INPUTS)), *rng.uniform(-1, 1, (2, 2, BATCH, UNITS))
+    for dtype in (np.float64, np.float32):
+        said: Any = {"layers": 1, "directions": 2, "gate_order": order, "dtype": dtype}
+        one = reference.steps_from_regions(tensors, mode, forget_bias=0.75, **said)
+        other = reference.steps_from_blob(blob, mode, units=UNITS, input_size=INPUTS, **said)
+        arrays = [value.astype(dtype) for value in (x, h0, c0)]
+        found, expected = (reference.run(steps, *arrays, directions=2) for steps in (one, other))
+        for got, want in zip(found, expected, strict=True):
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
 def test_the_arithmetic_is_of_the_dtype_asked_for() -> None:
     """The noise floor of a model is measured by running this in the model's own precision."""
     x, h0, c0 = (value.astype(np.float32) for value in inputs())

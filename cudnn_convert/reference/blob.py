@@ -96,9 +96,9 @@ def steps_from_regions(
     Weights, then biases, each the values of one region of the blob in the order of its memory.
     """
     regions = [tensors[str(k)] for k in range(len(tensors))]
-    gates, units = {"lstm": 4, "gru": 3}.get(mode, 1), regions[-1].size
-    for k in range(len(regions) // 2, len(regions)):
-        if forget_bias and (k - len(regions) // 2) % (2 * gates) == 1:
+    units, first = regions[-1].size, len(regions) // 2
+    if mode == "lstm":  # of the eight biases of a pseudo-layer the second is the forget gate's
+        for k in range(first + 1, len(regions), 8):
             regions[k] = regions[k] + forget_bias
     return steps_from_blob(
         np.concatenate([region.ravel() for region in regions]),
