@@ -20,7 +20,7 @@ test-every: .venv/ready
 	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
 		tests/end_to_end/test_keras.py tests/end_to_end/test_keras3_exports.py
 
-# Small changes to what turns weights into weights, one at a time: over an hour. `rm -r .mutants` measures anew.
+# Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready
 	$(BIN)/python scripts/mutants
 

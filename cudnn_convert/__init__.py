@@ -9,10 +9,10 @@ The functions take what the command line's flags take, under the same names. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.errors import (
     AccessError,
@@ -28,6 +28,9 @@ from cudnn_convert.errors import (
 )
 from cudnn_convert.inspection.value import Inspection
 from cudnn_convert.report import Report, Verification
+
+if TYPE_CHECKING:  # a usage error of the command line needs no options
+    from cudnn_convert.options import Options
 
 __version__ = "0.1.0"
 
@@ -50,6 +53,12 @@ __all__ = [
     "record",
     "verify",
 ]
+
+#: What a call works on; all else are flags.
+_FILES: Final = frozenset({"source", "out", "artifact"})
+#: One item of these may come without its list: a string is no sequence of flags.
+_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects"})
+_PATHS: Final = frozenset({"architecture", "data", "golden"})
 
 
 def convert(
@@ -95,42 +104,9 @@ def convert(
     where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
     where the source is portable already, unless `force_convert`: `Report.out` is then None.
     """
+    options = _options(locals())
     from cudnn_convert import pipeline
-    from cudnn_convert.options import Options
 
-    options = Options(
-        format=format,
-        inputs=_items(inputs),
-        outputs=_items(outputs),
-        set=_items(set),
-        signature=signature,
-        tag=tag,
-        weights=weights,
-        forget_bias=forget_bias,
-        gate_order=gate_order,
-        mode=mode,
-        layers=layers,
-        units=units,
-        directions=directions,
-        layout=layout,
-        states=states,
-        lengths=lengths,
-        architecture=None if architecture is None else Path(architecture),
-        custom_objects=_items(custom_objects),
-        allow_plain=allow_plain,
-        cell=cell,
-        rename=_items(rename),
-        slots=slots,
-        opset=opset,
-        lowering=lowering,
-        data=None if data is None else Path(data),
-        atol=atol,
-        rtol=rtol,
-        verify=verify,
-        trust=trust,
-        force=force,
-        force_convert=force_convert,
-    )
     return pipeline.convert(Path(source), Path(out), options)
 
 
@@ -163,30 +139,9 @@ def inspect(
     command, by default the one that fits the source. What a conversion would refuse is told, not raised;
     raises ReadError and AccessError where the source cannot be read, UsageError for the call.
     """
+    options = _options(locals())
     from cudnn_convert.inspection import walk
-    from cudnn_convert.options import Options
 
-    options = Options(
-        format=format or "savedmodel",
-        inputs=_items(inputs),
-        outputs=_items(outputs),
-        set=_items(set),
-        signature=signature,
-        tag=tag,
-        weights=weights,
-        forget_bias=forget_bias,
-        gate_order=gate_order,
-        mode=mode,
-        layers=layers,
-        units=units,
-        directions=directions,
-        layout=layout,
-        states=states,
-        lengths=lengths,
-        architecture=None if architecture is None else Path(architecture),
-        custom_objects=_items(custom_objects),
-        allow_plain=allow_plain,
-    )
     return walk.inspected(Path(source), options, form=format)
 
 
@@ -215,25 +170,9 @@ def record(
     what the recording says of itself. Raises as `convert`, UnsupportedModelError where TensorFlow has no
     device for the source here.
     """
+    options = _options(locals())
     from cudnn_convert import pipeline
-    from cudnn_convert.options import Options
 
-    options = Options(
-        inputs=_items(inputs),
-        outputs=_items(outputs),
-        set=_items(set),
-        signature=signature,
-        tag=tag,
-        weights=weights,
-        forget_bias=forget_bias,
-        gate_order=gate_order,
-        architecture=None if architecture is None else Path(architecture),
-        custom_objects=_items(custom_objects),
-        allow_plain=allow_plain,
-        data=Path(data),
-        trust=trust,
-        force=force,
-    )
     return pipeline.record(Path(source), Path(out), options)
 
 
@@ -270,40 +209,16 @@ def verify(
     Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Where a recording of the
     original is given as `golden`, it brings the inputs and judges. Raises as `convert`.
     """
+    options = _options(locals())
     from cudnn_convert import pipeline
+
+    return pipeline.verify(Path(source), Path(artifact), options)
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """A call's keywords as the flags of the same names; what is None was not said."""
     from cudnn_convert.options import Options
 
-    return pipeline.verify(
-        Path(source),
-        Path(artifact),
-        Options(
-            inputs=_items(inputs),
-            outputs=_items(outputs),
-            set=_items(set),
-            signature=signature,
-            tag=tag,
-            weights=weights,
-            forget_bias=forget_bias,
-            gate_order=gate_order,
-            mode=mode,
-            layers=layers,
-            units=units,
-            directions=directions,
-            layout=layout,
-            states=states,
-            lengths=lengths,
-            architecture=None if architecture is None else Path(architecture),
-            custom_objects=_items(custom_objects),
-            allow_plain=allow_plain,
-            data=None if data is None else Path(data),
-            golden=None if golden is None else Path(golden),
-            atol=atol,
-            rtol=rtol,
-            trust=trust,
-        ),
-    )
-
-
-def _items(given: str | Sequence[str]) -> Sequence[str]:
-    """One item may come without its list: a string is no sequence of flags."""
-    return [given] if isinstance(given, str) else given
+    said = {name: value for name, value in given.items() if name not in _FILES and value is not None}
+    said |= {name: [said[name]] for name in _REPEATED & said.keys() if isinstance(said[name], str)}
+    return Options(**said | {name: Path(said[name]) for name in _PATHS & said.keys()})

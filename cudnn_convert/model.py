@@ -7,7 +7,7 @@ because the GRU's candidate needs them apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from cudnn_convert.errors import InvalidModelError
 
 Array = npt.NDArray[Any]
+#: Gives the parts of one constant, contiguous, one after the other.
+Parts = Callable[[], Iterator[Array]]
 #: The signature that users of a SavedModel get who name none.
 SERVING: Final = "serving_default"
 

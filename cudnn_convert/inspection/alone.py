@@ -10,7 +10,7 @@ from cudnn_convert.graph import graphless
 from cudnn_convert.graph.interface import Single
 from cudnn_convert.inspection import copies
 from cudnn_convert.inspection.value import End, Found, Held, Offered
-from cudnn_convert.model import CanonicalParameters, Convention, Model
+from cudnn_convert.model import CanonicalParameters, Convention, Mode, Model
 from cudnn_convert.plan import Plan
 
 
@@ -57,28 +57,15 @@ def signatures(plan: Plan) -> Iterator[Offered]:
 def _planned(model: Model, variable: str, found: Sequence[Single], keys: tuple[Held, ...]) -> Found:
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
     raw, first = _raw(model, variable), found[0].recurrence
-
-    def agreed(name: str) -> Any:
-        said = {getattr(one.recurrence.sizes, name) for one in found}
-        return said.pop() if len(said) == 1 else None
-
-    mode = agreed("mode")
-    return Found(
-        name=found[0].name,
-        op="",
-        function=None,
-        needs_gpu=True,
-        live=True,
-        mode=None if mode is None else mode.value,
-        layers=agreed("layers"),
-        directions=agreed("directions"),
-        units=agreed("units"),
-        input_size=agreed("input_size"),
-        projection=0,
-        dtype=first.dtype.name,
-        axes=("batch", "time", "input") if found[0].batch_major else ("time", "batch", "input"),
+    sizes = [one.recurrence.sizes for one in found]
+    made = _found(found[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=found[0].batch_major)
+    return replace(
+        made,
+        layers=_agreed(sizes, "layers"),
+        directions=_agreed(sizes, "directions"),
+        units=_agreed(sizes, "units"),
+        input_size=_agreed(sizes, "input_size"),
         lengths=first.lengths,
-        dropout=0.0,
         raw=raw,
         canonical=keys,
         copies=copies.told(raw, keys, ""),
@@ -88,29 +75,15 @@ def _planned(model: Model, variable: str, found: Sequence[Single], keys: tuple[H
 def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]) -> Found:
     """A scope's canonical keys; `sets` are all that keys and shapes fit."""
     one = sets[0]
-
-    def agreed(name: str) -> Any:
-        said = {getattr(found, name) for found in sets}
-        return said.pop() if len(said) == 1 else None
-
     modes = dict.fromkeys(mode for found in sets for mode in found.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(one.scope)
-    return Found(
-        name=one.scope.rstrip("/"),
-        op="",
-        function=None,
-        needs_gpu=True,
-        live=None,
-        mode=None if mode is None else mode.value,
-        layers=agreed("layers"),
-        directions=None if any(found.may_be_half for found in sets) else agreed("directions"),
-        units=agreed("units"),
-        input_size=agreed("input_size"),
-        projection=0,
-        dtype=one.dtype.name,
-        axes=("batch", "time", "input") if one.batch_major else ("time", "batch", "input"),
-        lengths=False,
-        dropout=0.0,
+    is_half = any(found.may_be_half for found in sets)
+    return replace(
+        _found(one.scope.rstrip("/"), mode, one.dtype.name, batch_major=one.batch_major),
+        layers=_agreed(sets, "layers"),
+        directions=None if is_half else _agreed(sets, "directions"),
+        units=_agreed(sets, "units"),
+        input_size=_agreed(sets, "input_size"),
         raw=raw,
         canonical=keys,
         copies=copies.told(raw, keys, None),
@@ -120,8 +93,20 @@ def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tup
 def _blob(model: Model, key: str) -> Found:
     """A blob on its own: its length alone is known, and perhaps its mode, by its scope."""
     mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
+    made = _found(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
+    return replace(made, raw=_raw(model, key), copies=copies.RAW)
+
+
+def _agreed(found: Sequence[Any], name: str) -> Any:
+    """What all of them say, None where they do not agree."""
+    said = {getattr(one, name) for one in found}
+    return said.pop() if len(said) == 1 else None
+
+
+def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
+    """A recurrence of which no size is known yet, nor which tensors hold it."""
     return Found(
-        name=graphless.name(key),
+        name=name,
         op="",
         function=None,
         needs_gpu=True,
@@ -132,13 +117,13 @@ def _blob(model: Model, key: str) -> Found:
         units=None,
         input_size=None,
         projection=0,
-        dtype=model.variables[key].dtype.name,
-        axes=("time", "batch", "input"),
+        dtype=dtype,
+        axes=("batch", "time", "input") if batch_major else ("time", "batch", "input"),
         lengths=False,
         dropout=0.0,
-        raw=_raw(model, key),
+        raw=(),
         canonical=(),
-        copies=copies.RAW,
+        copies="",
     )
 
 

@@ -13,8 +13,7 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.lower import onnx_stack
 from cudnn_convert.lower.onnx_canonical import canonical
 from cudnn_convert.lower.onnx_order import all_nodes
-from cudnn_convert.lower.onnx_stack import Weights
-from cudnn_convert.model import Recurrence
+from cudnn_convert.model import Parts, Recurrence
 
 OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
 _DOMAINS: Final = ("", "ai.onnx.ml")
@@ -32,7 +31,7 @@ class Finished:
     """A `onnx.ModelProto` without the values of the constants that `weights` names, and these."""
 
     model: Any
-    weights: Mapping[str, Weights]
+    weights: Mapping[str, Parts]
 
     def whole(self) -> Any:
         """The model with all its values, where a proto can hold them."""

@@ -21,7 +21,7 @@ import onnx
 from cudnn_convert import layouts
 from cudnn_convert.lower import projection
 from cudnn_convert.lower.onnx_order import subgraphs
-from cudnn_convert.model import Array, Cell, Mode, Recurrence
+from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
@@ -36,8 +36,6 @@ _SHAPES: Final[tuple[Callable[[Cell], tuple[int, ...]], ...]] = (
     lambda cell: (math.prod(cell.bias.shape), cell.bias.shape[-1]),
     lambda cell: (2 * math.prod(cell.bias.shape),),
 )
-#: Gives the parts of one constant, contiguous, one after the other.
-Weights = Callable[[], Iterator[Array]]
 
 
 class Ops(Protocol):
@@ -158,13 +156,13 @@ def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
     return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
 
 
-def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Weights]:
+def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
     """What each ticket of a GraphProto stands for, by its name; the tickets take the shape and no values.
 
     In the graphs nested in it they are filled at once: no file beside a model can hold what they need.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    found: dict[str, Weights] = {}
+    found: dict[str, Parts] = {}
     for node in graph.node:
         for nested in subgraphs(node):
             for name, weights in redeem(nested, recurrences).items():
@@ -182,7 +180,7 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Weights]:
     return found
 
 
-def fill(tensor: Any, weights: Weights) -> None:
+def fill(tensor: Any, weights: Parts) -> None:
     """Puts weights into a TensorProto of their shape."""
     tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
 

@@ -9,16 +9,14 @@ repeated).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import onnx
 
-from cudnn_convert.model import Array
+from cudnn_convert.model import Parts
 
-#: Gives the parts of one constant, contiguous, one after the other.
-Weights = Callable[[], Iterator[Array]]
 #: The length of a constant as it lies in the file, and its bytes.
 _Encoded = tuple[int, Iterable[Any]]
 KEY: Final = "cudnn_convert"
@@ -30,7 +28,7 @@ _SMALL: Final = 1024
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
 
-def write(model: Any, weights: Mapping[str, Weights], path: Path, *, provenance: str) -> None:
+def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:
     """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
 
     `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
@@ -83,7 +81,7 @@ def _varint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-def _inside(tensor: Any, weights: Weights | None) -> _Encoded:
+def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
     """A constant with its values."""
     if weights is None:
         return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
@@ -97,7 +95,7 @@ def _inside(tensor: Any, weights: Weights | None) -> _Encoded:
     return len(head) + size, pieces()
 
 
-def _beside(tensor: Any, weights: Weights | None, data: BinaryIO) -> _Encoded:
+def _beside(tensor: Any, weights: Parts | None, data: BinaryIO) -> _Encoded:
     """A constant whose values, if they are many, now lie in `data`."""
     if _size(tensor) <= _SMALL or not (weights or tensor.HasField("raw_data")):
         return _inside(tensor, weights)
