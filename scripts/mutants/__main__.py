@@ -1,11 +1,12 @@
 """Mutation testing of what turns a file's weights into an artifact's: no small change may pass unseen.
 
     python scripts/mutants [--only lower/recurrence.py] [--seconds 20] [--jobs 2]
+    python scripts/mutants --measure --tests tests/test_opaque.py    # adds tests to what is known
 
 Runs the suite once to learn which tests run which line (kept in .mutants/), then makes every change of
-`operators.py` to the modules below, one at a time, and runs the tests that reach it until one fails. A
-survivor must stand in explained.txt, with the reason why no test can see it, else the command ends with 1.
-Needs a system with fork, and the packages of the extra `dev`.
+`operators.py` to the modules below, one at a time, and runs the tests that reach it until one fails, first
+that which killed it last time. A survivor must stand in explained.txt, with the reason why no test can see
+it, else the command ends with 1. Needs a system with fork, and the packages of the extra `dev`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import covered
+import killers
 import pytest
 from hunt import Hunt, Trial, Verdict
 from sites import Mutant, mutants
@@ -41,14 +43,18 @@ def files(only: list[str]) -> list[Path]:
 
 
 def trials(
-    hunted: Iterable[Mutant], tests: covered.Tests, known: Container[str], budget: float
+    hunted: Iterable[Mutant],
+    tests: covered.Tests,
+    before: Mapping[str, str],
+    known: Container[str],
+    budget: float,
 ) -> Iterator[Trial]:
-    """Each mutant with the tests that reach it, as many as usually run in `budget` seconds.
+    """Each mutant with the tests that reach it, as many as usually run in `budget` seconds, its killer first.
 
     A survivor that is not `known` has to pass as many more as run in six times as long, the fastest first.
     """
     for mutant in hunted:
-        reaching = tests.of(mutant)
+        reaching = sorted(tests.of(mutant), key=lambda test: test != before.get(mutant.name))
         first = _within(reaching, tests, budget)
         others = sorted((test for test in reaching if test not in first.tests), key=tests.seconds)
         rest = _within(others, tests, 6 * budget)
@@ -91,6 +97,7 @@ class Tally:
         count["tried"] += 1
         if verdict.killer:
             count["timeout" if verdict.killer == "timeout" else "killed"] += 1
+            killers.keep(mutant.name, verdict.killer)
             return
         reason = self.reasons.get(mutant.name)
         self.told.add(mutant.name)
@@ -126,7 +133,7 @@ def main() -> int:
     tests = covered.Tests(ROOT, PACKAGE)
     hunted = (found for path in files(given.only) for found in mutants(path, ROOT))
     reasons = explained()
-    tried = [*trials(hunted, tests, reasons, given.seconds)]
+    tried = [*trials(hunted, tests, killers.known(), reasons, given.seconds)]
     tally = Tally(reasons)
     hunt = Hunt(tried, tally.add, ROOT, given.jobs)
     each = [one for trial in tried for one in (trial, trial.more) if one is not None]

@@ -22,16 +22,19 @@ _LINES, _TIMES = FOLDER / "coverage", FOLDER / "seconds.json"
 
 
 def measure(package: str, tests: list[str], jobs: int) -> None:
-    """Runs the suite, or part of it, once. Raises CalledProcessError where it is not green."""
+    """Runs the suite, or adds part of it to what is known. Raises CalledProcessError where one fails."""
     FOLDER.mkdir(exist_ok=True)
+    known: dict[str, float] = json.loads(_TIMES.read_text()) if tests and is_measured() else {}
     here = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", "-n", str(jobs), "--dist", "loadgroup", "-p", "stopwatch"]
     # Those that make mistakes themselves see no other one: they look for a failure, whatever it comes from.
     command += [f"--cov={package}", "--ignore=tests/mutants", *tests]
+    command += ["--cov-append"] if known else []
     paths = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"COVERAGE_FILE": str(_LINES.absolute()), "PYTHONPATH": paths}
     environment |= {"STOPWATCH": str(_TIMES.absolute())}
     subprocess.run([*command, "--cov-context=test", "--cov-report="], check=True, env=environment)
+    _TIMES.write_text(json.dumps(known | json.loads(_TIMES.read_text())), encoding="utf-8")
 
 
 def is_measured() -> bool:
