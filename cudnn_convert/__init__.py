@@ -29,8 +29,9 @@ from cudnn_convert.errors import (
 from cudnn_convert.inspection.value import Inspection
 from cudnn_convert.report import Report, Verification
 
-if TYPE_CHECKING:  # a usage error of the command line needs no options
+if TYPE_CHECKING:  # a usage error of the command line needs neither
     from cudnn_convert.options import Options
+    from cudnn_convert.weights import Loaded
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "WriteError",
     "convert",
     "inspect",
+    "load",
     "record",
     "verify",
 ]
@@ -143,6 +145,35 @@ def inspect(
     from cudnn_convert.inspection import walk
 
     return walk.inspected(Path(source), options, form=format)
+
+
+def load(
+    source: str | PathLike[str],
+    *,
+    signature: str | None = None,
+    tag: str | None = None,
+    weights: str = "auto",
+    forget_bias: float = 0.0,
+    gate_order: str = "tf",
+    mode: str | None = None,
+    layers: int | None = None,
+    units: int | None = None,
+    directions: int | None = None,
+    layout: str | None = None,
+    architecture: str | PathLike[str] | None = None,
+    custom_objects: str | Sequence[str] = (),
+    allow_plain: bool = False,
+) -> Loaded:
+    """The recurrences at `source`, each with its decoded weights as NumPy arrays (`weights.Weights`).
+
+    Every recurrence that a signature reaches, or that stands in a graph without any; what else the graph
+    needs is no matter. Imports TensorFlow only for a source with a graph. Raises ReadError, AccessError,
+    UnsupportedModelError, AmbiguousSourceError, UsageError.
+    """
+    options = _options(locals() | {"format": "npz"})
+    from cudnn_convert import pipeline
+
+    return pipeline.load(Path(source), options)
 
 
 def record(

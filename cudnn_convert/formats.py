@@ -21,7 +21,8 @@ class Format:
     `layers`: what is written are the layers of a Keras model, not its graph. `keeps_functions`: the functions
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
     `sizes`: pairs of (time, batch) that it computes in another way than those that a proof always tries.
-    `states_recurrences`: weights without a graph become files of it without one.
+    `states_recurrences`: weights without a graph become files of it without one. `alone`: of any source the
+    recurrences are kept, and nothing of what is around them.
     `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
 
@@ -34,6 +35,7 @@ class Format:
     keeps_functions: bool = False
     single: bool = False
     states_recurrences: bool = False
+    alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
@@ -87,6 +89,20 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             ".h5",
             keeps_variables=True,
             layers=True,
+        ),
+        "npz": Format(
+            "the decoded weights as NumPy arrays: OUT.npz, or OUT/weights.npz",
+            "weights.npz",
+            ".npz",
+            states_recurrences=True,
+            alone=True,
+        ),
+        "safetensors": Format(
+            "the decoded weights as safetensors: OUT.safetensors, or OUT/weights.safetensors",
+            "weights.safetensors",
+            ".safetensors",
+            states_recurrences=True,
+            alone=True,
         ),
     }
 )

@@ -71,6 +71,11 @@ ONNX: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _O, _F, _C), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
     "onnx v1.18 docs/Operators.md LSTM (iofc), GRU (zrh), RNN (i)",
 )
+TORCH: Final = Layout(
+    "torch",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM weight_ih_l[k] (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in)",
+)
 #: Where a cell that CONTRIB packs for looks for its gates: told apart, so that a wrong row there shows.
 COMPATIBLE_GRU: Final = Layout(
     "compatible_gru",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cudnn_convert import __version__, planning, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
@@ -17,7 +18,11 @@ from cudnn_convert.quiet import quiet
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.check import verified
+from cudnn_convert.verification.run import Runner
 from cudnn_convert.write import place
+
+if TYPE_CHECKING:
+    from cudnn_convert.weights import Loaded
 
 
 @quiet()
@@ -94,8 +99,11 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         raise RuntimeError("the artifact that was just written does not load") from cause
 
 
-def checked(made: Plan, artifact: Path, options: Options) -> Verification:
-    """The verification of an artifact. Raises VerificationError where the numbers differ."""
+def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verification:
+    """The verification of an artifact, or of what runs as one.
+
+    Raises VerificationError where the numbers differ.
+    """
     result = verified(
         made,
         artifact,
@@ -139,6 +147,48 @@ def _recorded(options: Options) -> dict[str, Any]:
 @quiet()
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
+    made, path, options = _paired(source, artifact, options)
+    try:
+        result = checked(made, path, options)
+    except VerificationError as error:
+        result = replace(error.report, subject=_subject(made, source, path, options))
+        raise VerificationError(result, str(error)) from error
+    return replace(result, subject=_subject(made, source, path, options))
+
+
+@quiet()
+def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
+    """Where each weight of `source` went in an artifact, by default in one that a conversion would write.
+
+    That one is written to a temporary folder, and nothing is compared. Raises as `convert` and `verify` do.
+    """
+    options = replace(options, lineage=True, verify=False, force_convert=True)
+    if artifact is not None:
+        made, path, options = _paired(source, artifact, options)
+        return _subject(made, source, path, options)
+    with tempfile.TemporaryDirectory() as folder:
+        found = convert(source, Path(folder, "out"), options)
+    shared = {name: getattr(found, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")}
+    return Subject(found.source, found.kind, found.format, artifact=None, **shared)
+
+
+@quiet()
+def alone(source: Path, options: Options) -> Plan:
+    """The plan of a source's recurrences by themselves, for a format of weights."""
+    return planning.planned(planning.opened(source, options, tag=options.tag), options)
+
+
+def load(source: Path, options: Options) -> Loaded:
+    """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
+    from cudnn_convert import weights
+
+    made = alone(source, options)
+    found = tuple(weights.decoded(one) for one in made.singles)
+    return weights.Loaded(str(source), made.model.kind, found, made.notes)
+
+
+def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options]:
+    """The plan that an artifact was or could have been made by, its own path, and options with its format."""
     form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
     tag = recorded["options"]["tag"] if recorded and told else options.tag
@@ -149,19 +199,13 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
         again = {name: kept[name] for name in READING}
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not together and not planning.stays_whole(model, given):
+        if not (together or FORMATS[form].alone or planning.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])
         options = replace(options, **again)
     options = replace(options, format=form)
-    made = planning.planned(model, options)
-    try:
-        result = checked(made, path, options)
-    except VerificationError as error:
-        result = replace(error.report, subject=_subject(made, source, path, options))
-        raise VerificationError(result, str(error)) from error
-    return replace(result, subject=_subject(made, source, path, options))
+    return planning.planned(model, options), path, options
 
 
 def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:

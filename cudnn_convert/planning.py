@@ -44,11 +44,23 @@ def planned(model: Model, options: Options) -> Plan:
     """The plan for a model that was read. Raises as `plan.make` and `plan.bare` do, UsageError."""
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
+    form = FORMATS[options.format]
     if _needs_no_graph(model, options):
+        interface = _interface(options)
         return bare.make(
             model,
             _said(options),
-            _interface(options),
+            # Weights are written for uses that nobody knows: states belong to all of them.
+            replace(interface, states=True) if form.alone else interface,
+            signature=options.signature,
+            weights=options.weights,
+            convention=convention,
+        )
+    if form.alone:
+        from cudnn_convert.plan import alone
+
+        return alone.make(
+            with_graph(model, options),
             signature=options.signature,
             weights=options.weights,
             convention=convention,
@@ -63,7 +75,7 @@ def planned(model: Model, options: Options) -> Plan:
         signature=options.signature,
         weights=options.weights,
         convention=convention,
-        keeps_variables=FORMATS[options.format].keeps_variables,
+        keeps_variables=form.keeps_variables,
     )
 
 

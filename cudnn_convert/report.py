@@ -156,17 +156,24 @@ class OutputReport:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a `verify` compared with what; a conversion's Report says the same of itself."""
+    """What a `verify` compared with what, or a map goes from and to; a Report says the same of itself.
+
+    `artifact` is None where the map is that of a conversion which was not kept.
+    """
 
     source: str
     kind: str
     format: str
-    artifact: str
+    artifact: str | None
     inputs: dict[str, str]
     outputs: dict[str, str]
     recurrences: tuple[RecurrenceReport, ...]
     notes: tuple[str, ...]
     weights: WeightsReport | None = None
+
+    def to_json(self) -> str:
+        """The JSON object that `map --json` gives."""
+        return _json(self)
 
 
 @dataclass(frozen=True, slots=True)

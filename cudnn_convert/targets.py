@@ -148,6 +148,14 @@ def _rewritten(made: Plan, options: Options) -> Rewritten:
     return rewrite.rewritten(made.model.path, made.model.architecture, slots=options.slots)
 
 
+def _write_weights(made: Plan, path: Path, provenance: str, options: Options) -> None:
+    from cudnn_convert import weights
+    from cudnn_convert.write import arrays
+
+    found = [weights.decoded(one) for one in made.singles]
+    arrays.write(path, found, form=options.format, provenance=provenance)
+
+
 WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], tuple[str, ...] | None]]] = MappingProxyType(
     {
         "savedmodel": _write_saved_model,
@@ -157,6 +165,8 @@ WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], tuple[str, ...]
         "tflite": _write_tflite,
         "keras": _write_keras,
         "h5": _write_h5,
+        "npz": _write_weights,
+        "safetensors": _write_weights,
     }
 )
 
@@ -171,7 +181,8 @@ def refuse(options: Options) -> None:
         raise UsageError(f"--slots: expected --format checkpoint or h5, found {options.format}")
     given = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
     flags = [flag for flag, value in given.items() if value]
-    if flags and FORMATS[options.format].layers:
+    form = FORMATS[options.format]
+    if flags and (form.layers or form.alone):
         raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
 
 
@@ -221,7 +232,7 @@ def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple
 
     Gives the notes that only the finished artifact could tell.
     """
-    if options.format != "savedmodel" and made.graph is not None:
+    if options.format != "savedmodel" and not made.singles:
         from cudnn_convert.graph import tables
 
         tables.refuse(made.model, made.graph, options.format)

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TF1 = ROOT / "tests" / "data" / "tf1"
 REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
 #: The formats that any source can become; the others hold the layers of a Keras model.
-GRAPH_FORMATS = {name: form for name, form in FORMATS.items() if not form.layers}
+ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
+#: Those that hold what is around the recurrences too.
+GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alone}
 
 
 #: Their steps lie in TensorArrays, or their rows in several variables: ops that TensorFlow Lite lacks.

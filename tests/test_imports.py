@@ -27,28 +27,30 @@ ALLOWED = {
     "report": "errors model",
     "graph": "errors model layouts opaque",
     "keras": "errors model layouts opaque graph",
+    "weights": "model graph",
     "read": "errors model layouts opaque keras",
     "specs": "errors model graph",
     "notes": "errors model graph specs",
     "states": "errors model graph specs",
     "plan": "errors model layouts opaque graph specs states notes",
     "lower": "errors model layouts opaque graph version",
-    "write": "errors model formats layouts graph keras",
-    "verification": "errors model formats reference report graph keras plan "
+    "write": "errors model formats layouts graph keras weights",
+    "verification": "errors model formats weights reference report graph keras plan "
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite",
-    "lineage": "errors model layouts opaque report graph plan",
+    "lineage": "errors model layouts opaque report graph plan weights",
     "page": "errors model report",
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats",
-    "targets": "errors model formats graph keras options plan lower write",
+    "targets": "errors model formats graph keras weights options plan lower write",
     "planning": "errors model formats graph keras plan options read",
     "inspection": "errors model formats layouts opaque quiet keras read graph plan planning options targets",
     "pipeline": "errors model formats report quiet keras read graph plan planning write verification options "
-    "targets lineage version",
+    "targets lineage weights version",
+    "torch": "errors model graph plan lower options pipeline",
     "tables": "errors model formats report",
-    "cli": "errors formats options inspection pipeline tables page version",
+    "cli": "errors formats options report inspection pipeline tables page version",
     "__main__": "cli",
-    "__init__": "errors report options inspection pipeline",
+    "__init__": "errors report options inspection weights pipeline",
 }
 
 

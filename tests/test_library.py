@@ -127,7 +127,7 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
-        "--format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, found 'pickle'",
+        "--format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, npz, safetensors, found 'pickle'",
     ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
@@ -169,7 +169,7 @@ def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
             cudnn_convert.verify(source, tmp_path / name)
         assert str(caught.value) == (
             f"{tmp_path / name}: artifact: expected a SavedModel, a checkpoint with its .meta, a .pb, .onnx, "
-            f".tflite, .keras or .h5, or an OUT folder, found {found}"
+            f".tflite, .keras, .h5, .npz or .safetensors, or an OUT folder, found {found}"
         )
 
 

@@ -25,6 +25,7 @@ _TAIL: Final = 4000
 #: A subcommand wins over a file of that name; `./verify` is the file.
 _COMMANDS: Final = {
     "inspect": commands.inspect,
+    "map": commands.map_weights,
     "verify": commands.verify,
     "record": commands.record,
     "formats": commands.formats,

@@ -19,7 +19,7 @@ from cudnn_convert.cli.flags import (
     add_source,
     add_verification,
 )
-from cudnn_convert.errors import VerificationError
+from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, READING, VOUCHED, Options
 
@@ -100,6 +100,38 @@ def inspect(words: Sequence[str]) -> int:
         from cudnn_convert.cli import described
 
         described.show(found)
+    return 0
+
+
+def map_weights(words: Sequence[str]) -> int:
+    """`cudnn-convert map SOURCE [ARTIFACT]`: where each weight of the source goes."""
+    parser = Parser(
+        prog="cudnn-convert map",
+        description="Say which part of which tensor is which gate, and where an artifact has it.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="as for a conversion")
+    parser.add_argument(
+        "artifact", metavar="ARTIFACT", nargs="?", type=Path, help="default: what a conversion would write"
+    )
+    parser.add_argument("--format", choices=FORMATS, help="of what would be written; default savedmodel")
+    add_signature(parser)
+    add_source(parser)
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
+    flags = parser.parse_args(words)
+    if flags.artifact is not None and flags.format is not None:
+        raise UsageError(f"--format: expected no ARTIFACT beside it, found {flags.artifact}; leave one out")
+    _silence()
+    from cudnn_convert import pipeline
+
+    reading = {name: getattr(flags, name) for name in (*READING, *VOUCHED)}
+    options = Options(format=flags.format or "savedmodel", **reading)
+    found = pipeline.mapped(Path(flags.source), flags.artifact, options)
+    if flags.json:
+        print(found.to_json())
+    else:
+        from cudnn_convert.cli import charted
+
+        charted.show(found)
     return 0
 
 

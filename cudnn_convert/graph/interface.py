@@ -81,5 +81,6 @@ class Single:
     def _states(self) -> dict[str, Spec]:
         sizes = self.recurrence.sizes
         keys = ("h", "c") if sizes.mode is Mode.LSTM else ("h",)
-        shape = (sizes.layers * sizes.directions, "batch", sizes.units)
-        return dict.fromkeys(keys, (self.recurrence.dtype, shape))
+        depth = sizes.layers * sizes.directions
+        shapes = ((depth, "batch", width) for width in (sizes.width, sizes.units))
+        return {key: (self.recurrence.dtype, shape) for key, shape in zip(keys, shapes, strict=False)}

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from cudnn_convert import weights
 from cudnn_convert.model import Array
 
 _Named = Iterator[tuple[str, Array]]
@@ -116,6 +117,10 @@ def _datasets(file: Any) -> _Named:
     yield from found
 
 
+def _weights(path: Path) -> _Named:
+    yield from weights.contents(path)[1].items()
+
+
 def _files(path: Path, suffix: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path.glob(f"*{suffix}"))
 
@@ -133,5 +138,7 @@ _READERS: Final[Mapping[str, Callable[[Path], _Named]]] = MappingProxyType(
         "tflite": _tflite,
         "keras": _keras,
         "h5": _h5,
+        "npz": _weights,
+        "safetensors": _weights,
     }
 )

@@ -23,8 +23,8 @@ class Plan:
     a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
     several. `whole` is the cut graph with everything that inference does not need still in it, state in its
     variables: verification runs that one. `states` says what became of the state. `initializers` are the ops
-    of both graphs that fill tables. Weights without a graph may do without one: `singles` then has what there
-    is for each of `parts`, and `whole` and `graph` are None.
+    of both graphs that fill tables. Recurrences that stand alone need none: `singles` then has one for each
+    of `parts`, `whole` is None, and so is `graph` but for what their weights are computed from.
     """
 
     model: Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.graph import lone_blob, weights
@@ -35,7 +35,18 @@ def make(
     if weights == "ema":
         model, copy = averaged(model), "raw"
     alone = _chosen(model, lone_blob.found(model, said, wanted=signature), signature)
-    singles = _singles(model, alone, interface, copy=copy, convention=convention)
+    return joined(
+        model,
+        _singles(model, alone, interface, copy=copy, convention=convention),
+        notes=(*model.notes, *(note for one in alone for note in interface.notes(one))),
+        flags=_flags(interface, signature, weights),
+    )
+
+
+def joined(
+    model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
+) -> Plan:
+    """The plan of recurrences, each a signature of its own; `graph` is what their weights came from."""
     several = len(singles) > 1
     parts = tuple(Part(one.name, one.signature, f"{one.name}/" if several else "") for one in singles)
     union = Signature(
@@ -45,14 +56,14 @@ def make(
     return Plan(
         model=replace(model, together=True),
         whole=None,
-        graph=None,
+        graph=graph,
         source=union,
         signature=union,
         parts=parts,
         recurrences=tuple(one.recurrence for one in singles),
-        notes=(*model.notes, *(note for one in alone for note in interface.notes(one))),
-        flags=_flags(interface, signature, weights),
-        singles=singles,
+        notes=tuple(notes),
+        flags=tuple(flags),
+        singles=tuple(singles),
     )
 
 

@@ -35,7 +35,7 @@ def make(
     Where the format does not keep variables, state becomes inputs and outputs.
     """
     copy = weights
-    model = _flat(model)
+    model = flattened(model)
     if weights == "ema":
         model, copy = averaged(model), "raw"
     index = Index(model.graph)
@@ -66,7 +66,7 @@ def make(
     )  # fmt: skip
 
 
-def _flat(model: Model) -> Model:
+def flattened(model: Model) -> Model:
     """The model with a graph without calls; a model with signatures is asked for nothing else."""
     graph: Any = model.graph
     signatures = model.signatures.values()

@@ -26,7 +26,7 @@ _COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
 
 def verified(
     plan: Plan,
-    artifact: Path,
+    artifact: Path | run.Runner,
     *,
     form: str,
     data: Path | None = None,
@@ -35,7 +35,7 @@ def verified(
     rtol: float | None = None,
     vouched: Vouched = NOTHING,
 ) -> Verification:
-    """Runs source and artifact on the same feeds; `form` is the artifact's format.
+    """Runs source and artifact, a file or what runs as one, on the same feeds; `form` is its format.
 
     A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
     """
@@ -55,7 +55,7 @@ def verified(
     dtype = _coarsest(plan, form)
     with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [_answered(plan, rough, feed, wanted) for feed in fed]
-    answer = run.opened(form, artifact, plan.parts, vouched)
+    answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     found = _called(plan, answer, fed)
     noise = {name: _noise(exact, rounded, place) for place, name in enumerate(wanted)}
     if dtype.name == "float64":

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from cudnn_convert import weights
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import FORMATS, PROVENANCE
 from cudnn_convert.write import keras_archive, keras_hdf5
@@ -39,8 +40,8 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     raise ReadError(
         artifact,
         "artifact",
-        expected="a SavedModel, a checkpoint with its .meta, a .pb, .onnx, .tflite, .keras or .h5, "
-        "or an OUT folder",
+        expected="a SavedModel, a checkpoint with its .meta, a .pb, .onnx, .tflite, .keras, .h5, .npz or "
+        ".safetensors, or an OUT folder",
         found=found,
     )
 
@@ -96,6 +97,15 @@ def _hdf5(path: Path) -> dict[str, Any] | None:
     return None if found is None else json.loads(found)
 
 
+def _arrays(path: Path) -> dict[str, Any] | None:
+    try:
+        said, _ = weights.contents(path)
+    except Exception as cause:  # NumPy's and safetensors' own, several of each
+        expected = "weights as --format npz or safetensors writes them"
+        raise ReadError(path, "file", expected=expected, found="a damaged or another file") from cause
+    return said or None
+
+
 _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]] = MappingProxyType(
     {
         ".onnx": ("onnx", _onnx),
@@ -104,5 +114,7 @@ _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]]
         ".keras": ("keras", _archive),
         ".h5": ("h5", _hdf5),
         ".hdf5": ("h5", _hdf5),
+        ".npz": ("npz", _arrays),
+        ".safetensors": ("safetensors", _arrays),
     }
 )

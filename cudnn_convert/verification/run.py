@@ -20,7 +20,7 @@ from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras import calls, custom, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
-from cudnn_convert.verification import elsewhere
+from cudnn_convert.verification import by_hand, elsewhere
 
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -235,5 +235,7 @@ RUNNERS: Final[Mapping[str, Callable[..., list[Runner]]]] = MappingProxyType(
         "tflite": _each(tflite),
         "keras": _each(keras),
         "h5": _each(h5),
+        "npz": by_hand.opened,
+        "safetensors": by_hand.opened,
     }
 )

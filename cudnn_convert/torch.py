@@ -1,0 +1,134 @@
+"""The recurrences of a source as modules of PyTorch; needs the extra `torch`.
+
+from cudnn_convert.torch import load_rnn
+lstm = load_rnn("model.ckpt")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import pipeline
+from cudnn_convert.errors import MissingDependencyError, UsageError
+from cudnn_convert.graph.interface import Single
+from cudnn_convert.lower import torch_state
+from cudnn_convert.model import Array, Mode
+from cudnn_convert.options import Options
+from cudnn_convert.plan.bare import joined
+
+try:
+    import torch
+except ImportError as cause:
+    advice = "install it: pip install 'cudnn-convert[torch]'"
+    raise MissingDependencyError(f"cudnn_convert.torch: expected PyTorch, found none; {advice}") from cause
+
+__all__ = ["load_rnn"]
+
+_CLASSES: Final[Mapping[Mode, tuple[Any, dict[str, Any]]]] = {
+    Mode.LSTM: (torch.nn.LSTM, {}),
+    Mode.GRU: (torch.nn.GRU, {}),
+    Mode.RNN_TANH: (torch.nn.RNN, {"nonlinearity": "tanh"}),
+    Mode.RNN_RELU: (torch.nn.RNN, {"nonlinearity": "relu"}),
+}
+
+
+def load_rnn(
+    source: str | PathLike[str],
+    *,
+    name: str | None = None,
+    batch_first: bool | None = None,
+    signature: str | None = None,
+    tag: str | None = None,
+    weights: str = "auto",
+    forget_bias: float = 0.0,
+    gate_order: str = "tf",
+    mode: str | None = None,
+    layers: int | None = None,
+    units: int | None = None,
+    directions: int | None = None,
+    architecture: str | PathLike[str] | None = None,
+    custom_objects: Sequence[str] = (),
+    allow_plain: bool = False,
+    verify: bool = True,
+) -> torch.nn.LSTM | torch.nn.GRU | torch.nn.RNN:
+    """A recurrence of `source` as `nn.LSTM`, `nn.GRU` or `nn.RNN`, on the CPU, in evaluation mode.
+
+    `name` is one of those that `cudnn_convert.load` gives, needed where there are several. `batch_first` is
+    by default as the source has it; states are `[layers*directions, batch, width]` either way. The module is
+    run on random inputs and compared with the float64 reference, unless `verify` is False.
+    Raises as `convert`, VerificationError among them.
+    """
+    options = Options(
+        format="npz",
+        signature=signature,
+        tag=tag,
+        weights=weights,
+        forget_bias=forget_bias,
+        gate_order=gate_order,
+        mode=mode,
+        layers=layers,
+        units=units,
+        directions=directions,
+        architecture=None if architecture is None else Path(architecture),
+        custom_objects=custom_objects,
+        allow_plain=allow_plain,
+    )
+    made = pipeline.alone(Path(source), options)
+    single = _chosen(source, made.singles, name)
+    module = _module(single, single.batch_major if batch_first is None else batch_first)
+    if verify:
+        one = joined(made.model, [single], notes=(), flags=())
+        pipeline.checked(one, lambda feeds: _run(module, single, feeds), options)
+    return module
+
+
+def _chosen(source: str | PathLike[str], singles: Sequence[Single], name: str | None) -> Single:
+    named = {one.name: one for one in singles}
+    if name is None and len(named) == 1:
+        return singles[0]
+    if name not in named:
+        found = "none" if name is None else name
+        raise UsageError(f"{source}: name: expected one of {', '.join(named)}, found {found}")
+    return named[name]
+
+
+def _module(single: Single, batch_first: bool) -> Any:
+    sizes, (made, more) = single.recurrence.sizes, _CLASSES[single.recurrence.sizes.mode]
+    more = more | ({"proj_size": sizes.projection} if sizes.projection else {})
+    state = {
+        name: torch.from_numpy(value.copy()) for name, value in torch_state.state(single.recurrence).items()
+    }
+    module = made(
+        sizes.input_size,
+        sizes.units,
+        sizes.layers,
+        bidirectional=sizes.directions == 2,
+        batch_first=batch_first,
+        dtype=next(iter(state.values())).dtype,
+        **more,
+    )
+    module.load_state_dict(state)
+    return module.eval()
+
+
+def _run(module: Any, single: Single, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The module's answers by the keys of the recurrence's signature."""
+    given = {key: torch.from_numpy(np.array(value)) for key, value in feeds.items()}
+    x = given["inputs"].transpose(0, 1) if single.batch_major != module.batch_first else given["inputs"]
+    states = tuple(given[f"initial_{key}"] for key in "hc" if f"initial_{key}" in given)
+    if "sequence_lengths" in given:
+        lengths = given["sequence_lengths"].long()
+        steps = x.shape[1 if module.batch_first else 0]
+        x = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, module.batch_first, enforce_sorted=False)
+    with torch.no_grad():
+        y, states = module(x, states if len(states) == 2 else states[0])
+    if "sequence_lengths" in given:
+        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y, module.batch_first, total_length=steps)
+    y = y.transpose(0, 1) if single.batch_major != module.batch_first else y
+    values = (y, *states) if isinstance(states, tuple) else (y, states)
+    return {key: value.numpy() for key, value in zip(single.outputs, values, strict=True)}

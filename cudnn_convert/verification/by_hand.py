@@ -1,0 +1,130 @@
+"""Decoded weights in a file, computed as `weights.Weights` and docs/equations.md say, by a user with NumPy.
+
+In float64, from the arrays by their names and shapes alone: what the file says is what is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import Array, Part
+from cudnn_convert.weights import WAYS, contents
+
+#: `(sums of the input, sums of the state, h, c) -> (h, c)`, the sums by gate.
+_Step = Callable[[Mapping[str, Array], Mapping[str, Array], Array, Array], tuple[Array, Array]]
+_Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def opened(path: Path, parts: Sequence[Part]) -> list[_Runner]:
+    """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
+    said, arrays = contents(path)
+    described = {one["name"]: one for one in said["weights"]}
+    return [_runner(described[part.name], arrays) for part in parts]
+
+
+def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> _Runner:
+    swapped, dtype = said["layout"] == "batch", np.dtype("f4" if "b" in said["dtype"] else said["dtype"])
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        x = feeds["inputs"].astype(np.float64)
+        x = x.swapaxes(0, 1) if swapped else x
+        states = [feeds[f"initial_{key}"].astype(np.float64) for key in "hc" if f"initial_{key}" in feeds]
+        lengths = feeds.get("sequence_lengths", np.full(x.shape[1], len(x)))
+        y, h, c = _stack(said, arrays, x, (states[0], states[-1]), lengths)
+        found = {"outputs": y.swapaxes(0, 1) if swapped else y, "state_h": h}
+        found |= {"state_c": c} if said["mode"] == "lstm" else {}
+        return {key: value.astype(dtype) for key, value in found.items()}
+
+    return run
+
+
+def _stack(
+    said: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    x: Array,
+    states: tuple[Array, Array],
+    lengths: Array,
+) -> tuple[Array, Array, Array]:
+    """All layers, both ways; states `[layers*directions, batch, width]`, those of layer 0 first."""
+    last: list[tuple[Array, Array]] = []
+    for layer in range(said["layers"]):
+        outputs = []
+        for way in WAYS[: said["directions"]]:
+            prefix = f"{said['name']}/layer_{layer}/{way}/"
+            own = {
+                key.removeprefix(prefix): v.astype(np.float64)
+                for key, v in arrays.items()
+                if key.startswith(prefix)
+            }
+            place = len(last)
+            begun = states[0][place], states[1][place]
+            y, ended = _direction(said, own, x, begun, lengths, backward=way == WAYS[1])
+            outputs.append(y)
+            last.append(ended)
+        x = np.concatenate(outputs, axis=-1)
+    return x, np.stack([h for h, _ in last]), np.stack([c for _, c in last])
+
+
+def _direction(
+    said: Mapping[str, Any],
+    own: Mapping[str, Array],
+    x: Array,
+    state: tuple[Array, Array],
+    lengths: Array,
+    *,
+    backward: bool,
+) -> tuple[Array, tuple[Array, Array]]:
+    h, c = state
+    step, y = STEPS[said["mode"]], np.zeros((*x.shape[:2], h.shape[-1]))
+    for k in range(len(x)):
+        place = lengths - 1 - k if backward else np.full(x.shape[1], k)  # backward starts at a row's own end
+        valid = (k < lengths)[:, None]
+        rows = np.arange(x.shape[1])
+        seen = x[np.maximum(place, 0), rows]
+        inputs = _sums(said["gates"], own.get("kernel"), own["bias"], seen)
+        new_h, new_c = step(
+            inputs, _sums(said["gates"], own["recurrent_kernel"], own["recurrent_bias"], h), h, c
+        )
+        if "projection" in own:
+            new_h = new_h @ own["projection"].T
+        h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)
+        y[np.maximum(place, 0), rows] = np.where(valid, h, y[np.maximum(place, 0), rows])
+    return y, (h, c)
+
+
+def _sums(gates: Sequence[str], matrices: Array | None, biases: Array, values: Array) -> dict[str, Array]:
+    """`matrix @ value + bias` of each gate; without matrices the value itself goes to each."""
+    return {
+        gate: biases[k] + (values if matrices is None else values @ matrices[k].T)
+        for k, gate in enumerate(gates)
+    }
+
+
+def _lstm(x: Mapping[str, Array], h: Mapping[str, Array], _: Array, c: Array) -> tuple[Array, Array]:
+    i, f, o = (_sigmoid(x[gate] + h[gate]) for gate in ("input", "forget", "output"))
+    c = f * c + i * np.tanh(x["cell"] + h["cell"])
+    return o * np.tanh(c), c
+
+
+def _gru(x: Mapping[str, Array], h: Mapping[str, Array], old: Array, c: Array) -> tuple[Array, Array]:
+    r, z = (_sigmoid(x[gate] + h[gate]) for gate in ("reset", "update"))
+    return z * old + (1 - z) * np.tanh(x["candidate"] + r * h["candidate"]), c
+
+
+def _tanh(x: Mapping[str, Array], h: Mapping[str, Array], _: Array, c: Array) -> tuple[Array, Array]:
+    return np.tanh(x["hidden"] + h["hidden"]), c
+
+
+def _relu(x: Mapping[str, Array], h: Mapping[str, Array], _: Array, c: Array) -> tuple[Array, Array]:
+    return np.maximum(x["hidden"] + h["hidden"], 0), c
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
+
+
+STEPS: Final[Mapping[str, _Step]] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _tanh, "rnn_relu": _relu}

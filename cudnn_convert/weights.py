@@ -1,0 +1,117 @@
+"""Decoded weights for people: what `load` gives, and what the formats `npz` and `safetensors` hold.
+
+Arrays are in cuDNN's own convention, as in `model`: a matrix multiplies a column vector, gates stand in the
+order of `Mode.gates`, and each gate has its two biases apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.graph.interface import Single
+from cudnn_convert.model import Array, Cell
+
+#: The key under which a file says of itself what `described` says of each of its recurrences.
+KEY: Final = "cudnn_convert"
+WAYS: Final = ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One recurrence. `weights` has, by `layer_<n>/<forward|backward>/<field>`, n from 0:
+
+    | field | shape |
+    |---|---|
+    | `kernel` | `[gates, units, inputs]`; none in layer 0 with `skip_input` |
+    | `recurrent_kernel` | `[gates, units, width]`, `width` being `projection`, or without one `units` |
+    | `bias`, `recurrent_bias` | `[gates, units]` |
+    | `projection` | `[projection, units]`, of a projected LSTM alone |
+
+    `inputs` is `input_size` in layer 0, `directions * width` above. `gates` names the first axis, in order.
+    `name` is the node, or the scope of weights without a graph; `mode` is `lstm`, `gru`, `rnn_tanh` or
+    `rnn_relu`; `layout`, the first axis of its input and output, `time` or `batch`. The arrays have `dtype`;
+    bfloat16, which NumPy lacks, comes as float32.
+    """
+
+    name: str
+    mode: str
+    gates: tuple[str, ...]
+    layers: int
+    directions: int
+    units: int
+    input_size: int
+    projection: int
+    skip_input: bool
+    dtype: str
+    layout: str
+    weights: Mapping[str, Array]
+
+    def described(self) -> dict[str, Any]:
+        """All but the arrays, for JSON."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
+        return found | {"gates": list(self.gates)}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The recurrences of a source; `notes` are the choices that were made unasked."""
+
+    source: str
+    kind: str
+    recurrences: tuple[Weights, ...]
+    notes: tuple[str, ...]
+
+
+def decoded(single: Single) -> Weights:
+    """A recurrence's weights by name; views of what was decoded."""
+    recurrence = single.recurrence
+    sizes, arrays = recurrence.sizes, dict[str, Array]()
+    for number, layer in enumerate(recurrence.cells):
+        for way, cell in zip(WAYS, layer, strict=False):
+            skipped = number == 0 and sizes.skip_input
+            arrays |= {f"layer_{number}/{way}/{key}": value for key, value in _fields(cell, skipped=skipped)}
+    return Weights(
+        name=single.name,
+        mode=sizes.mode.value,
+        gates=tuple(gate.value for gate in sizes.mode.gates),
+        layers=sizes.layers,
+        directions=sizes.directions,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        projection=sizes.projection,
+        skip_input=sizes.skip_input,
+        dtype=recurrence.dtype.name,
+        layout="batch" if single.batch_major else "time",
+        weights=arrays,
+    )
+
+
+def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
+    for key in ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection"):
+        value = getattr(cell, key)
+        if value is not None and not (skipped and key == "kernel"):
+            yield key, value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def contents(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """`(what the file says of itself, its arrays)`, `.npz` or safetensors; others than ours say nothing.
+
+    Raises what NumPy and safetensors raise for damaged files.
+    """
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {key: data[key] for key in data.files}
+        text = arrays.pop(KEY, np.zeros(0, np.uint8)).tobytes().decode()
+    else:
+        from safetensors import safe_open
+
+        with safe_open(path, "numpy") as file:
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
+            text = (file.metadata() or {}).get(KEY, "")
+    return json.loads(text or "{}"), arrays
