@@ -127,7 +127,8 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
-        "--format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, npz, safetensors, found 'pickle'",
+        "--format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, npz, safetensors, "
+        "found 'pickle'",
     ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),

@@ -75,7 +75,8 @@ def _searched(
     tensors: Mapping[str, Array], recurrence: Recurrence, *, source: bool
 ) -> Iterator[tuple[Key, Found | None]]:
     taken: set[tuple[str, int]] = set()
-    flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 3}
+    # Biases: in one row, a row for each direction, or a row for each gate.
+    flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 5}
     for key, value in parts(recurrence):
         layer, way, gate, field = key
         cell = recurrence.cells[layer][way]

@@ -1,4 +1,4 @@
-"""A user's process: plain TensorFlow 2, ONNX Runtime, Keras or tf_keras, and no cudnn_convert.
+"""A user's process: plain TensorFlow 2, ONNX Runtime, Keras, tf_keras or NumPy, and no cudnn_convert.
 
 Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`,
 from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names.
@@ -146,12 +146,18 @@ def storable(value):
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
+def arrays(path, inputs, outputs, signature):
+    sys.path.insert(0, str(Path(__file__).parent))
+    return importlib.import_module("numpy_user").opened(path, inputs, outputs, signature)
+
+
 def main():
     for job in json.loads(Path(sys.argv[1]).read_text()):
         signature = job.get("signature") or "serving_default"
         named = partial(saved_model, signature=signature)
         openers = {"savedmodel": named, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
         openers["tflite"] = tflite
+        openers |= dict.fromkeys(("npz", "safetensors"), partial(arrays, signature=job.get("signature", "")))
         openers["keras"] = partial(keras, custom=brought(job), safe_mode=job.get("safe_mode", True))
         openers["h5"] = partial(h5, custom=brought(job))
         opened = openers[job["format"]]

@@ -13,7 +13,8 @@ from cudnn_convert.layouts import Layout
 from cudnn_convert.model import Mode
 
 TABLE = (*vars(layouts).values(), *layouts._MISPLACED.values())
-ROWS = {layout.name: layout for layout in TABLE if isinstance(layout, Layout)}
+#: No conversion goes through PyTorch's row: tests/test_torch.py has its mutants.
+ROWS = {layout.name: layout for layout in TABLE if isinstance(layout, Layout) and layout is not layouts.TORCH}
 
 
 def pairs(layout: Layout, mode: Mode) -> list[tuple[int, int]]:

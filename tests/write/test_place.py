@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -241,24 +242,32 @@ def test_without_exchange_a_failed_second_step_is_undone(
 
 @pytest.fixture
 def locked() -> Iterator[Path]:
-    """A folder in which the test's user may not write; root becomes nobody for the time of the test."""
+    """A folder in which nobody may write but root."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write anywhere. Around what is tested alone: what measures the tests writes as root."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
-    yield folder
-    if root:
-        os.seteuid(0)
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no such permissions")
 @pytest.mark.parametrize("name", ["out", "new/out"])
 def test_a_folder_without_permission_is_named(locked: Path, name: str) -> None:
     out = locked / name
-    with pytest.raises(WriteError) as caught:
+    with pytest.raises(WriteError) as caught, as_nobody():
         put(out, Path("source"), "new")
     assert str(caught.value) == f"{out}: cannot write here: Permission denied"
     assert not list(locked.iterdir())
