@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 from cudnn_convert.model import CanonicalEvidence, Recurrence
@@ -259,7 +260,7 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
     return json.dumps(
         {
             "cudnn_convert": options.pop("version"),
-            "source": {"name": report.source.rpartition("/")[2], "kind": report.kind},
+            "source": {"name": PurePath(report.source).name, "kind": report.kind},
             "format": report.format,
             "inputs": report.inputs,
             "outputs": report.outputs,

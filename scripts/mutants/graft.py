@@ -7,6 +7,7 @@ import ast
 import gc
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -30,7 +31,7 @@ def graft(mutant: Mutant, root: Path) -> None:
     place = (mutant.scope.name, mutant.scope.first)
     codes = _codes(compile(tree, str(path), "exec", dont_inherit=True))
     made = next(code for code in codes if _place(code) == place)
-    old = [found for found in _functions(path) if _place(found.__code__) == place]
+    old = [found for found in functions() if _is_of(found, path) and _place(found.__code__) == place]
     if not old:
         raise LookupError(f"{mutant.name}: no such function is loaded")
     for function in old:
@@ -48,9 +49,14 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(found)
 
 
-def _functions(path: Path | None = None) -> list[FunctionType]:
-    found = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
-    return [one for one in found if path is None or one.__code__.co_filename == str(path)]
+@cache
+def functions() -> list[FunctionType]:
+    """All that are loaded. Looked for once, before any fork: looking at an object copies it to the child."""
+    return [one for one in gc.get_objects() if isinstance(one, FunctionType)]
+
+
+def _is_of(function: FunctionType, path: Path) -> bool:
+    return function.__code__.co_filename == str(path)
 
 
 def _assign_again(tree: ast.Module, line: int, path: Path) -> None:
@@ -75,7 +81,7 @@ def _spread(name: str, old: object, new: object) -> None:
             vars(module)[name] = new
     if isinstance(old, _SHARED):
         return
-    for function in _functions():
+    for function in functions():
         defaults = function.__defaults__ or ()
         if any(value is old for value in defaults):
             function.__defaults__ = tuple(new if value is old else value for value in defaults)

@@ -5,6 +5,7 @@ Tests are collected and TensorFlow is imported once: a child costs a fork, the c
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from graft import graft
+from graft import functions, graft
 from sites import Mutant
 
 _PATIENCE = 120.0
@@ -59,6 +60,9 @@ class Hunt:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         items = {item.nodeid: item for item in session.items}
+        functions()
+        gc.collect()
+        gc.freeze()  # what is here stays; a child that looks through it would copy it
         again = []
         for verdict in self._judged(self._trials, items):
             if verdict.killer or verdict.trial.more is None:

@@ -66,7 +66,9 @@ def changes(tmp_path: Path) -> dict[str, int]:
 
 
 def grafted(tmp_path: Path, change: str) -> None:
-    from graft import graft
+    from graft import functions, graft
+
+    functions.cache_clear()  # of the test before
     from sites import mutants
 
     graft([*mutants(Path("hunted.py"), tmp_path)][changes(tmp_path)[change]], tmp_path)
