@@ -35,6 +35,10 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
+#: Arguments that change nothing but on another system, or where the code is wrong already.
+_GUARDS = ("encoding", "strict")
+
+
 @singledispatch
 def variants(node: ast.AST) -> Iterator[Variant]:
     """Each change of one node, itself left as it is; none for most kinds."""
@@ -149,5 +153,7 @@ def _(node: ast.Call) -> Iterator[Variant]:
         told = f"{called}({one}, {other}) -> {called}({other}, {one})"
         yield told, _with(node, args=_exchanged(node.args, 0))
     for k, keyword in enumerate(node.keywords):
+        if keyword.arg in _GUARDS:
+            continue
         kept = node.keywords[:k] + node.keywords[k + 1 :]
         yield f"{called}({_text(keyword)}) -> {called}()", _with(node, keywords=kept)

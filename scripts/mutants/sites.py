@@ -10,9 +10,11 @@ from pathlib import Path
 from operators import variants
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: Fields that no test can see: what raises says, what a type checker reads, how a function is wrapped.
+#: Fields that no test can see: what raises says, what a type checker reads, how a function is wrapped, in
+#: which order exceptions are caught together.
 _UNSEEN = {ast.Raise: "exc cause", ast.arg: "annotation", ast.AnnAssign: "annotation"}
 _UNSEEN |= {ast.FunctionDef: "returns decorator_list", ast.JoinedStr: "values", ast.Assert: "msg"}
+_UNSEEN |= {ast.ExceptHandler: "type"}
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,15 @@ def _sites(node: ast.AST, scope: ast.FunctionDef | None = None, table: str = "")
             if not isinstance(child, ast.AST) or _is_idle(child, node, scope):
                 continue
             inside = child if scope is None and isinstance(child, Function) else scope
-            if isinstance(child, ast.expr | ast.stmt):
+            if isinstance(child, ast.expr | ast.stmt) and not _is_looked_through(child, node):
                 yield _Site(child, node, name, place, scope, table)
             yield from _sites(child, inside, table)
+
+
+def _is_looked_through(child: ast.AST, parent: ast.AST) -> bool:
+    """Whether something is sought in a tuple, whose order then is no matter; its elements are."""
+    seeks = isinstance(parent, ast.Compare) and isinstance(parent.ops[0], ast.In | ast.NotIn)
+    return seeks and isinstance(child, ast.Tuple | ast.List)
 
 
 def _is_idle(child: ast.AST, parent: ast.AST, scope: ast.FunctionDef | None) -> bool:

@@ -37,6 +37,12 @@ class Kept:
 
     def over(self, x):
         return x > self.limit and not x == 7
+
+    def read(self, path):
+        try:
+            return path.read_text(encoding="utf-8") if path.suffix in (".a", ".b") else None
+        except (OSError, ValueError):
+            return None
 '''
 
 
@@ -75,7 +81,8 @@ def grafted(tmp_path: Path, change: str) -> None:
 
 
 def test_every_change_of_the_module(module: ModuleType, tmp_path: Path) -> None:
-    """Nothing of what only people or type checkers read, nothing of a class's body or of a default."""
+    """Nothing of what only people or type checkers read, nothing of a class's body or of a default, no order
+    that nobody sees, no encoding that is the system's own here."""
     assert [*changes(tmp_path)] == [
         "1, 2 -> 2, 1",
         "1 -> 2",
@@ -96,6 +103,10 @@ def test_every_change_of_the_module(module: ModuleType, tmp_path: Path) -> None:
         "not x == 7 -> x == 7",
         "x == 7 -> x != 7",
         "7 -> 8",
+        "path.read_text(encoding='utf-8') if path.suffix in ('.a', '.b') else None "
+        "-> path.read_text(encoding='utf-8')",
+        "path.read_text(encoding='utf-8') if path.suffix in ('.a', '.b') else None -> None",
+        "path.suffix in ('.a', '.b') -> path.suffix not in ('.a', '.b')",
     ]
 
 
