@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every mutants lint tf1-restore keras-backends bench clean
+.PHONY: demo test test-every docs mutants lint tf1-restore keras-backends bench clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -19,6 +19,15 @@ test: lint
 test-every: .venv/ready
 	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
 		tests/end_to_end/test_keras.py tests/end_to_end/test_keras3_exports.py
+
+# The site, in site/: strictly, so that a link that leads nowhere is an error.
+docs: .venv/docs
+	$(BIN)/python scripts/write_flags.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
 
 # Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready
@@ -49,4 +58,4 @@ bench: .venv/ready
 	$(BIN)/python scripts/bench_repaired.py
 
 clean:
-	rm -rf .venv out
+	rm -rf .venv out site
