@@ -3,7 +3,7 @@
 Of twins that share a parameter variable, those that training differentiates are dropped, then those in
 training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but
 summaries. It never enters shapes, state, losses, metrics, gradients or savers, nor anything that needs a
-non-scalar placeholder which no recurrence needs, for those are labels.
+non-scalar placeholder which no recurrence needs, for those are labels. A leaf inside a branch is no output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph import build, trace
+from cudnn_convert.graph import branches, build, trace
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index
 
 _BLOCKED: Final = re.compile(
@@ -39,7 +39,9 @@ def outputs(path: Path, graph: Any) -> list[str]:
         raise UnsupportedModelError(path, [f"graph: {expected}, found none; name --outputs"])
     wanted = _inference(index, nodes)
     walked = _forward(index, wanted, dropped=[node for node in nodes if node not in wanted])
-    found = _tensors(graph, index, [name for name in walked if _is_leaf(index, name)])
+    optional = branches.inside(index)
+    leaves = [name for name in walked if _is_leaf(index, name) and name not in optional]
+    found = _tensors(graph, index, leaves)
     found = found or _tensors(graph, index, [name for name in walked if _is_boundary(index, name, walked)])
     if not found:
         raise AmbiguousSourceError(path, ["outputs: found none that depend on a recurrence; name --outputs"])

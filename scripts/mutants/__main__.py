@@ -51,13 +51,13 @@ def trials(
 ) -> Iterator[Trial]:
     """Each mutant with the tests that reach it, as many as usually run in `budget` seconds, its killer first.
 
-    A survivor that is not `known` has to pass as many more as run in six times as long, the fastest first.
+    A survivor that is not `known` has to pass as many more as run in six times as long.
     """
     for mutant in hunted:
         reaching = sorted(tests.of(mutant), key=lambda test: test != before.get(mutant.name))
         first = _within(reaching, tests, budget)
-        others = sorted((test for test in reaching if test not in first.tests), key=tests.seconds)
-        rest = _within(others, tests, 6 * budget)
+        tried = {*first.tests}
+        rest = _within([test for test in reaching if test not in tried], tests, 6 * budget)
         more = replace(rest, mutant=mutant) if rest.tests and mutant.name not in known else None
         yield replace(first, mutant=mutant, more=more)
 

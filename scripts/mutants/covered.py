@@ -54,7 +54,10 @@ class Tests:
         return self._seconds[test]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Tests that run its line; of a table, those that run a line naming it. Fast ones first, by turns."""
+        """Tests that run its line; of a table, those that run a line naming it.
+
+        First those of its own file, then those of its room; of each kind fast ones first, by turns.
+        """
         contexts, scope = self._contexts(mutant.path), mutant.scope
         if scope is None:
             found = self._naming(mutant.table) or set[str]().union(*contexts.values())
@@ -62,7 +65,9 @@ class Tests:
             found = contexts[mutant.line]
         else:  # part of a statement that begins on another line
             found = set[str]().union(*(contexts.get(k, ()) for k in range(scope.first, scope.last + 1)))
-        return [*_in_turn(sorted(found, key=self.seconds))]
+        return sorted(
+            _in_turn(sorted(found, key=self.seconds)), key=lambda test: _distance(test, mutant.path)
+        )
 
     @cache  # noqa: B019 - one object, as long as the process
     def _contexts(self, path: Path) -> dict[int, set[str]]:
@@ -83,6 +88,12 @@ class Tests:
                 if name == table:
                     found |= contexts.get(node.lineno, set())
         return found
+
+
+def _distance(test: str, path: Path) -> int:
+    """0 for a test of the module, 1 for one of its room, 2 for others: tests/ mirrors the package."""
+    file, room = Path(test.partition("::")[0]), path.parts[1].removesuffix(".py")
+    return 0 if file.stem == f"test_{path.stem}" else 1 if room in (file.parts[1], file.stem[5:]) else 2
 
 
 def _in_turn(tests: list[str]) -> Iterator[str]:

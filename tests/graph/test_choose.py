@@ -105,6 +105,21 @@ def test_what_a_recurrence_needs_is_no_label() -> None:
     assert chosen(graph) == ["residual:0"]
 
 
+def test_what_is_left_inside_a_branch_is_no_output() -> None:
+    """Nothing reads one of its tensors, and it has a value only where its branch is taken."""
+    with drawing() as graph:
+        y = lstm(placeholder("x"), blob()).output
+
+        def looped() -> Any:
+            last, _ = tf.while_loop(lambda _, k: k < 2, lambda v, k: (v + y, k + 1), (y, 0))
+            tf.nn.relu(last, name="left")
+            return last
+
+        scores = v1.cond(placeholder("flag", [], tf.bool), looped, lambda: y)
+        tf.identity(scores, name="scores")
+    assert chosen(graph) == ["scores:0"]
+
+
 def test_the_boundary_where_no_leaf_is_left() -> None:
     with drawing() as graph:
         y = tf.nn.softmax(lstm(placeholder("x"), blob()).output, name="probs")

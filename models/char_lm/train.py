@@ -1,0 +1,98 @@
+"""A character language model with tf.keras of TensorFlow 1.15, whose LSTM layers remember from call to call.
+
+    python train.py FOLDER [--use_gpu]
+
+writes FOLDER/model.h5, which takes one text, some characters at a call. The layers of either kind load the
+other's weights: Keras makes their own of them.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+TEXT = Path(__file__).resolve().parent / "text.txt"
+EMBEDDING, UNITS = 12, 40
+ROWS, STEPS, EPOCHS, RATE = 8, 20, 60, 0.01
+
+
+def read():
+    """The text's characters, sorted, and the text as their numbers."""
+    text = TEXT.read_text(encoding="ascii")
+    characters = sorted(set(text))
+    return characters, np.array([characters.index(character) for character in text], np.int32)
+
+
+def build(batch, use_gpu):
+    """[batch, steps] numbers of characters -> [batch, steps, characters] probabilities of the next one."""
+    characters, _ = read()
+    model = tf.keras.Sequential()
+    shape = [batch, None]
+    model.add(layers.Embedding(len(characters), EMBEDDING, batch_input_shape=shape, name="characters"))
+    for name in ("memory_1", "memory_2"):
+        model.add(recurrent(use_gpu, name=name, return_sequences=True, stateful=True))
+    model.add(layers.Dense(len(characters), activation="softmax", name="next"))
+    return model
+
+
+def recurrent(use_gpu, **options):
+    """CuDNNLSTM knows one recurrent activation; LSTM of TensorFlow 1 takes another unless it is told."""
+    if use_gpu:
+        return layers.CuDNNLSTM(UNITS, **options)
+    return layers.LSTM(UNITS, recurrent_activation="sigmoid", **options)
+
+
+def train(folder, use_gpu):
+    """Trains on ROWS parts of the text side by side; gives the share of right guesses in the last round.
+
+    The weights go to `folder`/weights.h5.
+    """
+    tf.keras.backend.clear_session()
+    # One thread each: the sums come in the same order, and the weights are the same in every run.
+    threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    tf.keras.backend.set_session(tf.Session(config=threads))
+    tf.set_random_seed(1)
+    model = build(ROWS, use_gpu)
+    model.compile(tf.keras.optimizers.Adam(RATE), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    _, text = read()
+    length = (len(text) - 1) // (ROWS * STEPS) * STEPS
+    given, wanted = text[: ROWS * length].reshape(ROWS, -1), text[1 : ROWS * length + 1].reshape(ROWS, -1)
+    for epoch in range(EPOCHS):
+        model.reset_states()
+        found = [
+            model.train_on_batch(given[:, start : start + STEPS], wanted[:, start : start + STEPS, None])
+            for start in range(0, length, STEPS)
+        ]
+        loss, accuracy = np.mean(found, axis=0)
+        if epoch % 10 == 9:
+            tf.logging.info("epoch %d: loss %.3f, right guesses: %.1f %%", epoch + 1, loss, 100 * accuracy)
+    model.save_weights(str(Path(folder) / "weights.h5"))
+    return float(accuracy)
+
+
+def export(folder, use_gpu):
+    """The trained weights in a model of one row, `folder`/model.h5."""
+    tf.keras.backend.clear_session()
+    # No CPU runs CuDNNLSTM, but so much can be done without it: what nobody asks for is not placed anywhere.
+    options = tf.GraphOptions(place_pruned_graph=True)
+    tf.keras.backend.set_session(tf.Session(config=tf.ConfigProto(graph_options=options)))
+    model = build(1, use_gpu)
+    model.load_weights(str(Path(folder) / "weights.h5"))
+    model.save(str(Path(folder) / "model.h5"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    parser.add_argument("--use_gpu", action="store_true")
+    arguments = parser.parse_args()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    train(arguments.folder, arguments.use_gpu)
+    export(arguments.folder, arguments.use_gpu)
+
+
+if __name__ == "__main__":
+    main()
