@@ -7,7 +7,7 @@ Every message is one line per reason and says where, what was expected, what was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 __all__ = [
     "AccessError",
@@ -22,6 +22,10 @@ __all__ = [
     "VerificationError",
     "WriteError",
 ]
+
+
+#: What to do where bytes are not what was written.
+AGAIN: Final = "copy it again"
 
 
 class CudnnConvertError(Exception):

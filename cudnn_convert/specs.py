@@ -62,6 +62,7 @@ def keyed(found: Iterable[Spec]) -> dict[str, str]:
         op, k = split(spec.tensor)
         plain = op.replace("/", "_") + (f"_{k}" if k else "")
         if spec.key in named:
-            raise UsageError(f"--inputs, --outputs: expected keys that differ, found {spec.key} twice")
+            found_twice = f"{spec.key} twice; name one of them KEY=TENSOR"
+            raise UsageError(f"--inputs, --outputs: expected keys that differ, found {found_twice}")
         named[spec.key or unique(plain, {*named, *chosen})] = spec.tensor
     return named

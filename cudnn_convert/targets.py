@@ -85,8 +85,9 @@ def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
     from cudnn_convert.write import frozen_graph
 
     lowered = _lowered(made, options)
-    graph = freeze.frozen(lowered.graph, lowered.variables, made.signature.outputs.values())
-    frozen_graph.write(path, graph)
+    # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
+    kept = [*made.signature.inputs.values(), *made.signature.outputs.values()]
+    frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept))
 
 
 def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> None:

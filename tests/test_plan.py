@@ -107,10 +107,10 @@ def test_inputs_that_nothing_needs_are_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"inputs": ["x,a=x"]}, "--inputs: expected each tensor once, found x:0 twice"),
+        ({"inputs": ["x,a=x"]}, "--inputs: expected each tensor once, found x:0 twice; leave one out"),
         (
             {"inputs": ["tower/scale,x"], "constants": ["tower/scale=1"]},
-            "--set: expected a tensor that is no input, found tower/scale:0 in --inputs",
+            "--set: expected a tensor that is no input, found tower/scale:0 in --inputs; leave it out of one",
         ),
         ({"constants": ["tower/scale"]}, "--set: expected TENSOR=VALUE, found 'tower/scale'"),
         (
@@ -118,7 +118,10 @@ def test_inputs_that_nothing_needs_are_refused() -> None:
             "model.ckpt: tensor tower/scales:0: expected one of the graph, found no node tower/scales; "
             "the nearest are tower/scale:0",
         ),
-        ({"outputs": ["a=rnn:0,a=rnn:1"]}, "--inputs, --outputs: expected keys that differ, found a twice"),
+        (
+            {"outputs": ["a=rnn:0,a=rnn:1"]},
+            "--inputs, --outputs: expected keys that differ, found a twice; name one of them KEY=TENSOR",
+        ),
     ],
 )  # fmt: skip
 def test_calls_that_contradict_themselves(given: dict[str, Sequence[str]], message: str) -> None:
@@ -221,7 +224,9 @@ def test_variables_without_a_value_are_named_with_the_nearest() -> None:
     del source.variables["w"]  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedModelError) as refused:
         make(source)
-    assert refused.value.reasons == ("variable w: expected a value of shape (2,), found no such key",)
+    assert refused.value.reasons == (
+        "variable w: expected a value of shape (2,), found no such key; is the checkpoint this graph's?",
+    )
 
 
 @pytest.mark.parametrize("kind", ["reference", "resource"])

@@ -133,7 +133,9 @@ def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | N
         if said.directions == 2 and all(found.may_be_half for found in sets):
             return None
         listed = "; ".join(told(sizes) for _, sizes in readings)
-        raise UnsupportedModelError(model.path, [f"{where}: expected what the flags say, found {listed}"])
+        raise UnsupportedModelError(
+            model.path, [f"{where}: expected what the flags say, found {listed}; say that"]
+        )
     mode, note = mode_by_name(scope), None
     if len(fitting) > 1 and mode is not None:
         fitting = [pair for pair in fitting if pair[1].mode is mode] or fitting

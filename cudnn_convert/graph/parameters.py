@@ -29,6 +29,7 @@ Names: TypeAlias = dict[tuple[tuple[str, ...], bytes], str]
 #: CudnnRNNCanonicalToParams: num_layers, num_units, input_size, then the tensors of the blob in its order.
 _PACKING: Final = frozenset({"CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"})
 _FIRST: Final = 3
+_CURE: Final = "freeze the graph where it was trained, and convert that"
 _ARITHMETIC: Final = frozenset(
     "Const Identity Snapshot StopGradient PreventGradient ReadVariableOp Cast ConcatV2 Concat Reshape "
     "StridedSlice Slice Split SplitV Transpose Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 "
@@ -56,9 +57,8 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
     except (tf.errors.OpError, ValueError) as cause:
         expected = "parameters that can be computed from the variables"
         found = str(cause).splitlines()[0]
-        raise UnsupportedModelError(
-            model.path, [f"{origin.op}: expected {expected}, found {found}"]
-        ) from cause
+        reason = f"{origin.op}: expected {expected}, found {found}; {_CURE}"
+        raise UnsupportedModelError(model.path, [reason]) from cause
 
 
 def _obstacles(below: dict[str, Any]) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _obstacles(below: dict[str, Any]) -> Iterator[str]:
         if node.op in PLACEHOLDERS:
             yield f"expected {expected}, found the placeholder {name}; bind it with --set {name}:0=VALUE"
         elif node.op not in _ARITHMETIC | PASSAGES | VARIABLES | _PACKING:
-            yield f"expected {expected}, found {node.op} {name}"
+            yield f"expected {expected}, found {node.op} {name}; {_CURE}"
 
 
 def _plain(below: dict[str, Any]) -> Iterator[Any]:

@@ -87,8 +87,8 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
         readers = [name for name in index.data_inputs(index.nodes[names[0]]) if not name.startswith("^")]
-        cure = f"; cut before it with --outputs {readers[0]}" if readers else ""
-        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}{cure}"
+        cure = f"cut before it with --outputs {readers[0]}" if readers else "choose other --outputs"
+        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
 
 def _has_cpu_kernel(op: str) -> bool:
@@ -113,4 +113,7 @@ def reserved(index: Index, outputs: Iterable[str]) -> Iterator[str]:
     for name in outputs:
         op, k = split(name)
         if index.nodes[op].op in CUDNN_OPS and k >= OUTPUTS:
-            yield f"--outputs {name}: expected outputs 0 to 2 of {op}; found {name}, for gradients only"
+            yield (
+                f"--outputs {name}: expected outputs 0 to 2 of {op}, found {name}, which only gradients "
+                "need; choose others"
+            )

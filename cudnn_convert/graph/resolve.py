@@ -150,9 +150,11 @@ def _dimensions(shape: tf.TensorShape) -> list[int | None]:
 def _options(facts: Facts) -> Iterator[str]:
     """What cuDNN does not know."""
     if facts.projection and facts.mode is not Mode.LSTM:
-        yield f"num_proj: expected 0, for only an LSTM has a projection, found {facts.projection}"
+        found = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
+        yield f"num_proj: expected 0, for only an LSTM has a projection, found {found}"
     elif facts.projection > (facts.units or facts.projection):
-        yield f"num_proj: expected at most the {facts.units} units, found {facts.projection}"
+        found = f"{facts.projection}; choose --outputs without it"
+        yield f"num_proj: expected at most the {facts.units} units, found {found}"
 
 
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
@@ -162,7 +164,8 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
     if sizing.skips(facts.input_mode, sizes) != sizes.skip_input:
         said = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
-        yield f"input_mode: expected one that the weights' input matrices go with, found {said}"
+        expected = "expected one that the weights' input matrices go with"
+        yield f"input_mode: {expected}, found {said}; are graph and weights of one model?"
     for position, shape in wanted.items():
         found = tensors[position].shape
         if not found.is_compatible_with(shape):

@@ -113,7 +113,8 @@ def _with_initial_values(model: Model, found: Iterable[State]) -> Model:
             value = updates.initial(index, one.variable)
             if value is None:
                 expected = "a value in the file or a constant initializer"
-                reasons.append(f"state variable {one.key}: expected {expected}, found neither")
+                cure = "give a file that holds it, or choose other --outputs"
+                reasons.append(f"state variable {one.key}: expected {expected}, found neither; {cure}")
             else:
                 values[one.key] = InMemory(value)
     if reasons:

@@ -70,7 +70,8 @@ def find(path: Path, graph: Any, convention: Convention) -> tuple[Stored, ...]:
             continue
         known = found.setdefault(place, one)
         if known != one and known != replace(one, matrices=known.matrices):
-            reasons.append(f"{node.name}: expected {known.sizes} in every call, found {one.sizes}")
+            found_sizes = f"{one.sizes}; convert one call of it with --signature"
+            reasons.append(f"{node.name}: expected {known.sizes} in every call, found {found_sizes}")
         if known != one:
             found[place] = replace(known, matrices=None)
     if reasons:
@@ -86,14 +87,15 @@ def _stored(
     elements = tensors[PARAMS].shape.num_elements()
     if None in (facts.layers, facts.units, elements):
         expected = "static shapes of its states and parameters"
-        raise UnsupportedModelError("", [f"{node.name}: expected {expected}, found none"])
+        cure = "convert it alone with --signature"
+        raise UnsupportedModelError("", [f"{node.name}: expected {expected}, found none; {cure}"])
     assert facts.layers is not None and facts.units is not None and elements is not None
     known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     sizes = sizing.solve(elements, replace(known, projection=facts.projection), facts.input_mode)
     if sizes is None:
-        raise UnsupportedModelError(
-            "", [f"{node.name}: params: expected {sizing.lengths(known)}, found {elements}"]
-        )
+        found = f"{elements}; are its states and parameters of one model?"
+        reason = f"{node.name}: params: expected {sizing.lengths(known)}, found {found}"
+        raise UnsupportedModelError("", [reason])
     lengths = node.op == "CudnnRNNV3" and not are_full(index, node)
     return Stored(
         *place,

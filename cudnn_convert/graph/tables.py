@@ -123,7 +123,7 @@ def _cure(graph: Any, table: Any) -> str:
             # Words that the table lacks get the numbers of hash buckets in the place of its default.
             choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
             found.append(f"{next(choices, lookup.name)}:0")
-    return f"; cut behind its lookup with --inputs {','.join(found)}" if found else ""
+    return f"; cut behind its lookup with --inputs {','.join(found)}" if found else "; choose other --outputs"
 
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:

@@ -67,9 +67,11 @@ def require(path: Path, graph: Any, values: Mapping[str, Tensor], *, decoded: Co
             value = values.get(name)
             if value is None:
                 near = difflib.get_close_matches(name, values, n=3)
-                hint = f"; the nearest keys are {', '.join(near)}" if near else ""
+                hint = (
+                    f"the nearest keys are {', '.join(near)}" if near else "is the checkpoint this graph's?"
+                )
                 reasons.append(
-                    f"variable {name}: expected a value of shape {wanted}, found no such key{hint}"
+                    f"variable {name}: expected a value of shape {wanted}, found no such key; {hint}"
                 )
             elif "shape" in node.attr and not wanted.is_compatible_with(value.shape):
                 found = f"{list(value.shape)}; are graph and weights of one model?"

@@ -61,7 +61,10 @@ def take(
     wanted = {"canonical": f"canonical keys under {scope}", "raw": f"the blob {variable}"}
     expected = wanted.get(copy, f"{wanted['raw']} or {wanted['canonical']}")
     half = pairing.half(model, facts)
-    raise _refusal(model, facts, f"weights: expected {expected}, found neither{half}")
+    lost = f"neither{half}" if half else "neither; is the checkpoint this graph's?"
+    if copy in wanted and not half:
+        lost = "none; take either copy, without --weights"
+    raise _refusal(model, facts, f"weights: expected {expected}, found {lost}")
 
 
 def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
@@ -94,9 +97,8 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
     """Sizes from the static shapes of the inputs, the op's input mode and the blob's length."""
     if facts.layers is None or facts.units is None:
         state = "input_c" if facts.projection else "input_h"
-        raise _refusal(
-            model, facts, f"{state}: expected a static shape [layers*directions, batch, units], found none"
-        )
+        expected = "expected a static shape [layers*directions, batch, units]"
+        raise _refusal(model, facts, f"{state}: {expected}, found none; refine its input with --inputs")
     known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     known = replace(known, projection=facts.projection)
     sizes = sizing.solve(blob.size, known, facts.input_mode)

@@ -27,6 +27,7 @@ from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 
 _CALL: Final = "model"
+_EXPORT: Final = "export it where it loads, and convert that"
 
 
 def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
@@ -40,7 +41,8 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
     assert model.architecture is not None
     if keras.backend.backend() != "tensorflow":
         found = f"KERAS_BACKEND={keras.backend.backend()}"
-        raise MissingDependencyError(f"{model.path}: expected KERAS_BACKEND=tensorflow, found {found}")
+        reason = f"expected KERAS_BACKEND=tensorflow, found {found}; set it in the environment"
+        raise MissingDependencyError(f"{model.path}: {reason}")
     built = _built(model.path, model.architecture, vouched)
     _assign(model.path, model.architecture, built)
     with _on_gpu():
@@ -68,7 +70,8 @@ def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
 
     found = [str(one) for one in vetting.refused(described.config, vouched)]
     if not found and not vetting.is_plain(described.config):
-        found = ["config: expected Keras' own classes, found the name of another module"]
+        told = "config: expected Keras' own classes, found the name of another module"
+        found = [f"{told}; bring it with --custom-objects"]
     if found:
         raise UnsupportedModelError(path, found)
     try:
@@ -79,11 +82,13 @@ def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
         first = (str(cause).splitlines() or [type(cause).__name__])[0]
         expected = f"a model that Keras {keras.__version__} can build"
         raise UnsupportedModelError(
-            path, [f"config: expected {expected}, found one it refuses: {first}"]
+            path, [f"config: expected {expected}, found one it refuses: {first}; {_EXPORT}"]
         ) from cause
     if not built.built or not built.inputs:
         expected = "a model whose inputs have shapes"
-        raise UnsupportedModelError(path, [f"config: expected {expected}, found none"])
+        raise UnsupportedModelError(
+            path, [f"config: expected {expected}, found none; build it, and save it again"]
+        )
     return getattr(built, "_functional", None) or built  # what a Sequential model is made of
 
 
@@ -96,7 +101,8 @@ def _assign(path: Path, described: Architecture, built: Any) -> None:
         if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
             shapes = [list(value.shape) for _, value in given]
             expected = [list(weight.shape) for weight in wanted]
-            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {shapes}")
+            found = f"{shapes}; are config and weights of one model?"
+            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {found}")
             continue
         for weight, (_, value) in zip(wanted, given, strict=True):
             weight.assign(value.read())

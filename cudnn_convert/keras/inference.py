@@ -10,13 +10,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import plain
 from cudnn_convert.model import Architecture
+
+#: What to do with a model that cannot be built here.
+EXPORT: Final = "save it as a SavedModel where it loads, and convert that"
 
 
 @contextmanager
@@ -80,7 +83,9 @@ def built(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> An
                 continue
             if isinstance(made, tf_keras.Model) and made.built and made.inputs:
                 return made
-    found = "one whose input has no shape" if failure is None else f"one it refuses: {_first_line(failure)}"
+    found = "one whose input has no shape; build it, and save it again"
+    if failure is not None:
+        found = f"one it refuses: {_first_line(failure)}; {EXPORT}"
     raise UnsupportedModelError(
         path, [f"config: expected a model that tf_keras can build, found {found}"]
     ) from failure

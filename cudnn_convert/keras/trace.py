@@ -93,7 +93,8 @@ def _inputs_alone(model: Model, config: Entry) -> Model:
 def _traced(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
     lost = calls.unreached(described.config)
     if lost:
-        reason = f"layer {lost[0]}: expected calls on what other layers give, found one on nothing"
+        expected = "expected calls on what other layers give"
+        reason = f"layer {lost[0]}: {expected}, found one on nothing; {inference.EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
     with tf.Graph().as_default() as graph, inference.inference():
         built = inference.built(model.path, described, vouched)
@@ -114,9 +115,8 @@ def _signature(path: Path, built: Any) -> Signature:
     """Inputs and outputs by Keras' names for them; each output waits for the states to be updated."""
     tensors = [*built.inputs, *built.outputs]
     if not all(isinstance(found, tf.Tensor) for found in tensors):
-        raise UnsupportedModelError(
-            path, ["config: expected dense inputs and outputs, found sparse or ragged"]
-        )
+        reason = "config: expected dense inputs and outputs, found sparse or ragged; build it with dense ones"
+        raise UnsupportedModelError(path, [reason])
     inputs = dict(zip(built.input_names, built.inputs, strict=True))
     outputs = dict(zip(built.output_names, built.outputs, strict=True))
     if writes := states.updates(built):

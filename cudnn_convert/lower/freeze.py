@@ -23,7 +23,7 @@ _LIMIT: Final = 2**31 - 2**20
 
 
 def frozen(graph: Any, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> Any:
-    """`graph` with each variable op a Const of the same name; `outputs` are tensors `op:k`.
+    """`graph` with each variable op a Const of the same name; `outputs`, tensors `op:k`, are what stays.
 
     Raises UnsupportedModelError where the constants would not fit a GraphDef.
     """
@@ -33,7 +33,8 @@ def frozen(graph: Any, variables: Mapping[str, Tensor], outputs: Iterable[str]) 
         for found in (variables[checkpoint_key(op)] for op in ops)
     )
     if size > _LIMIT:
-        raise UnsupportedModelError("frozen graph", [f"expected under 2 GiB of weights, found {size} bytes"])
+        reason = f"expected under 2 GiB of weights, found {size} bytes; choose --format savedmodel"
+        raise UnsupportedModelError("frozen graph", [reason])
     if not ops:
         return graph
     names = sorted({split(name)[0] for name in outputs})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,8 @@ from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence
 from cudnn_convert.lower.onnx_finish import Finished
 from cudnn_convert.model import Recurrence, Signature
 
+#: What to do where no cut is known.
+_ELSE: Final = "choose --format savedmodel or frozen"
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
@@ -126,7 +128,8 @@ def _converted(
             ops = {node.name: node.op for node in optimized.node}
             if any(ops.get(name) in CUDNN_OPS for name in failures):
                 raise  # our own handler failed, which is no fault of the model
-            other = [f"expected a graph that tf2onnx converts, found {type(error).__name__}: {_line(error)}"]
+            found = f"{type(error).__name__}: {_line(error)}"
+            other = [f"expected a graph that tf2onnx converts, found {found}; {_ELSE}"]
             raise UnsupportedModelError("onnx", _reasons(optimized, failures) or other) from error
     if result is None:
         raise UnsupportedModelError("onnx", _reasons(optimized, failures))
@@ -143,7 +146,7 @@ def _reasons(graph: Any, failures: Mapping[str, str]) -> list[str]:
         reason += f" ({why})" if why else ""
         read = index.data_inputs(node) if node else []
         found = [tensor for tensor in read if index.nodes[split(tensor)[0]].op != "Const"]
-        reasons.append(f"{reason}; cut before it with --outputs {found[0]}" if found else reason)
+        reasons.append(f"{reason}; {f'cut before it with --outputs {found[0]}' if found else _ELSE}")
     return reasons
 
 

@@ -58,7 +58,8 @@ def finished(
 def _check(model: Any) -> None:
     versions = {opset.domain: opset.version for opset in model.opset_import}
     reasons = [
-        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}"
+        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
+        "cut before it, or take --format savedmodel"
         for node in all_nodes(model.graph)
         if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
     ]

@@ -22,5 +22,6 @@ def averaged(model: Model) -> Model:
         name.removesuffix(ending): found for name, found in model.variables.items() if name.endswith(ending)
     }
     if not averages:
-        raise UnsupportedModelError(model.path, [f"--weights ema: expected keys ...{ending}, found none"])
+        reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
+        raise UnsupportedModelError(model.path, [reason])
     return replace(model, variables={**model.variables, **averages})

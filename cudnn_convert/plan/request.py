@@ -81,13 +81,14 @@ def _refuse_repeated(inputs: list[Spec]) -> None:
     names = [spec.tensor for spec in inputs]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"--inputs: expected each tensor once, found {name} twice")
+            raise UsageError(f"--inputs: expected each tensor once, found {name} twice; leave one out")
 
 
 def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
     for spec in inputs:
         if spec.tensor in bound:
-            raise UsageError(f"--set: expected a tensor that is no input, found {spec.tensor} in --inputs")
+            found = f"{spec.tensor} in --inputs; leave it out of one"
+            raise UsageError(f"--set: expected a tensor that is no input, found {found}")
 
 
 def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:

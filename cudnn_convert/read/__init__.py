@@ -39,4 +39,5 @@ def _recognised(path: Path, tag: str | None) -> Model:
         return model
     what = "a file or folder of another kind" if path.exists() else "no such file or folder"
     kinds = ", ".join(reader.KIND for reader in READERS)
-    raise ReadError(path, "source", expected=kinds, found=what)
+    advice = "" if path.exists() else "check the path"
+    raise ReadError(path, "source", expected=kinds, found=what, advice=advice)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from cudnn_convert.errors import ReadError
 
 _COLLECTION: Final = "saved_model_assets"
+_WHOLE: Final = "copy the whole folder"
 _FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 
 
@@ -26,7 +27,8 @@ def listed(meta: Any, folder: Path) -> dict[str, Path]:
         if root.resolve() not in path.resolve().parents:
             raise ReadError(folder, "asset", expected="a file in assets/", found=repr(proto.filename))
         if not path.is_file():
-            raise ReadError(folder, "asset", expected=f"assets/{proto.filename}", found="no such file")
+            expected = f"assets/{proto.filename}"
+            raise ReadError(folder, "asset", expected=expected, found="no such file", advice=_WHOLE)
         found[_tensor(proto.tensor_info.name)] = path
     return found
 

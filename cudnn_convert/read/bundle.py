@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AccessError, ReadError
+from cudnn_convert.errors import AGAIN, AccessError, ReadError
 from cudnn_convert.model import Array
 from cudnn_convert.read.checkpoints import dtypes, pieces, v1, v2
 from cudnn_convert.read.checkpoints.pieces import Stored
 from cudnn_convert.read.checkpoints.table import MAGIC
 
+#: What to do where one of its files is missing.
+WHOLE: Final = "copy all files of the checkpoint"
 _SHARDS: Final = "-?????-of-?????"
 _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})")
 
@@ -106,12 +108,13 @@ def _files(prefix: Path) -> list[Path]:
     """The tables of a V1 checkpoint, none for one of V2."""
     if is_v2(prefix):
         if not list(prefix.parent.glob(f"{escaped(prefix.name)}.data-*-of-*")):
-            raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.data-*", found="no such file")
+            expected = f"{prefix.name}.data-*"
+            raise ReadError(prefix, "checkpoint", expected=expected, found="no such file", advice=WHOLE)
         return []
     if is_v1(prefix):
         return [prefix] if prefix.is_file() else _complete(prefix, _shards(prefix))
     found = "a file of another kind" if prefix.is_file() else "no such file"
-    raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=found)
+    raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=found, advice=WHOLE)
 
 
 def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
@@ -121,11 +124,12 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     counts = sorted({count for _, count in found})
     if len(counts) > 1:
         expected, several = "the files of one save", " and of ".join(map(str, counts))
-        raise ReadError(prefix, "checkpoint", expected=expected, found=f"some of {several}")
+        found_of = f"some of {several}"
+        raise ReadError(prefix, "checkpoint", expected=expected, found=found_of, advice="remove the others")
     for number in range(counts[0]):
         if (number, counts[0]) not in found:
             expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"
-            raise ReadError(prefix, "checkpoint", expected=expected, found="no such file")
+            raise ReadError(prefix, "checkpoint", expected=expected, found="no such file", advice=WHOLE)
     return shards
 
 
@@ -137,4 +141,5 @@ def escaped(name: str) -> str:
 def _damaged(path: Path, where: str, cause: Exception) -> ReadError | AccessError:
     if isinstance(cause, OSError):
         return AccessError(cause.filename or path, cause.strerror or str(cause))
-    return ReadError(path, where, expected="readable bytes that match their checksum", found=str(cause))
+    expected = "readable bytes that match their checksum"
+    return ReadError(path, where, expected=expected, found=str(cause), advice=AGAIN)

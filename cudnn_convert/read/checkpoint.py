@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from cudnn_convert.errors import AmbiguousSourceError, ReadError
+from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
 from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, meta_graph, partitions
 
@@ -113,7 +113,8 @@ def _meta_graph(prefix: Path) -> Any:
     try:
         meta.ParseFromString(path.read_bytes())
     except DecodeError as cause:
-        raise ReadError(path, "file", expected="a MetaGraphDef", found="a damaged or cut-off one") from cause
+        found, advice = "a damaged or cut-off one", f"{AGAIN}, or go without it"
+        raise ReadError(path, "file", expected="a MetaGraphDef", found=found, advice=advice) from cause
     if not meta.graph_def.node:
-        raise ReadError(path, "graph_def", expected="nodes", found="none")
+        raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
     return meta

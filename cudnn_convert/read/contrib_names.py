@@ -172,5 +172,6 @@ def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs:
         tensor = keys.tensors.get(key)
         if tensor is None or tensor.shape != shape:
             found = "no such key" if tensor is None else f"shape {tensor.shape}"
-            raise ReadError(keys.path, key, expected=f"shape {shape}", found=found)
+            advice = "is all of the checkpoint of one model?"
+            raise ReadError(keys.path, key, expected=f"shape {shape}", found=found, advice=advice)
     return {name: keys.tensors[keys.key(layer, way, name)].read() for name in shapes}

@@ -15,7 +15,7 @@ from typing import Any, Final
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError
+from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.model import Model
 from cudnn_convert.read import assets
 
@@ -87,7 +87,7 @@ def _parsed(path: Path) -> Any:
         else:
             graph.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError, text_format.ParseError) as cause:
-        raise ReadError(path, "file", expected="a GraphDef", found=found) from cause
+        raise ReadError(path, "file", expected="a GraphDef", found=found, advice=AGAIN) from cause
     if not graph.node:
-        raise ReadError(path, "graph", expected="nodes", found="none")
+        raise ReadError(path, "graph", expected="nodes", found="none", advice=AGAIN)
     return graph

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -24,6 +24,7 @@ _FAILURES: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError, Memo
 #: A dataset above the first that holds more than the second times its stored bytes was made to fill memory.
 _LARGE: Final = 1 << 28
 _EXPANSION: Final = 100
+_ONE_FILE: Final = "save the model as one file"
 
 
 def is_hdf5(path: Path) -> bool:
@@ -65,7 +66,8 @@ class Store:
             raise
         except _FAILURES as cause:
             first = (str(cause).splitlines() or [""])[0].strip("'\"") or type(cause).__name__
-            raise ReadError(self.path, self.where, expected="a readable HDF5 file", found=first) from cause
+            expected = "a readable HDF5 file"
+            raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,12 @@ def dataset(store: Store, group: Any, path: str) -> Any:
     if not isinstance(found, h5py.Dataset) or found.shape is None:
         raise ReadError(store.path, where, expected="an array", found="a group or an empty entry")
     if found.is_virtual or found.external:
-        raise ReadError(
-            store.path, where, expected="values in the file itself", found="values in another file"
-        )
+        expected, found_at = "values in the file itself", "values in another file"
+        raise ReadError(store.path, where, expected=expected, found=found_at, advice=_ONE_FILE)
     stored = found.id.get_storage_size()
     if found.nbytes > max(_EXPANSION * stored, _LARGE) or (found.chunks is None and stored < found.nbytes):
-        raise ReadError(
-            store.path, where, expected=f"{found.nbytes} bytes of values", found=f"{stored} bytes stored"
-        )
+        expected = f"{found.nbytes} bytes of values"
+        raise ReadError(store.path, where, expected=expected, found=f"{stored} bytes stored", advice=AGAIN)
     return found
 
 
@@ -129,8 +129,8 @@ def descend(store: Store, group: Any, path: str) -> Any:
         link = group.get(name, getlink=True) if isinstance(group, h5py.Group) else None
         if not isinstance(link, h5py.HardLink):
             found = "nothing" if link is None else "a link that leads elsewhere"
-            where = f"{store.where} {path}"
-            raise ReadError(store.path, where, expected="an object in the file itself", found=found)
+            where, expected = f"{store.where} {path}", "an object in the file itself"
+            raise ReadError(store.path, where, expected=expected, found=found, advice=_ONE_FILE)
         group = group[name]
     return group
 

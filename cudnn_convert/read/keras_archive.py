@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Architecture, Model, Tensor
 from cudnn_convert.read import hdf5, keras_groups
 from cudnn_convert.read.hdf5 import Store
@@ -78,4 +78,5 @@ def _member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             return archive.read(name)
     except _FAILURES as cause:
         first = (str(cause).splitlines() or [""])[0] or type(cause).__name__
-        raise ReadError(path, name, expected="a readable zip member", found=first) from cause
+        expected = "a readable zip member"
+        raise ReadError(path, name, expected=expected, found=first, advice=AGAIN) from cause

@@ -104,9 +104,8 @@ def _weights(store: Store, holder: Any) -> Weights:
         expected = "layer_names, as Keras writes"
         raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=found)
     if _TOP_LEVEL in holder and _listed(store, holder, _TOP_LEVEL):
-        raise UnsupportedModelError(
-            store.path, ["model: expected weights in layers alone, found some of the model itself"]
-        )
+        reason = "model: expected weights in layers alone, found some of the model itself"
+        raise UnsupportedModelError(store.path, [f"{reason}; save it with those in a layer"])
     listed = {name: _listed(store, holder, name) for name in layers}
     return {name: weights for name, weights in listed.items() if weights}
 

@@ -41,7 +41,8 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     found = []
     for op, keys in sorted(groups.items()):
         if sorted(keys) != list(range(len(keys))) or len(keys) % 2:
-            raise ReadError(path, op, expected="as many weights as biases", found=f"outputs {sorted(keys)}")
+            expected, listed = "as many weights as biases", f"outputs {sorted(keys)}"
+            raise ReadError(path, op, expected=expected, found=listed, advice="is the checkpoint complete?")
         # Two ops in one scope are two layers: the op's own name keeps them apart.
         scope = scopes[op] if op.endswith("CudnnRNNParamsToCanonical") else f"{op}/"
         found += _readings(_Regions(path, op, scope, [tensors[keys[k]] for k in range(len(keys))]))
@@ -65,7 +66,8 @@ class _Regions:
         if blob.size != opaque.length(sizes):
             expected = f"{opaque.length(sizes)} values of {sizes.layers} layers of one direction"
             half = f"{blob.size}: half of a bidirectional layer, all that TensorFlow before 1.4 saved of it"
-            raise ReadError(self.path, self.op, expected=expected, found=half)
+            advice = "convert its blob with --directions 2"
+            raise ReadError(self.path, self.op, expected=expected, found=half, advice=advice)
         return opaque.split(blob, sizes, where=self.op)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from cudnn_convert.errors import AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Tensor
 from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions, restored
 
@@ -40,15 +40,14 @@ def read(folder: Path, tag: str | None) -> Model:
     saved = _parsed(folder)
     meta, notes = _chosen(folder, saved.meta_graphs, tag)
     if not meta.graph_def.node:
-        raise ReadError(folder, "graph_def", expected="nodes", found="none")
+        raise ReadError(folder, "graph_def", expected="nodes", found="none", advice=AGAIN)
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
     if of_objects and len(saved.meta_graphs) > 1:
         found = f"{len(saved.meta_graphs)}, one of them with objects"
-        raise UnsupportedModelError(
-            folder, [f"meta_graphs: expected one where objects are saved, found {found}"]
-        )
+        reason = f"meta_graphs: expected one where objects are saved, found {found}; save it with one"
+        raise UnsupportedModelError(folder, [reason])
     files = assets.listed(meta, folder)
     values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
     return Model(
@@ -76,9 +75,10 @@ def _parsed(folder: Path) -> Any:
         else:
             text_format.Parse(path.read_text(encoding="utf-8"), saved)
     except (DecodeError, UnicodeDecodeError, text_format.ParseError) as cause:
-        raise ReadError(path, "file", expected="a SavedModel", found="a damaged or cut-off one") from cause
+        found = "a damaged or cut-off one"
+        raise ReadError(path, "file", expected="a SavedModel", found=found, advice=AGAIN) from cause
     if not saved.meta_graphs:
-        raise ReadError(path, "meta_graphs", expected="at least one", found="none")
+        raise ReadError(path, "meta_graphs", expected="at least one", found="none", advice=AGAIN)
     return saved
 
 

@@ -53,7 +53,8 @@ def tensors(path: Path, told: Signature, ops: Collection[str]) -> tuple[dict[str
     lost = [name for key, name in told.inputs.items() if key not in inputs]
     if lost:
         found = f"expected {', '.join(lost)} in the graph, found no such op"
-        raise UsageError(f"{path}: inputs: {found}; name them with --inputs NAME=TENSOR")
+        cure = "name them with --inputs NAME=TENSOR, or keep them when freezing"
+        raise UsageError(f"{path}: inputs: {found}; {cure}")
     return inputs, outputs
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import build
-from cudnn_convert.graph.index import INPUT_H, Index, split, tensor
+from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import padding, partitioned
@@ -56,6 +56,7 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
     _refuse_unknown(plan, tensors, source.words)
     ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: padding.value(index, name) for name in names}
+    longest = _fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
     for pair in _pairs_of_sizes(plan, seen, more):
 
@@ -65,7 +66,15 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
                 {
                     name: padding.padded(
                         rng,
-                        _value(rng, tensors[name], roles[name], ranges[name], sizes, words=source.words),
+                        _value(
+                            rng,
+                            tensors[name],
+                            roles[name],
+                            ranges[name],
+                            sizes,
+                            words=source.words,
+                            longest=longest,
+                        ),
                         paddings[name],
                         _axes(tensors[name], roles[name]),
                         rows=ranges[name],
@@ -98,6 +107,13 @@ def _states(plan: Plan) -> dict[str, Any]:
             value = plan.model.variables[held.state.key]
             found[held.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
     return found
+
+
+def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
+    """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
+    shapes = [(seen.get_operation_by_name(one.node).inputs[INPUT].shape, one) for one in plan.recurrences]
+    found = [shape[0 if one.time_major else 1] for shape, one in shapes if shape.rank]
+    return min((steps for steps in found if steps), default=None)
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
@@ -157,7 +173,8 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
         _sizes(plan, source, feed)
     except tf.errors.OpError as cause:
         failure = cause.message.splitlines()[0]
-        raise UsageError(f"{where}: expected inputs that the model accepts; it says: {failure}") from cause
+        reason = f"expected inputs that the model accepts, found some of which it says: {failure}"
+        raise UsageError(f"{where}: {reason}") from cause
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
@@ -237,6 +254,7 @@ def _value(
     sizes: tuple[int, int],
     *,
     words: Sequence[bytes],
+    longest: int | None,
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
     left = iter(roles)
@@ -249,7 +267,8 @@ def _value(
         return np.asarray(np.arange(shape[-1]) < lengths if shape else rng.integers(2) == 1)
     if found.dtype.is_integer:
         # Integers that pick from no table are lengths: at least one step, at most all.
-        low, high = (0, rows) if rows else (1, by_role["time"] + 1)
+        steps = min(by_role["time"], longest or by_role["time"])
+        low, high = (0, rows) if rows else (1, steps + 1)
         return rng.integers(low, high, shape).astype(dtype)
     if rows:  # of ids, which Keras takes as floats
         return rng.integers(0, rows, shape).astype(dtype)

@@ -76,7 +76,8 @@ def restoring(plan: Plan) -> list[Restore]:
             op, files = _restore(index, node.name)
             if op is None:
                 expected = "a value in the file or an op that restores it"
-                reasons.append(f"variable {node.name}: expected {expected}, found neither")
+                cure = "give the checkpoint that holds it"
+                reasons.append(f"variable {node.name}: expected {expected}, found neither; {cure}")
             else:
                 found.append(Restore(node.name, op, files, prefix))
     if reasons:
@@ -169,5 +170,7 @@ def _refused(plan: Plan, data: Path, cause: Any) -> Exception:
         return UnsupportedModelError(plan.model.path, [reason])
     first = next(iter((cause.message or text).splitlines()), type(cause).__name__)
     if isinstance(cause, tf.errors.InvalidArgumentError):
-        return UsageError(f"--data {data}: expected inputs that the model accepts; it says: {first}")
-    return UnsupportedModelError(plan.model.path, [f"graph: expected one that runs here; it says: {first}"])
+        reason = f"expected inputs that the model accepts, found some of which it says: {first}"
+        return UsageError(f"--data {data}: {reason}")
+    reason = f"graph: expected one that runs here, found one that does not: {first}; record where it does"
+    return UnsupportedModelError(plan.model.path, [reason])

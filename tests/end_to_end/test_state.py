@@ -231,7 +231,8 @@ def test_a_local_variable_without_a_constant_to_begin_with(tmp_path: Path) -> No
     with pytest.raises(UnsupportedModelError) as refused:
         cudnn_convert.convert(prefix, tmp_path / "out")
     assert refused.value.reasons == (
-        "state variable h: expected a value in the file or a constant initializer, found neither",
+        "state variable h: expected a value in the file or a constant initializer, found neither; give a "
+        "file that holds it, or choose other --outputs",
     )
 
 

@@ -146,9 +146,10 @@ def test_other_ops_below_are_refused_by_name() -> None:
         text = tf.io.read_file("weights.bin", name="from_disk")
         tf.identity(lstm(placeholder("x"), tf.io.decode_raw(text, tf.float32)).output, name="scores")
     expected = "expected parameters that follow from variables and constants alone"
+    cure = "freeze the graph where it was trained, and convert that"
     assert refused(graph) == (
-        f"DecodeRaw: {expected}, found DecodeRaw DecodeRaw",
-        f"DecodeRaw: {expected}, found ReadFile from_disk",
+        f"DecodeRaw: {expected}, found DecodeRaw DecodeRaw; {cure}",
+        f"DecodeRaw: {expected}, found ReadFile from_disk; {cure}",
     )
 
 

@@ -136,7 +136,7 @@ def test_an_op_without_a_cpu_kernel() -> None:
 
     (found,) = reasons(make)
     assert found.startswith(
-        "size: expected ops that run on a CPU, found CudnnRNNParamsSize, without a CPU kernel"
+        "size: expected ops that run on a CPU, found CudnnRNNParamsSize, without a CPU kernel; "
     )
 
 

@@ -131,12 +131,15 @@ def test_a_projection_of_another_width_is_refused() -> None:
 
 def test_a_projection_wider_than_the_units_is_refused() -> None:
     case = Case(Mode.LSTM, op="CudnnRNNV3", projection=6)
-    assert reasons(case) == ("rnn: num_proj: expected at most the 5 units, found 6",)
+    assert reasons(case) == (
+        "rnn: num_proj: expected at most the 5 units, found 6; choose --outputs without it",
+    )
 
 
 def test_only_an_lstm_has_a_projection() -> None:
     assert reasons(Case(Mode.GRU, op="CudnnRNNV3"), num_proj=3) == (
-        "rnn: num_proj: expected 0, for only an LSTM has a projection, found 3",
+        "rnn: num_proj: expected 0, for only an LSTM has a projection, found 3 in a gru; "
+        "choose --outputs without it",
     )
 
 
@@ -149,5 +152,6 @@ def test_units_and_width_of_a_projection_come_from_the_two_states(time_major: bo
 def test_a_projection_needs_the_width_of_the_cell_state() -> None:
     case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", projection=3)
     assert reasons(case, cell=-1) == (
-        "rnn: input_c: expected a static shape [layers*directions, batch, units], found none",
+        "rnn: input_c: expected a static shape [layers*directions, batch, units], found none; "
+        "refine its input with --inputs",
     )

@@ -247,7 +247,9 @@ def test_sizes_that_differ_from_call_to_call(tmp_path: Path) -> None:
         return recurrence(x, "lstm", blob)
 
     specs = tf.TensorSpec([None, None, INPUTS]), tf.TensorSpec([None])
-    told = "expected static shapes of its states and parameters, found none"
+    told = (
+        "expected static shapes of its states and parameters, found none; convert it alone with --signature"
+    )
     with pytest.raises(UnsupportedModelError, match=told):
         found(module, call, tmp_path, *specs)
 
@@ -255,5 +257,7 @@ def test_sizes_that_differ_from_call_to_call(tmp_path: Path) -> None:
 def test_a_blob_of_no_size(tmp_path: Path) -> None:
     module = tf.Module()
     module.blob = tf.Variable(tf.random.uniform([4 * UNITS * (INPUTS + UNITS + 2) + 1]))
-    with pytest.raises(UnsupportedModelError, match=r"CudnnRNNV3: params: expected .* found 145"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"CudnnRNNV3: params: expected .* found 145; are its states"
+    ):
         found(module, lambda x: recurrence(x, "lstm", module.blob), tmp_path)

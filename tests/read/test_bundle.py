@@ -208,7 +208,7 @@ def test_several_data_files(tmp_path: Path, name: str) -> None:
     with pytest.raises(ReadError) as caught:
         found[name].read()
     expected = "expected readable bytes that match their checksum"
-    assert str(caught.value) == f"{prefix}: tensor {name}: {expected}, found no file {lost}"
+    assert str(caught.value) == f"{prefix}: tensor {name}: {expected}, found no file {lost}; copy it again"
 
 
 #: A tensor of 300 x 70 in slices that cut both axes, and what may be asked of it.

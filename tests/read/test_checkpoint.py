@@ -116,7 +116,7 @@ def test_two_models_under_one_name_are_a_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        (lambda path: None, "found no such file or folder"),
+        (lambda path: None, "found no such file or folder; check the path"),
         (lambda path: path.mkdir(), "found a file or folder of another kind"),
         (lambda path: path.write_text("text"), "found a file or folder of another kind"),
     ],

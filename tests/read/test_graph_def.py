@@ -77,10 +77,10 @@ def test_a_file_cut_off_is_a_read_error(tmp_path: Path) -> None:
     for length in (len(whole) - 1, len(whole) // 2, 100):
         path.write_bytes(whole[:length])
         [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-        assert line == f"{path}: file: expected a GraphDef, found a damaged or cut-off one"
+        assert line == f"{path}: file: expected a GraphDef, found a damaged or cut-off one; copy it again"
     path.write_text(TEXT.read_text()[:-10])
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    assert line == f"{path}: file: expected a GraphDef, found text that is none"
+    assert line == f"{path}: file: expected a GraphDef, found text that is none; copy it again"
 
 
 def test_a_graph_with_variables_is_not_frozen(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_graph_without_nodes(tmp_path: Path) -> None:
     path = tmp_path / "graph.pbtxt"
     path.write_text("versions { producer: 134 }")
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    assert line == f"{path}: graph: expected nodes, found none"
+    assert line == f"{path}: graph: expected nodes, found none; copy it again"
 
 
 def test_a_tag_is_for_saved_models(tmp_path: Path) -> None:

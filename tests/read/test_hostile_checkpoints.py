@@ -85,7 +85,7 @@ def test_an_index_that_claims_too_much_is_refused(
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
     expected = "expected readable bytes that match their checksum"
-    assert str(caught.value) == f"{prefix}: index: {expected}, found {found}"
+    assert str(caught.value) == f"{prefix}: index: {expected}, found {found}; copy it again"
 
 
 def test_slices_have_the_keys_that_are_made_up_here(tmp_path: Path) -> None:
@@ -130,6 +130,7 @@ def test_an_entry_that_claims_too_much_is_refused_when_it_is_read(
         held["x"].read()
     expected = "expected readable bytes that match their checksum"
     assert str(caught.value).startswith(f"{prefix}: tensor x: {expected}, found {found}")
+    assert str(caught.value).endswith("; copy it again")
 
 
 def words(lengths: Sequence[int], held: bytes) -> bytes:
@@ -205,7 +206,7 @@ def test_a_v1_tensor_that_claims_too_much(
     with pytest.raises(ReadError) as caught:
         tensors(path)["x"].read()
     expected = "expected readable bytes that match their checksum"
-    assert str(caught.value) == f"{path}: tensor x: {expected}, found {found}"
+    assert str(caught.value) == f"{path}: tensor x: {expected}, found {found}; copy it again"
 
 
 def test_v1_files_of_one_save_are_all_needed(tmp_path: Path) -> None:
@@ -220,13 +221,13 @@ def test_v1_files_of_one_save_are_all_needed(tmp_path: Path) -> None:
     kept = (tmp_path / "a-00001-of-00003").rename(tmp_path / "elsewhere")
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
-    assert str(caught.value) == f"{prefix}: checkpoint: expected a-00001-of-00003, found no such file"
+    found = "checkpoint: expected a-00001-of-00003, found no such file; copy all files of the checkpoint"
+    assert str(caught.value) == f"{prefix}: {found}"
     kept.rename(tmp_path / "a-00001-of-00002")
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
-    assert (
-        str(caught.value) == f"{prefix}: checkpoint: expected the files of one save, found some of 2 and of 3"
-    )
+    found = "checkpoint: expected the files of one save, found some of 2 and of 3; remove the others"
+    assert str(caught.value) == f"{prefix}: {found}"
 
 
 def test_v1_files_that_hold_the_same_slice_are_refused(tmp_path: Path) -> None:

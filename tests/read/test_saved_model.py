@@ -147,7 +147,7 @@ def asset(saved: saved_model_pb2.SavedModel, name: str) -> None:
         ("../saved_model.pb", "asset: expected a file in assets/, found '../saved_model.pb'"),
         ("/etc/hostname", "asset: expected a file in assets/, found '/etc/hostname'"),
         ("", "asset: expected a file in assets/, found ''"),
-        ("words.txt", "asset: expected assets/words.txt, found no such file"),
+        ("words.txt", "asset: expected assets/words.txt, found no such file; copy the whole folder"),
     ],
 )
 def test_an_asset_is_a_file_of_the_folder(tmp_path: Path, name: str, message: str) -> None:
@@ -163,14 +163,15 @@ def test_a_damaged_proto_is_a_read_error(tmp_path: Path, length: int) -> None:
     path.write_bytes(path.read_bytes()[:length])
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
     found = "file: expected a SavedModel, found a damaged or cut-off one"
-    assert line == f"{path}: {found if length else 'meta_graphs: expected at least one, found none'}"
+    told = found if length else "meta_graphs: expected at least one, found none"
+    assert line == f"{path}: {told}; copy it again"
 
 
 def test_variables_that_are_gone(tmp_path: Path) -> None:
     folder = changed(tmp_path, WORDS)
     (folder / "variables" / "variables.index").unlink()
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    expected = "checkpoint: expected variables.index, found no such file"
+    expected = "checkpoint: expected variables.index, found no such file; copy all files of the checkpoint"
     assert line == f"{folder / 'variables' / 'variables'}: {expected}"
 
 
@@ -185,5 +186,5 @@ def test_objects_belong_to_one_graph(tmp_path: Path) -> None:
     saved.meta_graphs[1].meta_info_def.tags[:] = ["train"]
     path.write_bytes(saved.SerializeToString())
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    found = "found 2, one of them with objects"
+    found = "found 2, one of them with objects; save it with one"
     assert line == f"{folder}: meta_graphs: expected one where objects are saved, {found}"

@@ -114,7 +114,8 @@ def test_feeds_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any] | None, me
 def test_feeds_that_the_model_does_not_take(tmp_path: Path) -> None:
     feed = {name.removesuffix(":0"): BLOCK.feeds()[0][name] for name in BLOCK.case["inputs"]}
     np.savez(tmp_path / "in.npz", **(feed | {"h0": feed["h0"][1:]}))
-    with pytest.raises(UsageError, match=r"in\.npz: expected inputs that the model accepts; it says: "):
+    told = r"in\.npz: expected inputs that the model accepts, found some of which it says: "
+    with pytest.raises(UsageError, match=told):
         cudnn_convert.record(BLOCK.prefix, tmp_path / "out", data=tmp_path / "in.npz", outputs="rnn_out:0")
     assert not (tmp_path / "out").exists()
 
@@ -179,7 +180,8 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError) as caught:
         record.restoring(dataclasses.replace(made, model=lost))
     assert caught.value.reasons == (
-        "variable blob: expected a value in the file or an op that restores it, found neither",
+        "variable blob: expected a value in the file or an op that restores it, found neither; give the "
+        "checkpoint that holds it",
     )
 
 

@@ -1,0 +1,341 @@
+"""From every source that a CPU cannot run to a model that it can, by following what the tool prints alone.
+
+`inspect` prints a command; it is run as printed, its verification too; what it printed as OUT runs in a
+process of plain TensorFlow, Keras or tf_keras, under the keys that `inspect` printed, without cudnn_convert.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import artifacts
+import numpy as np
+import pytest
+from keras3_samples import BROKEN, Call, Export, Signature
+from keras_samples import KERAS_FIXTURES, KerasFixture
+from samples import _ALL, ROOT, Fixture, fixture
+from sources import command
+
+import cudnn_convert
+
+#: Set, it takes every sample that is broken, not those below.
+EVERY: Final = "CUDNN_CONVERT_EVERY" in os.environ
+#: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
+SOME: Final = frozenset(
+    "bilstm_tagger 1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.8.0-frozen_binary 1.12.3-cond "
+    "1.12.3-keras_lstm_states 1.15.5-checkpoint_v1_sharded 1.15.5-dropout_needs_set 1.15.5-frozen_text "
+    "1.15.5-keras_weights_functional 1.15.5-lstm_float16 1.15.5-object_lstm_1l 1.15.5-object_lstm_2l "
+    "1.15.5-op_proj_lstm 1.15.5-queue_input 1.15.5-raw_only 1.15.5-saved_model_tags 1.15.5-saved_model_words "
+    "1.15.5-state_lstm 1.15.5-v2_gru 1.15.5-v3_gru_lengths "
+    "keras-2.2.4-bidirectional keras-2.2.4-float64 keras-2.2.4-custom_layer tf.keras-1.15.5-stateful_gru "
+    "tf.keras-1.12.3-weights_sequential tf.keras-1.15.5-time_major tf_keras-2.21.0-archive_siamese "
+    "tf_keras-2.21.0-lambda_harmless "
+    "keras-3.3.3-stateful keras-3.8.0-signatures keras-3.15.1-lstm keras-3.15.1-masked keras-3.15.1-raw_ops "
+    "keras-3.15.1-archive tf_keras-2.21.0-cudnn_layers tf_keras-2.21.0-cudnn_trained".split()
+)
+#: What the types that recurrences compute in allow; see test_keras3_exports.py on half and bfloat16.
+BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: A step of training needs CudnnRNNBackpropV3, and stays for a GPU.
+TRAINING: Final = "train"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What `inspect` printed: the commands, and by key the signatures that they take, `{key: tensor}`."""
+
+    commands: list[list[str]]
+    takes: dict[str, dict[str, str]]
+    gives: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What the printed command made: of `form`, at `out`; `bound` is what its recurrences' type allows."""
+
+    printed: Printed
+    form: str
+    out: Path
+    folder: Path
+    bound: float
+
+    def job(self, golden: object, number: int, ends: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+        """What a user runs: `ends` are the inputs' and the outputs' names in `golden`, by key."""
+        named = {
+            kind: {key: {"source": name} for key, name in end.items()}
+            for kind, end in zip(("inputs", "outputs"), ends, strict=True)
+        }
+        answers = str(self.folder / f"answers.{number}.npz")
+        return {
+            "artifact": str(self.out), "format": self.form, "golden": str(golden), "answers": answers, **named
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Healed:
+    """An artifact's jobs, by signature; `judge` takes the key of one and its answers."""
+
+    jobs: dict[str, dict[str, Any]]
+    judge: Callable[[str, Mapping[str, np.ndarray]], None]
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A broken source, the flags of what only its user knows, and how it is healed."""
+
+    name: str
+    source: Path
+    healed: Callable[[Converted], Healed]
+    flags: list[str] = field(default_factory=list)
+
+
+def inspected(source: Path, *flags: str) -> Printed:
+    """`cudnn-convert inspect` by its text alone, that of a pipe."""
+    ended = command("inspect", source, *flags)
+    assert (ended.code, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert "runs on a CPU as it is: no" in lines or "runs on a CPU as it is: not known" in lines
+    commands = [shlex.split(line) for line in lines if line.startswith("  cudnn-convert ")]
+    takes: dict[str, dict[str, str]] = {}
+    gives: dict[str, dict[str, str]] = {}
+    ends = {"  takes": takes, "  gives": gives}
+    key: str | None = None
+    for line in lines:
+        begin, _, told = line.partition("s ") if line.startswith("  ") else ("", "", line)
+        if line.startswith("signature "):
+            key = "" if told == "signature chosen from the graph" else told.removeprefix("signature ")
+            key = None if key.endswith(" (not taken)") else key
+        elif f"{begin}s" in ends and key is not None:
+            name, equals, tensor, *_ = told.split()
+            assert equals == "="
+            ends[f"{begin}s"].setdefault(key, {})[name] = tensor
+    return Printed(commands, takes, gives)
+
+
+def followed(patient: Patient, folder: Path) -> Healed:
+    """Runs the printed command in the empty `folder`; where several are printed, asks again with the flags
+    of the first, as its user chose."""
+    flags = patient.flags
+    printed = inspected(patient.source, *flags)
+    if not printed.takes:  # commands to choose from, each of which says something of the model
+        _, _, _, _, _, *flags = printed.commands[0]
+        printed = inspected(patient.source, *flags)
+    (words,) = printed.commands
+    dtypes = {one.dtype for one in cudnn_convert.inspect(patient.source, **keywords(flags)).recurrences}
+    ended = command(*words[1:])
+    assert ended.code == 0, ended.stderr
+    (path,) = (Path(line) for line in ended.stdout.splitlines())
+    assert path.is_relative_to(words[2])
+    form = words[words.index("--format") + 1]
+    bound = max(BOUNDS[one] for one in dtypes)
+    return patient.healed(Converted(printed, form, path.resolve(), folder, bound))
+
+
+def keywords(flags: list[str]) -> dict[str, Any]:
+    """Flags as the library's keywords, for the types of the recurrences, which the text has in a table."""
+    found: dict[str, Any] = {}
+    for flag in flags:
+        name, _, value = flag.removeprefix("--").partition("=")
+        found[name] = int(value) if value.isdigit() else value or True
+        found[name] = [value] if name == "outputs" else found[name]
+    return found
+
+
+def tensorflow_1(sample: Fixture, made: Converted) -> Healed:
+    """A SavedModel, each of its signatures against TensorFlow 1's own answers to each feed."""
+    feeds, printed = sample.feeds(), made.printed
+    several = len(printed.takes) > 1
+    jobs, gives = {}, {}
+    for key in printed.takes:
+        ends = [printed.takes[key], printed.gives[key]]
+        if sample.case.get("graphless"):  # recorded by key; after the name of the recurrence, of several
+            ends = [{name: f"{key}/{name}" if several else name for name in end} for end in ends]
+        gives[key] = ends[1]
+        jobs[key] = made.job(sample.folder / "golden.npz", len(jobs), ends)
+        jobs[key]["signature"] = key if several else "serving_default"
+
+    def judge(key: str, answers: Mapping[str, np.ndarray]) -> None:
+        compared = 0
+        for number, feed in enumerate(feeds):
+            for name, tensor in gives[key].items():
+                if tensor in feed:
+                    close(answers[f"feed{number}/{name}"], feed[tensor], made.bound)
+                    compared += 1
+        assert compared >= len(feeds)
+        expected = sample.case.get("outputs", [])
+        assert set(expected) <= {tensor for end in gives.values() for tensor in end.values()}
+
+    return Healed(jobs, judge)
+
+
+def keras_file(sample: KerasFixture, made: Converted) -> Healed:
+    """A model of Keras, in the order of its inputs and outputs, against that Keras' own answers."""
+    (takes,) = made.printed.takes.values()
+    (gives,) = made.printed.gives.values()
+    assert [[*takes], [*gives]] == [sample.case["inputs"], sample.case["outputs"]]
+    ends = [dict(zip(end, end, strict=True)) for end in (takes, gives)]
+    job = made.job(sample.folder / "golden.npz", 0, ends)
+    if sample.folder.name == "custom_layer":
+        job["custom"] = ["scale_for_keras", "Scale"]  # as a note asks of whoever loads it
+    if sample.folder.name == "lambda_harmless":
+        job["safe_mode"] = False
+
+    def judge(_: str, answers: Mapping[str, np.ndarray]) -> None:
+        for number, feed in enumerate(sample.feeds()):
+            for key in gives:
+                close(answers[f"feed{number}/{key}"], feed[key], made.bound)
+
+    return Healed({"": job}, judge)
+
+
+def export(sample: Export, made: Converted) -> Healed:
+    """Every signature of a repaired SavedModel against Keras' answers on a CPU."""
+    printed = made.printed
+    signatures = {one.name: one for one in sample.signatures if one.name != TRAINING}
+    assert printed.takes.keys() - {TRAINING} == signatures.keys() | sample.aliases.keys()
+    jobs = {}
+    for key, signature in signatures.items():
+        feeds = made.folder / f"feeds.{len(jobs)}.npz"
+        arrays = [(n, *pair) for n, call in enumerate(signature.calls()) for pair in call.feeds.items()]
+        np.savez(feeds, **{f"feed{n}/{name}": value for n, name, value in arrays})
+        ends = [dict(zip(end, end, strict=True)) for end in (printed.takes[key], printed.gives[key])]
+        jobs[key] = {**made.job(feeds, len(jobs), ends), "signature": key}
+
+    def judge(key: str, answers: Mapping[str, np.ndarray]) -> None:
+        for number, call in enumerate(signatures[key].calls()):
+            assert call.answers.keys() == printed.gives[key].keys()
+            for name, expected in call.answers.items():
+                found = answers[f"feed{number}/{name}"]
+                close(*valid(signatures[key], call, name, found, expected), made.bound)
+
+    return Healed(jobs, judge)
+
+
+def valid(signature: Signature, call: Call, name: str, *pair: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The steps that are not padding, where Keras on a CPU repeats one and cuDNN has zeros."""
+    found, expected = pair
+    kept = call.valid(found) if name in signature.per_step else ...
+    return found[kept], expected[kept]
+
+
+def close(found: np.ndarray, expected: np.ndarray, bound: float) -> None:
+    if expected.dtype.kind in "iuSUO":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        assert artifacts.within(found, expected, atol=bound, rtol=bound) <= 1
+
+
+def broken() -> Iterator[Patient]:
+    """Every sample that a CPU cannot run, but for those with code that is not to be run."""
+    for sample in (*_ALL, Fixture(ROOT / "models" / "bilstm_tagger")):
+        if sample.folder.name.startswith(("block_", "compatible_")):
+            continue  # BlockLSTM and its cells run on a CPU
+        given = [] if sample.case.get("graphless") else sample.case["flags"]
+        # The command binds a dropout by itself; an average in the place of the weights is its user's choice.
+        flags = [
+            f"{flag}={value}" for flag, value in zip(given[::2], given[1::2], strict=True) if flag != "--set"
+        ]
+        flags += ["--states"] if sample.case.get("graphless") else []
+        name = sample.folder.name if sample.folder.parent.name == "models" else sample.name
+        yield Patient(name, sample.prefix, partial(tensorflow_1, sample), flags)
+    for one in KERAS_FIXTURES:
+        here = one.case["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
+        if "pwned" in one.name or ("lambda" in one.name and not here):
+            continue
+        flags = [] if one.architecture is None else [f"--architecture={one.architecture}"]
+        yield Patient(one.name, one.path, partial(keras_file, one), flags)
+    for saved in BROKEN:
+        yield Patient(saved.name, saved.path, partial(export, saved))
+
+
+PATIENTS: Final = {one.name: one for one in broken() if EVERY or one.name in SOME}
+
+
+def test_those_chosen_are_there() -> None:
+    gone = SOME - PATIENTS.keys()
+    assert gone <= {"tf_keras-2.21.0-lambda_harmless"}  # where this is not the Python of its bytecode
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Healed | Exception]:
+    """Each source healed in a folder of its own, and all that came of it run, a process for each format."""
+    found: dict[str, Healed | Exception] = {}
+    for patient in PATIENTS.values():
+        folder = tmp_path_factory.mktemp("healed")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            try:
+                found[patient.name] = followed(patient, folder)
+            except Exception as error:  # noqa: BLE001 - it belongs to its own test
+                found[patient.name] = error
+    jobs = [job for one in found.values() if isinstance(one, Healed) for job in one.jobs.values()]
+    for form in sorted({job["format"] for job in jobs}):
+        same = [job for job in jobs if job["format"] == form]
+        artifacts.answer(same, tmp_path_factory.mktemp(form))
+    return found
+
+
+@pytest.mark.parametrize("name", PATIENTS)
+@pytest.mark.xdist_group("printed-commands")
+def test_the_printed_command_heals(answered: dict[str, Healed | Exception], name: str) -> None:
+    healed = answered[name]
+    if isinstance(healed, Exception):
+        raise healed
+    assert healed.jobs
+    for key, job in healed.jobs.items():
+        with np.load(job["answers"]) as answers:
+            healed.judge(key, answers)
+
+
+#: A refusal of a conversion: the flags that it is asked with, and the flag that its message names.
+ADVICE: Final = {
+    "dropout that is on": ("1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"),
+    "no signature is the usual one": (
+        "keras-3.15.1-raw_ops",
+        ["--format", "onnx"],
+        r"found (\w+), .*; choose with (--signature)$",
+    ),
+    "a class that nobody brings": (
+        "keras-2.2.4-custom_layer",
+        ["--format", "keras"],
+        r"convert it with (--no-verify)$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_what_a_refusal_advises_helps(out: Path, case: str) -> None:
+    name, flags, told = ADVICE[case]
+    (source,) = (one.source for one in broken() if one.name == name)
+    refused = command(source, out, *flags)
+    assert refused.code == 1
+    assert not out.exists()
+    found = next(match for line in refused.stderr.splitlines() if (match := re.search(told, line)))
+    advised = " ".join(reversed(found.groups())).split()
+    ended = command(source, out, *flags, *advised)
+    assert ended.code == 0, ended.stderr
+    assert out.exists()
+
+
+def test_sizes_of_a_blob_are_taken_from_the_refusal(tmp_path: Path, out: Path) -> None:
+    """A blob alone may be of many sizes: all are listed, each in the words of the command line."""
+    sample = fixture("1.15.5-raw_only")
+    shutil.copytree(sample.folder, tmp_path / "source", ignore=shutil.ignore_patterns("*.meta"))
+    source = tmp_path / "source" / "model.ckpt"
+    refused = command(source, out)
+    assert refused.code == 1
+    ways = re.findall(r"(--mode \S+ --layers \d+ --units \d+ --directions \d+) \(input size", refused.stderr)
+    assert len(ways) > 1
+    (one,) = sample.case["recurrences"]
+    meant = [f"--{flag} {one[flag]}" for flag in ("mode", "layers", "units", "directions")]
+    assert " ".join(meant) in ways
+    ended = command(source, out, *" ".join(meant).split())
+    assert ended.code == 0, ended.stderr
