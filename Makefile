@@ -18,7 +18,8 @@ test: lint
 # Every file of every Keras that wrote one, in every format: some minutes more.
 test-every: .venv/ready
 	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
-		tests/end_to_end/test_keras.py tests/end_to_end/test_keras3_exports.py
+		tests/end_to_end/test_keras.py tests/end_to_end/test_keras3_exports.py \
+		tests/end_to_end/test_inspect.py tests/end_to_end/test_printed_commands.py
 
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs

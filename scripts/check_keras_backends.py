@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "end_to_end")]
 
 import artifacts  # noqa: E402
 from keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
-from samples import Fixture, fixture  # noqa: E402
+from samples import fixture  # noqa: E402
 
 import cudnn_convert  # noqa: E402
 from cudnn_convert.verification import origin  # noqa: E402
@@ -86,8 +86,7 @@ def jobs(folder: Path, python: str) -> list[dict[str, Any]]:
             continue
         forms = ("keras",) if name in KERAS_ALONE else ("keras", "onnx")
         found += [converted(sample, form, folder) for form in forms]
-    tagger = Fixture(ROOT / "models" / "bilstm_tagger")
-    for graph in (*(fixture(f"1.15.5-{name}") for name in GRAPHS), tagger):
+    for graph in (fixture(f"1.15.5-{name}") for name in (*GRAPHS, "bilstm_tagger")):
         found.append({"name": graph.name, **artifacts.convert(graph, "onnx", folder)[1]})
     return found
 

@@ -27,7 +27,6 @@ from tf1_fixtures.tagger import TAGS, VOCABULARY, EMBEDDING, UNITS, bilstm_tagge
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULT = os.path.join(ROOT, "tests", "data", "tf1_restore.json")
-TAGGER = os.path.join(ROOT, "models", "bilstm_tagger")
 MODULES = (cases_modes, cases_training, cases_control_flow, cases_scopes, cases_lengths, cases_inputs)
 TWINS = {build.__name__: build for m in MODULES for build in getattr(m, "CASES", ()) + m.CASES_1_15}
 TWINS["bilstm_tagger"] = bilstm_tagger
@@ -50,7 +49,7 @@ for job in json.load(open(sys.argv[1])):
 def jobs(folder, names):
     """One a fixture; of LSTMs that 1.15.5 wrote, one for each cell and lowering too."""
     fixtures = sorted(glob.glob(os.path.join(ROOT, "tests", "data", "tf1", "*", "*", "case.json")))
-    for path in fixtures + [os.path.join(TAGGER, "case.json")]:
+    for path in fixtures:
         with open(path) as stream:
             case = json.load(stream)
         source = os.path.dirname(path)

@@ -6,9 +6,9 @@ run under Python 3.7 with tensorflow==1.15.5, protobuf<3.21, numpy<1.19, h5py<3 
 tensorflow 1.8.0 and 1.12.3, protobuf<3.18, numpy<1.17). No GPU is needed: TensorFlow 1 builds and exports a
 graph of Cudnn layers anywhere, it only cannot run it. So every case is built twice. The Cudnn graph, with
 gradients and savers, gives model.ckpt.meta. Its twin of CudnnCompatible cells, whose variables have the very
-keys that the Cudnn graph's saver writes, gives the checkpoint and golden.npz. Under 1.15.5 it makes
-models/bilstm_tagger too. The graphs of cases_block run on a CPU as they are and need no twin. Op-level classes
-of TensorFlow 1.2 and 1.3 are made by tf1_fixtures/old_params.py. Every run writes the same bytes.
+keys that the Cudnn graph's saver writes, gives the checkpoint and golden.npz. The graphs of cases_block run on
+a CPU as they are and need no twin. Op-level classes of TensorFlow 1.2 and 1.3 are made by
+tf1_fixtures/old_params.py. Every run writes the same bytes.
 """
 import os
 import sys
@@ -71,7 +71,7 @@ def main(names):
     wanted = {build: os.path.join(FIXTURES, build.__name__) for build in EVERY_VERSION}
     if newest:
         wanted.update({build: os.path.join(FIXTURES, build.__name__) for build in ONLY_1_15})
-        wanted[bilstm_tagger] = os.path.join(ROOT, "models", "bilstm_tagger")
+        wanted[bilstm_tagger] = os.path.join(FIXTURES, "bilstm_tagger")
     for build, folder in wanted.items():
         if not names or build.__name__ in names:
             print(build.__name__)

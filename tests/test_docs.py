@@ -28,13 +28,14 @@ DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
 TF1, KERAS = "tests/data/tf1/1.15.5", "tests/data/keras/keras-2.2.4"
 EXPORTS = "tests/data/keras3_exports"
-TAGGER = "models/bilstm_tagger/model.ckpt"
+MODEL = "models/bilstm_tagger/model.ckpt"
+TAGGER = f"{TF1}/bilstm_tagger/model.ckpt"
 WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5", "model.json")}
 TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
     "README.md": {
-        TAGGER: TAGGER,
+        MODEL: MODEL,
         "model.ckpt": TAGGER,
         "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
     },
@@ -62,7 +63,7 @@ FILES: dict[str, dict[str, str]] = {
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
-    "docs/map.md": {"model.ckpt": TAGGER, TAGGER: TAGGER},
+    "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
     "docs/adding-a-format.md": {
         "main/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
         "main/golden.npz": f"{TF1}/build_prefix/golden.npz",

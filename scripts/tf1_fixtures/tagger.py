@@ -1,4 +1,4 @@
-"""The sequence tagger of models/bilstm_tagger: ids, embedding, bidirectional LSTM, dense, argmax."""
+"""A sequence tagger with both of its towers, untrained: ids, embedding, bidirectional LSTM, dense, argmax."""
 import numpy as np
 import tensorflow as tf
 

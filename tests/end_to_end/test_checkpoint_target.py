@@ -24,8 +24,7 @@ from cudnn_convert.model import InMemory, Mode
 from cudnn_convert.write.variables import write_bundle
 
 RECORD = json.loads((ROOT / "tests" / "data" / "tf1_restore.json").read_text())
-SAMPLES = {found.name: found for found in (*FIXTURES, Fixture(ROOT / "models" / "bilstm_tagger"))}
-SAMPLES["1.15.5-bilstm_tagger"] = SAMPLES.pop("models-bilstm_tagger")
+SAMPLES = {found.name: found for found in FIXTURES}
 LSTM, GRU, TRAINED = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi", "1.15.5-twins_training"
 CELLS = ("cudnn_compatible_lstm_cell", "cudnn_compatible_gru_cell", "basic_rnn_cell")
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import artifacts
 import numpy as np
 import pytest
-from samples import FIXTURES, GRAPH_FORMATS, ROOT, Fixture, fixture
+from samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import opened
 
-SAMPLES = (*FIXTURES, Fixture(ROOT / "models" / "bilstm_tagger"))
 #: By dtype of the recurrences. ONNX runtimes and TFLite have no double recurrence: judged as float32.
 BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
 
@@ -30,7 +29,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
     def of(form: str) -> dict:
         if form not in made:
             folder = tmp_path_factory.mktemp(form)
-            fitting = [sample for sample in SAMPLES if sample.fits(form)]
+            fitting = [sample for sample in FIXTURES if sample.fits(form)]
             made[form] = {sample.name: artifacts.convert(sample, form, folder) for sample in fitting}
             artifacts.answer([job for _, job in made[form].values()], folder)
         return made[form]
@@ -43,7 +42,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
     [
         pytest.param(form, sample, marks=pytest.mark.xdist_group(form), id=f"{form}-{sample.name}")
         for form in GRAPH_FORMATS
-        for sample in SAMPLES
+        for sample in FIXTURES
         if sample.fits(form)
     ],
 )
@@ -63,7 +62,7 @@ def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> N
                     assert artifacts.within(found, expected, atol=bound, rtol=bound) <= 1
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", FIXTURES, ids=lambda sample: sample.name)
 @pytest.mark.xdist_group("savedmodel")
 def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
     report, _ = converted("savedmodel")[sample.name]

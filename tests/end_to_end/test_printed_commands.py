@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from keras3_samples import BROKEN, Call, Export, Signature
 from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, ROOT, Fixture, fixture
+from samples import _ALL, Fixture, fixture
 from sources import command
 
 import cudnn_convert
@@ -31,7 +31,7 @@ import cudnn_convert
 EVERY: Final = "CUDNN_CONVERT_EVERY" in os.environ
 #: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
 SOME: Final = frozenset(
-    "bilstm_tagger 1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.8.0-frozen_binary 1.12.3-cond "
+    "1.15.5-bilstm_tagger 1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.8.0-frozen_binary 1.12.3-cond "
     "1.12.3-keras_lstm_states 1.15.5-checkpoint_v1_sharded 1.15.5-dropout_needs_set 1.15.5-frozen_text "
     "1.15.5-keras_weights_functional 1.15.5-lstm_float16 1.15.5-object_lstm_1l 1.15.5-object_lstm_2l "
     "1.15.5-op_proj_lstm 1.15.5-queue_input 1.15.5-raw_only 1.15.5-saved_model_tags 1.15.5-saved_model_words "
@@ -235,7 +235,7 @@ def close(found: np.ndarray, expected: np.ndarray, bound: float) -> None:
 
 def broken() -> Iterator[Patient]:
     """Every sample that a CPU cannot run, but for those with code that is not to be run."""
-    for sample in (*_ALL, Fixture(ROOT / "models" / "bilstm_tagger")):
+    for sample in _ALL:
         if sample.folder.name.startswith(("block_", "compatible_")):
             continue  # BlockLSTM and its cells run on a CPU
         given = [] if sample.case.get("graphless") else sample.case["flags"]

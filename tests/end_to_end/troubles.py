@@ -20,7 +20,7 @@ from samples import ROOT, Fixture, fixture
 from sources import command
 
 PAGE: Final = ROOT / "docs" / "troubleshooting.md"
-TAGGER: Final = Fixture(ROOT / "models" / "bilstm_tagger")
+TAGGER: Final = fixture("1.15.5-bilstm_tagger")
 MASKED: Final = exported("keras-3.15.1-masked")
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
