@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -19,6 +21,8 @@ from stopwatch import plain
 #: Beside the repository's ignored files: a measurement is made anew by deleting it.
 FOLDER = Path(".mutants")
 _LINES, _TIMES = FOLDER / "coverage", FOLDER / "seconds.json"
+#: The package as it was measured: lines have moved since then, where tests were written or code was mended.
+_SOURCES = FOLDER / "package"
 
 
 def measure(package: str, tests: list[str], jobs: int) -> None:
@@ -35,6 +39,9 @@ def measure(package: str, tests: list[str], jobs: int) -> None:
     environment |= {"STOPWATCH": str(_TIMES.absolute())}
     subprocess.run([*command, "--cov-context=test", "--cov-report="], check=True, env=environment)
     _TIMES.write_text(json.dumps(known | json.loads(_TIMES.read_text())), encoding="utf-8")
+    if not known:
+        shutil.rmtree(_SOURCES, ignore_errors=True)
+        shutil.copytree(package, _SOURCES, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def is_measured() -> bool:
@@ -72,10 +79,12 @@ class Tests:
     @cache  # noqa: B019 - one object, as long as the process
     def _contexts(self, path: Path) -> dict[int, set[str]]:
         """The tests of each line of a file."""
-        found = self._data.contexts_by_lineno(str(self._root / path))
+        found = self._data.contexts_by_lineno(path.as_posix())
+        now = _moved(_SOURCES.joinpath(*path.parts[1:]), self._root / path)
         return {
-            line: {plain(context.rpartition("|")[0]) for context in contexts} & self._seconds.keys()
+            now[line]: {plain(context.rpartition("|")[0]) for context in contexts} & self._seconds.keys()
             for line, contexts in found.items()
+            if line in now
         }
 
     @cache  # noqa: B019
@@ -88,6 +97,15 @@ class Tests:
                 if name == table:
                     found |= contexts.get(node.lineno, set())
         return found
+
+
+def _moved(before: Path, now: Path) -> dict[int, int]:
+    """Where each line of a module stands now; those that were changed have no place."""
+    old, new = (
+        path.read_text(encoding="utf-8").splitlines() if path.exists() else [] for path in (before, now)
+    )
+    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    return {block.a + k + 1: block.b + k + 1 for block in blocks for k in range(block.size)}
 
 
 def _distance(test: str, path: Path) -> int:
