@@ -2,6 +2,7 @@
 
     python scripts/mutants [--only lower/recurrence.py] [--seconds 60] [--jobs 2]
     python scripts/mutants --measure --tests tests/test_opaque.py    # adds tests to what is known
+    python scripts/mutants --left                                    # what no test killed so far
 
 Runs the suite once to learn which tests run which line (kept in .mutants/), then makes every change of
 `operators.py` to the modules below, one at a time, and runs the tests that reach it until one fails, first
@@ -122,6 +123,7 @@ class Tally:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], help="part of a module's path; repeatable")
+    parser.add_argument("--left", action="store_true", help="only those that no test killed so far")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests that a survivor has to pass")
     parser.add_argument("--tests", action="append", default=[], help="measure these alone; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -132,10 +134,10 @@ def main() -> int:
         covered.measure(PACKAGE.name, given.tests, given.jobs)
     if given.measure:
         return 0
-    tests = covered.Tests(ROOT, PACKAGE)
-    hunted = (found for path in files(given.only) for found in mutants(path, ROOT))
-    reasons = explained()
-    tried = [*trials(hunted, tests, killers.known(), reasons, given.seconds)]
+    tests, before, reasons = covered.Tests(ROOT, PACKAGE), killers.known(), explained()
+    every = (found for path in files(given.only) for found in mutants(path, ROOT))
+    hunted = (found for found in every if not (given.left and found.name in before))
+    tried = [*trials(hunted, tests, before, reasons, given.seconds)]
     tally = Tally(reasons)
     hunt = Hunt(tried, tally.add, ROOT, given.jobs)
     each = [one for trial in tried for one in (trial, trial.more) if one is not None]
@@ -143,7 +145,7 @@ def main() -> int:
     ended = pytest.main(["-s", "-q", "-n", "0", *wanted], plugins=[hunt])
     for test in sorted(hunt.unfit):
         print(f"left out, fails without any mutant: {test}")
-    stale = [] if given.only else sorted(tally.reasons.keys() - tally.told)
+    stale = [] if given.only or given.left else sorted(tally.reasons.keys() - tally.told)
     for name in stale:
         print(f"explained, but killed now, or gone: {name}")
     print(tally.table())
