@@ -58,9 +58,6 @@ __all__ = [
 
 #: What a call works on; all else are flags.
 _FILES: Final = frozenset({"source", "out", "artifact"})
-#: One item of these may come without its list: a string is no sequence of flags.
-_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects"})
-_PATHS: Final = frozenset({"architecture", "data", "golden"})
 
 
 def convert(
@@ -250,6 +247,4 @@ def _options(given: Mapping[str, Any]) -> Options:
     """A call's keywords as the flags of the same names; what is None was not said."""
     from cudnn_convert.options import Options
 
-    said = {name: value for name, value in given.items() if name not in _FILES and value is not None}
-    said |= {name: [said[name]] for name in _REPEATED & said.keys() if isinstance(said[name], str)}
-    return Options(**said | {name: Path(said[name]) for name in _PATHS & said.keys()})
+    return Options.of({name: value for name, value in given.items() if name not in _FILES})

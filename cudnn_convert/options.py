@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
@@ -24,6 +24,9 @@ LOWERINGS: Final = ("fast", "portable")
 GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 LAYOUTS: Final = ("time", "batch")
+#: One item of these may come without its list: a string is no sequence of flags.
+_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects"})
+_PATHS: Final = frozenset({"architecture", "data", "golden"})
 CELLS: Final = ("compatible", "lstm_block", "basic_lstm")
 
 
@@ -65,6 +68,13 @@ class Options:
     trust: bool = False
     force: bool = False
     progress: Callable[[str], None] = field(default=lambda _: None)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """The keywords of a library call; None is what was not said."""
+        said = {name: value for name, value in given.items() if value is not None}
+        said |= {name: [said[name]] for name in _REPEATED & said.keys() if isinstance(said[name], str)}
+        return cls(**said | {name: Path(said[name]) for name in _PATHS & said.keys()})
 
     def __post_init__(self) -> None:
         for flag, value, choices in (

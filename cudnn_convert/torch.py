@@ -29,6 +29,8 @@ except ImportError as cause:
 
 __all__ = ["load_rnn"]
 
+#: What is no flag of a conversion.
+_OWN: Final = frozenset({"source", "name", "batch_first", "verify"})
 _CLASSES: Final[Mapping[Mode, tuple[Any, dict[str, Any]]]] = {
     Mode.LSTM: (torch.nn.LSTM, {}),
     Mode.GRU: (torch.nn.GRU, {}),
@@ -52,7 +54,7 @@ def load_rnn(
     units: int | None = None,
     directions: int | None = None,
     architecture: str | PathLike[str] | None = None,
-    custom_objects: Sequence[str] = (),
+    custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     verify: bool = True,
 ) -> torch.nn.LSTM | torch.nn.GRU | torch.nn.RNN:
@@ -63,21 +65,8 @@ def load_rnn(
     run on random inputs and compared with the float64 reference, unless `verify` is False.
     Raises as `convert`, VerificationError among them.
     """
-    options = Options(
-        format="npz",
-        signature=signature,
-        tag=tag,
-        weights=weights,
-        forget_bias=forget_bias,
-        gate_order=gate_order,
-        mode=mode,
-        layers=layers,
-        units=units,
-        directions=directions,
-        architecture=None if architecture is None else Path(architecture),
-        custom_objects=custom_objects,
-        allow_plain=allow_plain,
-    )
+    reading = {"format": "npz", **{flag: value for flag, value in locals().items() if flag not in _OWN}}
+    options = Options.of(reading)
     made = pipeline.alone(Path(source), options)
     single = _chosen(source, made.singles, name)
     module = _module(single, single.batch_major if batch_first is None else batch_first)
