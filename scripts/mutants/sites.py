@@ -96,7 +96,7 @@ def _sites(node: ast.AST, scope: ast.FunctionDef | None = None, table: str = "")
     """Whatever can be run again in place: functions, and what a module assigns; no body of a class."""
     if scope is None and isinstance(node, ast.Assign | ast.AnnAssign):
         table = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
-        if table == "__all__":  # for readers
+        if table == "__all__" or _is_alias(node.value):  # for readers, for type checkers
             return
     unseen = _UNSEEN.get(type(node), "").split()
     for name, value in ast.iter_fields(node):
@@ -109,6 +109,14 @@ def _sites(node: ast.AST, scope: ast.FunctionDef | None = None, table: str = "")
             if isinstance(child, ast.expr | ast.stmt) and not _is_looked_through(child, node):
                 yield _Site(child, node, name, place, scope, table)
             yield from _sites(child, inside, table)
+
+
+def _is_alias(value: ast.expr | None) -> bool:
+    """Whether a module gives a type a name: `tuple[int, ...]`, `Sequence[str]`."""
+    if not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name):
+        return False
+    name = value.value.id
+    return name[0].isupper() or name in ("tuple", "list", "dict", "set", "type")
 
 
 def _is_looked_through(child: ast.AST, parent: ast.AST) -> bool:

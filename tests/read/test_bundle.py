@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,28 @@ def test_a_type_of_v1_that_the_format_does_not_have(tmp_path: Path) -> None:
     made = v1_made(tmp_path, 14, b"\x6a\2\1\2", [2])
     with pytest.raises(ReadError, match="found elements of type 14, which the format does not have"):
         tensors(made)["x"].read()
+
+
+def test_whatever_is_not_zero_is_true(tmp_path: Path) -> None:
+    made = v1_made(tmp_path, 10, b"\x5a\3\2\0\1", [3])
+    assert tensors(made)["x"].read().tobytes() == b"\1\0\1"
+
+
+def test_a_field_that_holds_nothing(tmp_path: Path) -> None:
+    made = v1_made(tmp_path, 3, b"\x3a\0", [0])
+    assert tensors(made)["x"].read().shape == (0,)
+
+
+def test_a_file_that_is_too_short_is_closed(tmp_path: Path) -> None:
+    prefix = save(tmp_path / "a", [("x", np.arange(9, dtype=np.float32))])
+    data = Path(f"{prefix}.data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:-1])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(ReadError, match="of 35 bytes where 36 are needed"):
+            tensors(prefix)["x"].read()
+        gc.collect()
+    assert not [one for one in told if one.category is ResourceWarning]
 
 
 SHAPES = {

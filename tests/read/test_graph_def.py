@@ -12,6 +12,7 @@ from sources import refused
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.read import graph_def, read
 
 BINARY, TEXT = fixture("1.15.5-frozen_binary").prefix, fixture("1.15.5-frozen_text").prefix
@@ -112,3 +113,16 @@ def test_a_text_graph_is_the_same_as_its_binary(tmp_path: Path) -> None:
     path = tmp_path / "model.pbtxt"
     path.write_text(text_format.MessageToString(graph))
     assert read(path).graph == read(BINARY).graph
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(3, "v0, v1, v2"), (4, "v0, v1, v2 and 1 more"), (6, "v0, v1, v2 and 3 more")]
+)
+def test_a_few_of_the_variables_are_named(tmp_path: Path, count: int, told: str) -> None:
+    graph = graph_pb2.GraphDef()
+    for number in range(count):
+        graph.node.add(name=f"v{number}", op="VariableV2")
+    (tmp_path / "model.pb").write_bytes(graph.SerializeToString())
+    with pytest.raises(UnsupportedModelError) as caught:
+        read(tmp_path / "model.pb")
+    assert f"found the variables {told}; freeze it" in str(caught.value)

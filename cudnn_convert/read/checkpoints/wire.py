@@ -88,15 +88,17 @@ def numbers(found: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | 
 def varints(data: memoryview) -> npt.NDArray[np.uint64]:
     """All the numbers of a packed field. Raises ValueError."""
     held = np.frombuffer(data, np.uint8)
+    if not held.size:
+        return np.zeros(0, np.uint64)
     ends = np.flatnonzero(held < 0x80)
-    if held.size and (not ends.size or ends[-1] != held.size - 1):
+    if not ends.size or ends[-1] != held.size - 1:
         raise ValueError("a number without an end")
-    starts = np.concatenate([[0], ends[:-1] + 1])[: ends.size]
+    starts = np.concatenate([[0], ends[:-1] + 1])
     lengths = ends - starts + 1
-    if held.size and lengths.max() > _LONGEST:
+    if lengths.max() > _LONGEST:
         raise ValueError("a number without an end")
     found = np.zeros(ends.size, np.uint64)
-    for count in range(int(lengths.max()) if held.size else 0):
+    for count in range(int(lengths.max())):
         longer = lengths > count
         found[longer] |= (held[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
             7 * count
