@@ -42,6 +42,8 @@ def _tensors(infos: Any) -> Iterator[tuple[str, str]]:
             yield f"{key}_indices", _tensor(sparse.indices_tensor_name)
             yield f"{key}_values", _tensor(sparse.values_tensor_name)
             yield f"{key}_dense_shape", _tensor(sparse.dense_shape_tensor_name)
+        for number, part in enumerate(info.composite_tensor.components):
+            yield f"{key}_component_{number}", _tensor(part.name)
 
 
 def _tensor(name: str) -> str:

@@ -136,6 +136,21 @@ def test_a_sparse_tensor_is_three(tmp_path: Path) -> None:
     assert outputs == {**sparse, "logits": "logits:0"}
 
 
+def test_a_ragged_tensor_is_its_parts(tmp_path: Path) -> None:
+    def change(saved: saved_model_pb2.SavedModel) -> None:
+        outputs = saved.meta_graphs[0].signature_def["serving_default"].outputs
+        for name in ("values:0", "splits"):
+            outputs["words"].composite_tensor.components.add(name=name)
+        outputs["nothing"].dtype = 1
+
+    outputs = read(changed(tmp_path, WORDS, change)).signatures["serving_default"].outputs
+    assert outputs == {
+        "logits": "logits:0",
+        "words_component_0": "values:0",
+        "words_component_1": "splits:0",
+    }
+
+
 def asset(saved: saved_model_pb2.SavedModel, name: str) -> None:
     made = saved.meta_graphs[0].asset_file_def.add(filename=name)
     made.tensor_info.name = "string_to_index/hash_table/asset_path:0"
