@@ -152,7 +152,8 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
 
 
 def _refuse(model: Model, recurrences: Sequence[Recurrence]) -> None:
-    reasons, dtypes, what = [], dict[str, Any](), "--format checkpoint: expected"
+    reasons, what = [], "--format checkpoint: expected"
+    dtypes: dict[str, Any] = {}
     for recurrence in recurrences:
         if recurrence.sizes.projection:
             reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")

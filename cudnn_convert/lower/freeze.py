@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build
@@ -41,11 +40,7 @@ def frozen(graph: Any, variables: Mapping[str, Tensor], outputs: Iterable[str]) 
     with session(graph, variables) as running:
         for op in ops:
             _ensure_read(running.graph, op)
-        made = tf.compat.v1.graph_util.convert_variables_to_constants(running, graph, names)
-    result = graph_pb2.GraphDef()
-    result.CopyFrom(made)
-    result.versions.CopyFrom(graph.versions)
-    return result
+        return tf.compat.v1.graph_util.convert_variables_to_constants(running, graph, names)
 
 
 def _ensure_read(graph: tf.Graph, op: Any) -> None:

@@ -56,23 +56,25 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
 
 
 def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str, Sequence[Any]]:
-    """`(x, h, c, weights ..., lengths?) -> (y, h, c, two empty tensors)` as functions of a library."""
+    """`(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)` as functions of a library."""
     sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
     direct = found.matrices is not None
-    is_gru = sizes.mode is Mode.GRU
-    each = (4 if is_gru else 3) if direct else unpacked.count(sizes)
     layout = layouts.KERAS if direct else layouts.LOOP
     compute = recurrence.switched(
-        sizes, found.dtype, layout, time_major=found.time_major, each=each, lowering=lowering
+        sizes,
+        found.dtype,
+        layout,
+        time_major=found.time_major,
+        each=unpacked.count(sizes),
+        lowering=lowering,
     )
 
     def body(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, ...]:
-        lengths = rest[-1] if found.lengths else None
-        arrays = rest[:-1] if found.lengths else rest
+        lengths, *arrays = rest if found.lengths else (None, *rest)
         if not direct:
-            arrays = tuple(unpacked.arrays(arrays[0], sizes, convention))
-        elif is_gru:
-            arrays = (*arrays[:2], *tf.unstack(arrays[2]))
+            arrays = [*unpacked.arrays(arrays[0], sizes, convention)]
+        elif sizes.mode is Mode.GRU:
+            arrays = [*arrays[:2], *tf.unstack(arrays[2])]
         y, h, c = compute(x, h, c, lengths, *arrays)
         c = c if sizes.mode is Mode.LSTM else tf.zeros([], dtype)  # as the op says of its third output
         return y, h, c, tf.zeros([0], dtype), tf.zeros([0], tf.int8)
@@ -91,7 +93,7 @@ def _specs(found: Stored) -> list[Any]:
         bias = [2, wide] if sizes.mode is Mode.GRU else [wide]
         shapes += [[sizes.input_size, wide], [sizes.units, wide], bias]
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
-    return [*specs, tf.TensorSpec([None], tf.int32)] if found.lengths else specs
+    return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if found.lengths else specs
 
 
 def _call(function: Any, found: Stored, called: str) -> None:
@@ -101,16 +103,16 @@ def _call(function: Any, found: Stored, called: str) -> None:
     weights = [inputs[PARAMS]] if found.matrices is None else [*found.matrices]
     lengths = [inputs[LENGTHS]] if found.lengths else []
     controls = [name for name in node.input if name.startswith("^")]
-    taken = [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *weights, *lengths]
+    taken = [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *lengths, *weights]
     dtype = tf.as_dtype(found.dtype).as_datatype_enum
-    shapes = list(node.attr["_output_shapes"].list.shape) if "_output_shapes" in node.attr else []
+    shapes = list(node.attr["_output_shapes"].list.shape)
     node.op = "PartitionedCall"
     node.ClearField("attr")
     del node.input[:]
     node.input.extend([*taken, *controls])
     node.attr["f"].func.name = called
-    ints = [tf.int32.as_datatype_enum] * len(lengths)
-    node.attr["Tin"].list.type.extend([dtype] * (len(taken) - len(lengths)) + ints)
+    types = [tf.int32.as_datatype_enum if name in lengths else dtype for name in taken]
+    node.attr["Tin"].list.type.extend(types)
     node.attr["Tout"].list.type.extend([dtype] * (_RESULTS + 1) + [tf.int8.as_datatype_enum])
     if shapes:
         node.attr["_output_shapes"].list.shape.extend(shapes[:_RESULTS])

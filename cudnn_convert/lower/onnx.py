@@ -9,7 +9,7 @@ tf2onnx has no bfloat16 (it declares float16), so that such graphs are widened t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ def _prepared(
     Each cuDNN node carries the number of its recurrence in `seed2`, which survives what tf2onnx does to its
     name. The Identity lets two keys share a tensor, and an input be an output.
     """
-    ends = [*signature.inputs.values(), *signature.outputs.values()]
+    ends = {*signature.inputs.values(), *signature.outputs.values()}
     made = freeze.without_parameters(graph, recurrences, ends)
     nodes = {node.name: node for node in made.node}
     for number, recurrence in enumerate(recurrences):
@@ -88,16 +88,30 @@ def _prepared(
 
 
 def _widened(graph: Any) -> Any:
-    """`graph`, changed in place: each bfloat16 becomes float."""
-    for value in (value for node in graph.node for value in node.attr.values()):
-        if value.type == _NARROW:
-            value.type = _WIDE
+    """`graph`, changed in place: each bfloat16 becomes float, in its functions too."""
+    _widen(graph.node)
+    for function in graph.library.function:
+        _widen_types(function.signature.input_arg)
+        _widen_types(function.signature.output_arg)
+        _widen(function.node_def)
+    return graph
+
+
+def _widen(nodes: Iterable[Any]) -> None:
+    values = [value for node in nodes for value in node.attr.values()]
+    _widen_types(values)
+    for value in values:
         for k, dtype in enumerate(value.list.type):
             value.list.type[k] = _WIDE if dtype == _NARROW else dtype
         if value.tensor.dtype == _NARROW:
             wide = tf.make_ndarray(value.tensor).astype(np.float32)
             value.tensor.CopyFrom(tf.make_tensor_proto(wide))
-    return graph
+
+
+def _widen_types(holders: Iterable[Any]) -> None:
+    for holder in holders:
+        if holder.type == _NARROW:  # to set an attribute where it is not would unset what is
+            holder.type = _WIDE
 
 
 def _converted(
@@ -117,7 +131,6 @@ def _converted(
                 tf.import_graph_def(optimized, name="")
                 made = tfonnx.process_tf_graph(
                     imported,
-                    continue_on_error=False,
                     opset=opset,
                     custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
                     input_names=inputs,

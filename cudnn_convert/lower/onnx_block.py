@@ -33,6 +33,8 @@ def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, 
     where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
     wanted = block.blocks(graph, outputs)
+    if not wanted:
+        return graph, ()
     _refuse_nested(Index(graph), wanted)
     made: dict[str, list[Any]] = {}
     recurrences = []
@@ -47,8 +49,6 @@ def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, 
         made[found.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(found)] if fused else []
-    if not made:
-        return graph, ()
     result = build.with_nodes(graph, (node for old in graph.node for node in made.get(old.name, [old])))
     del result.library.function[:]
     result.library.function.extend(library[name] for name in sorted(library))
@@ -56,7 +56,7 @@ def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, 
 
 
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
-    loops = frames(index) if wanted else {}
+    loops = frames(index)
     reasons = [
         f"{found.node.name}: expected a {found.node.op} with a fused form (constant weights, no clip, of its "
         f"cell states the last one read), found another inside the loop {loops[found.node.name][-1]}; the "
@@ -90,11 +90,8 @@ def _recurrence(found: Block) -> Recurrence:
 
 
 def _specs(found: Block) -> list[Any]:
-    """What a block takes, in its order; `units` and `inputs` are known where the weights are."""
-    units = inputs = None
-    if found.cell is not None:
-        _, units, inputs = found.cell.kernel.shape
-    shapes = [[None, None, inputs], [None, units], [None, units], [None, None], *[[units]] * 3, [None]]
+    """What a block takes, in its order; how wide is known where the body is put."""
+    shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
     return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, found.dtype) for shape in shapes)]
 
 
@@ -104,16 +101,14 @@ def _fused(found: Block) -> Callable[..., list[Any]]:
     def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:
         inputs = {"input": x, "input_h": h[None], "input_c": c[None], "params": tf.zeros([0], x.dtype)}
         if found.full:
-            y, _, last, _ = tf.raw_ops.CudnnRNN(**inputs, is_training=False, name=_NODE)
+            y, _, last, _ = tf.raw_ops.CudnnRNN(**inputs, name=_NODE)
         else:
             time, batch = tf.shape(x)[0], tf.shape(x)[1]
             rows = tf.fill([batch], tf.minimum(tf.cast(steps, tf.int32), time))
-            y, _, last, _, _ = tf.raw_ops.CudnnRNNV3(
-                **inputs, sequence_lengths=rows, is_training=False, name=_NODE
-            )
+            y, _, last, _, _ = tf.raw_ops.CudnnRNNV3(**inputs, sequence_lengths=rows, name=_NODE)
             # The last step of all is zero where the block ends before it.
             last = tf.where(tf.cast(steps, tf.int32) < time, tf.zeros_like(last), last)
-        last = last[: tf.minimum(tf.shape(x)[0], 1)]  # of no steps there is no last
+        last = last[: tf.shape(x)[0]]  # of no steps there is no last
         return [last if k == block.CELL_STATES else y for k in range(block.OUTPUTS)]
 
     return compute

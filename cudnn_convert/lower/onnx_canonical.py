@@ -36,7 +36,7 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     made = onnx.ModelProto(
         ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
     )
-    made.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {}, kept))
+    made.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
     used = {node.domain for node in all_nodes(made.graph)} | {""}
     opsets = {opset.domain: opset.version for opset in model.opset_import if opset.domain in used}
     made.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
@@ -81,7 +81,10 @@ class _Names:
         return name
 
     def graph(self, source: Any, name: str, around: Mapping[str, str], kept: Mapping[str, str]) -> Any:
-        """A GraphProto; `around` maps the names seen from outside, `kept` those of the model's own ends."""
+        """A GraphProto; `around` maps the names seen from outside, `kept` those of the model's own ends.
+
+        The name of what is left out, "", is one of those `around`, and stays.
+        """
         made = onnx.GraphProto(name=name)
         constants = {tensor.name: tensor for tensor in source.initializer}
         scope = {old: new for old, new in around.items() if old not in constants}
@@ -119,7 +122,7 @@ class _Names:
     def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
         """A NodeProto; its outputs, named as wanted or afresh, are added to `scope`."""
         made = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
-        made.input.extend(scope[name] if name else "" for name in source.input)
+        made.input.extend(scope[name] for name in source.input)
         for old in sorted(source.attribute, key=lambda attribute: str(attribute.name)):
             attribute = made.attribute.add()
             attribute.CopyFrom(old)
@@ -129,7 +132,7 @@ class _Names:
         for k, name in enumerate(source.output):
             if name:
                 scope[name] = wanted.get(name) or self.free(f"{made.name}:{k}")
-            made.output.append(scope[name] if name else "")
+            made.output.append(scope[name])
         return made
 
     def value(self, source: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from cudnn_convert.lower.onnx_order import all_nodes
 from cudnn_convert.model import Parts, Recurrence
 
 OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
-_DOMAINS: Final = ("", "ai.onnx.ml")
+_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 

@@ -18,34 +18,36 @@ import coverage
 from sites import Mutant
 from stopwatch import plain
 
-#: Beside the repository's ignored files: a measurement is made anew by deleting it.
+#: Beside the repository's ignored files: all is measured anew once it is deleted.
 FOLDER = Path(".mutants")
-_LINES, _TIMES = FOLDER / "coverage", FOLDER / "seconds.json"
-#: The package as it was measured: lines have moved since then, where tests were written or code was mended.
-_SOURCES = FOLDER / "package"
 
 
 def measure(package: str, tests: list[str], jobs: int) -> None:
-    """Runs the suite, or adds part of it to what is known. Raises CalledProcessError where one fails."""
-    FOLDER.mkdir(exist_ok=True)
-    known: dict[str, float] = json.loads(_TIMES.read_text()) if tests and is_measured() else {}
-    here = Path(__file__).parent
+    """Runs the suite, or adds part of it to what is known. Raises CalledProcessError where one fails.
+
+    Each measurement keeps the package as it was: lines move while tests are written and code is mended.
+    """
+    if not tests:
+        for old in _measured():
+            shutil.rmtree(old)
+    folder = (FOLDER / str(len(_measured()))).absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(package, folder / "package", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "pytest", "-n", str(jobs), "--dist", "loadgroup", "-p", "stopwatch"]
     # Those that make mistakes themselves see no other one: they look for a failure, whatever it comes from.
-    command += [f"--cov={package}", "--ignore=tests/mutants", *tests]
-    command += ["--cov-append"] if known else []
-    paths = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"COVERAGE_FILE": str(_LINES.absolute()), "PYTHONPATH": paths}
-    environment |= {"STOPWATCH": str(_TIMES.absolute())}
-    subprocess.run([*command, "--cov-context=test", "--cov-report="], check=True, env=environment)
-    _TIMES.write_text(json.dumps(known | json.loads(_TIMES.read_text())), encoding="utf-8")
-    if not known:
-        shutil.rmtree(_SOURCES, ignore_errors=True)
-        shutil.copytree(package, _SOURCES, ignore=shutil.ignore_patterns("__pycache__"))
+    command += [f"--cov={package}", "--ignore=tests/mutants", *tests, "--cov-context=test", "--cov-report="]
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    files = {"COVERAGE_FILE": str(folder / "coverage"), "STOPWATCH": str(folder / "seconds.json")}
+    subprocess.run(command, check=True, env=os.environ | files | {"PYTHONPATH": paths})
+
+
+def _measured() -> list[Path]:
+    """The folders of whole measurements, in their order."""
+    return sorted((path.parent for path in FOLDER.glob("*/seconds.json")), key=lambda path: int(path.name))
 
 
 def is_measured() -> bool:
-    return _LINES.exists() and _TIMES.exists()
+    return bool(_measured())
 
 
 class Tests:
@@ -53,9 +55,12 @@ class Tests:
 
     def __init__(self, root: Path, package: Path) -> None:
         self._root, self._package = root, package
-        self._seconds: dict[str, float] = json.loads(_TIMES.read_text())
-        self._data = coverage.CoverageData(str(_LINES))
-        self._data.read()
+        self._seconds: dict[str, float] = {}
+        self._data: dict[Path, coverage.CoverageData] = {}
+        for folder in _measured():
+            self._seconds |= json.loads((folder / "seconds.json").read_text(encoding="utf-8"))
+            self._data[folder] = coverage.CoverageData(str(folder / "coverage"))
+            self._data[folder].read()
 
     def seconds(self, test: str) -> float:
         return self._seconds[test]
@@ -79,13 +84,13 @@ class Tests:
     @cache  # noqa: B019 - one object, as long as the process
     def _contexts(self, path: Path) -> dict[int, set[str]]:
         """The tests of each line of a file."""
-        found = self._data.contexts_by_lineno(path.as_posix())
-        now = _moved(_SOURCES.joinpath(*path.parts[1:]), self._root / path)
-        return {
-            now[line]: {plain(context.rpartition("|")[0]) for context in contexts} & self._seconds.keys()
-            for line, contexts in found.items()
-            if line in now
-        }
+        found = defaultdict[int, set[str]](set)
+        for folder, data in self._data.items():
+            now = _moved(folder.joinpath("package", *path.parts[1:]), self._root / path)
+            for line, contexts in data.contexts_by_lineno(path.as_posix()).items():
+                if line in now:
+                    found[now[line]] |= {plain(name.rpartition("|")[0]) for name in contexts}
+        return {line: contexts & self._seconds.keys() for line, contexts in found.items()}
 
     @cache  # noqa: B019
     def _naming(self, table: str) -> set[str]:

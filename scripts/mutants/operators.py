@@ -36,7 +36,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 
 #: Arguments that change nothing but on another system, or where the code is wrong already.
-_GUARDS = ("encoding", "strict")
+GUARDS = ("encoding", "strict")
 
 
 @singledispatch
@@ -150,10 +150,11 @@ def _(node: ast.Call) -> Iterator[Variant]:
     called = _text(node.func)
     if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
         one, other = map(_text, node.args[:2])
-        told = f"{called}({one}, {other}) -> {called}({other}, {one})"
-        yield told, _with(node, args=_exchanged(node.args, 0))
+        if one != other:
+            told = f"{called}({one}, {other}) -> {called}({other}, {one})"
+            yield told, _with(node, args=_exchanged(node.args, 0))
     for k, keyword in enumerate(node.keywords):
-        if keyword.arg in _GUARDS:
+        if keyword.arg in GUARDS:
             continue
         kept = node.keywords[:k] + node.keywords[k + 1 :]
         yield f"{called}({_text(keyword)}) -> {called}()", _with(node, keywords=kept)

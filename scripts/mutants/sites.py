@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from operators import variants
+from operators import GUARDS, variants
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Fields that no test can see: what raises says, what a type checker reads, how a function is wrapped, in
@@ -130,6 +130,8 @@ def _is_idle(child: ast.AST, parent: ast.AST, scope: ast.FunctionDef | None) -> 
     if isinstance(child, ast.Import | ast.ImportFrom | ast.Global):
         return True
     if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+        return True
+    if isinstance(child, ast.keyword) and child.arg in GUARDS:
         return True
     if isinstance(parent, ast.UnaryOp) and isinstance(child, ast.Constant):  # to NumPy any -k is as -1
         return True

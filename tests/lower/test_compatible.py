@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+import tensorflow as tf
+from cases import Case
 
 from cudnn_convert import layouts
-from cudnn_convert.model import Cell, Mode
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.lower.compatible import Cells, cells
+from cudnn_convert.model import CanonicalParameters, Cell, Mode, Model, Recurrence
 
 
 def tiny(mode: Mode) -> Cell:
@@ -68,3 +76,141 @@ def test_one_of_two_biases_is_left_where_cells_have_one() -> None:
 def test_moves_say_where_a_gate_stands() -> None:
     assert layouts.moves(Mode.LSTM, layouts.CONTRIB, layouts.LOOP) == [0, 2, 3, 1]
     assert layouts.moves(Mode.LSTM, layouts.LOOP, layouts.CONTRIB) == [0, 3, 1, 2]
+
+
+FORWARD, BACKWARD = (
+    f"net/stack_bidirectional_rnn/cell_{{}}/bidirectional_rnn/{way}/" for way in ("fw", "bw")
+)
+STACK = "net/rnn/multi_rnn_cell/cell_{}/"
+
+
+@pytest.mark.parametrize(
+    ("mode", "directions", "cell", "expected"),
+    [
+        (Mode.LSTM, 1, "compatible", [f"{STACK}cudnn_compatible_lstm_cell/"]),
+        (Mode.LSTM, 1, "lstm_block", [f"{STACK}lstm_cell/"]),
+        (Mode.LSTM, 2, "basic_lstm", [f"{way}basic_lstm_cell/" for way in (FORWARD, BACKWARD)]),
+        (Mode.GRU, 2, "lstm_block", [f"{way}cudnn_compatible_gru_cell/" for way in (FORWARD, BACKWARD)]),
+        (Mode.GRU, 1, "compatible", [f"{STACK}cudnn_compatible_gru_cell/"]),
+        (Mode.RNN_TANH, 1, "basic_lstm", [f"{STACK}basic_rnn_cell/"]),
+        (Mode.RNN_RELU, 1, "compatible", [f"{STACK}basic_rnn_cell/"]),
+    ],
+)
+def test_scopes_are_those_of_tensorflows_networks(
+    mode: Mode, directions: int, cell: str, expected: list[str]
+) -> None:
+    recurrence = Case(mode, 2, directions).recurrence()
+    found = Cells({recurrence.shared: "net/"}, cell, "fast").stems(recurrence)
+    assert [*found] == [stem.format(layer) for layer in range(2) for stem in expected]
+
+
+@pytest.mark.parametrize(("cell", "added"), [("compatible", 0.0), ("lstm_block", 1.0), ("basic_lstm", 1.0)])
+def test_what_a_cell_adds_itself_is_taken_from_weights_and_not_from_slots(cell: str, added: float) -> None:
+    layers = ((tiny(Mode.LSTM),), (tiny(Mode.LSTM),))
+    recurrence = replace(Case(Mode.LSTM, 2, units=1).recurrence(), cells=layers)
+    held = Cells({recurrence.shared: ""}, cell, "fast")
+    for adjusted, less in ((True, added), (False, 0.0)):
+        found = held.tensors(recurrence, layers, adjusted=adjusted)
+        assert [key.rpartition("/")[2] for key in found] == ["kernel", "bias"] * 2
+        for key, value in found.items():
+            if key.endswith("bias"):
+                np.testing.assert_array_equal(value, [1100, 3300, 2200 - less, 4400])
+
+
+def computed(case: Case, cell: str, lowering: str) -> tuple[set[str], list[Any], list[Any]]:
+    """The ops that a form's computation is made of, what it gives and what the reference gives."""
+    recurrence = case.recurrence()
+    form = Cells({recurrence.shared: ""}, cell, lowering).form
+    compute = tf.function(form.compute(recurrence), autograph=False)
+    feeds = case.feeds()
+    given = [tf.constant(feeds[key]) for key in "xhc"]
+    lengths = tf.constant(feeds["lengths"]) if recurrence.lengths else None
+    arrays = [tf.constant(value) for value in form.weights(recurrence).values()]
+    graph = compute.get_concrete_function(*given, lengths, *arrays).graph
+    expected = case.expected(feeds)
+    return {op.type for op in graph.get_operations()}, compute(*given, lengths, *arrays), expected
+
+
+@pytest.mark.parametrize("lowering", ["fast", "portable"])
+@pytest.mark.parametrize("cell", ["compatible", "lstm_block", "basic_lstm"])
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+def test_an_lstms_variables_are_computed_on_as_they_are(op: str, cell: str, lowering: str) -> None:
+    ops, found, expected = computed(Case(Mode.LSTM, 2, 2, op), cell, lowering)
+    assert ("BlockLSTM" in ops) == (lowering == "fast")
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [Mode.GRU, Mode.RNN_TANH, Mode.RNN_RELU])
+def test_so_are_those_of_the_other_modes(mode: Mode) -> None:
+    ops, found, expected = computed(Case(mode, 2, 2, "CudnnRNNV3"), "lstm_block", "fast")
+    assert "BlockLSTM" not in ops
+    for one, other in zip(found, expected, strict=False):  # a cell state is the LSTM's alone
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def named(blob: str, mode: Mode = Mode.LSTM, directions: int = 1, **changes: Any) -> Recurrence:
+    return replace(Case(mode, directions=directions).recurrence(blob), shared=blob, **changes)
+
+
+def made(*recurrences: Recurrence, taken: str = "", canonical: tuple[Any, ...] = ()) -> Cells:
+    """The cells of a plan whose graph has an op of the name `taken`."""
+    graph = tf.compat.v1.GraphDef()
+    if taken:
+        graph.node.add(name=taken, op="NoOp")
+    model = Model(Path("model.ckpt"), "checkpoint", graph, {}, canonical)
+    return cells(model, graph, recurrences, cell="compatible", lowering="fast")
+
+
+def keys(scope: str, dialect: str) -> CanonicalParameters:
+    return CanonicalParameters(
+        scope, (Mode.LSTM,), 1, 1, 5, 4, lambda mode: (), dict[str, Any], dialect=dialect
+    )
+
+
+def test_cells_stand_in_the_scope_of_their_blob() -> None:
+    blobs = [named("opaque"), named("net/deep/opaque")]
+    assert made(*blobs).prefixes == {"opaque": "", "net/deep/opaque": "net/deep/"}
+
+
+def test_cells_stand_in_the_scope_of_contribs_own_keys_alone() -> None:
+    blobs = [named("net/cudnn/opaque"), named("other/cudnn/opaque")]
+    canonical = (keys("net/", "contrib"), keys("other/", "keras"))
+    assert made(*blobs, canonical=canonical).prefixes == {
+        "net/cudnn/opaque": "net/",
+        "other/cudnn/opaque": "other/cudnn/",
+    }
+
+
+def test_blobs_of_one_scope_share_it_where_their_cells_have_other_names() -> None:
+    apart = [named("net/a", Mode.LSTM), named("net/b", Mode.GRU), named("net/c", Mode.LSTM, 2)]
+    assert made(*apart).prefixes == {"net/a": "net/", "net/b": "net/", "net/c": "net/"}
+    alike = [named("net/a"), named("net/b"), named("net/c", Mode.GRU)]
+    assert made(*alike).prefixes == {"net/a": "net/a/", "net/b": "net/b/", "net/c": "net/"}
+
+
+def test_an_op_of_a_variables_name_is_refused() -> None:
+    key = "net/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias"
+    with pytest.raises(UnsupportedModelError) as refused:
+        made(named("net/opaque"), taken=key)
+    assert refused.value.reasons == (
+        f"{key}: --format checkpoint: expected a free name for a cell's variable, found an op of the graph",
+    )
+
+
+def test_a_blob_that_is_read_in_two_types_and_a_projection_are_refused_together() -> None:
+    blobs = [named("net/opaque"), named("net/opaque", node="again", dtype=np.dtype(np.float16))]
+    projected = Case(Mode.LSTM, op="CudnnRNNV3", projection=3).recurrence("projected")
+    with pytest.raises(UnsupportedModelError) as refused:
+        made(*blobs, projected)
+    assert refused.value.reasons == (
+        "again: --format checkpoint: expected one dtype for net/opaque, found float32 and float16; "
+        "take another format",
+        "projected: --format checkpoint: expected no projection, which CudnnCompatibleLSTMCell has not; "
+        "take another format",
+    )
+
+
+def test_a_blob_that_is_read_twice_in_one_type_has_one_scope() -> None:
+    blobs = [named("net/opaque"), named("net/opaque", node="again")]
+    assert made(*blobs).prefixes == {"net/opaque": "net/"}

@@ -228,3 +228,83 @@ def test_nothing_is_bound_to_a_gpu(tmp_path: Path) -> None:
     graph = saved.meta_graphs[0].graph_def
     nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
     assert not [node.name for node in nodes if "GPU" in node.device.upper()]
+
+
+def stored(case: Case, folder: Path) -> tuple[Any, Any]:
+    """A SavedModel proto whose one function calls the node of a case, and the node in it."""
+    module = tf.Module()
+    module.call = tf.function(lambda *given: case.op_call(*given)[0], input_signature=specs_of(case))
+    tf.saved_model.save(module, str(folder))
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    library = saved.meta_graphs[0].graph_def.library.function
+    (node,) = (one for function in library for one in function.node_def if one.op == case.op)
+    return saved, node
+
+
+def called(saved: Any, name: str, folder: Path) -> Any:
+    """What a node has become."""
+    made = functions.lowered(folder, saved, Convention(), lowering="fast")
+    library = made.meta_graphs[0].graph_def.library.function
+    (node,) = (one for function in library for one in function.node_def if one.name == name)
+    return node
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_shapes_that_are_written_down_are_those_of_the_call(tmp_path: Path, known: bool) -> None:
+    saved, node = stored(Case(Mode.LSTM, op="CudnnRNNV3"), tmp_path)
+    node.attr.pop("_output_shapes", None)
+    shapes = [[None, None, UNITS], [1, None, UNITS], [1, None, UNITS + 1], [7], [8]]
+    if known:
+        for shape in shapes:
+            node.attr["_output_shapes"].list.shape.append(tf.TensorShape(shape).as_proto())
+    call = called(saved, node.name, tmp_path)
+    assert {*call.attr} == {"f", "Tin", "Tout"} | ({"_output_shapes"} if known else set())
+    found = [tf.TensorShape(shape).as_list() for shape in call.attr["_output_shapes"].list.shape]
+    assert found == ([*shapes[:3], [0], [0]] if known else [])
+
+
+@pytest.mark.parametrize(
+    ("case", "states"),
+    [
+        (
+            Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
+            [[4, None, 3], [4, None, 5]],
+        ),
+        (Case(Mode.GRU, layers=2, op="CudnnRNNV3", time_major=False), [[None, 2, 5], None]),
+    ],
+    ids=["lstm", "gru"],
+)
+def test_the_function_says_what_shapes_it_takes(tmp_path: Path, case: Case, states: list[Any]) -> None:
+    """A cell state is the LSTM's alone: other nodes are given anything."""
+    saved, node = stored(case, tmp_path)
+    made = functions.lowered(tmp_path, saved, Convention(), lowering="fast")
+    library = {one.signature.name: one for one in made.meta_graphs[0].graph_def.library.function}
+    (call,) = (one for function in library.values() for one in function.node_def if one.name == node.name)
+    arguments = library[call.attr["f"].func.name].arg_attr
+    given = [arguments[k].attr["_output_shapes"].list.shape[0] for k in range(len(arguments))]
+    found = [None if shape.unknown_rank else tf.TensorShape(shape).as_list() for shape in given]
+    assert found == [[None, None, case.inputs], *states, [None], [None]]
+
+
+def test_devices_stay_but_for_gpus(tmp_path: Path) -> None:
+    saved, node = stored(Case(Mode.GRU), tmp_path)
+    graph = saved.meta_graphs[0].graph_def
+    places = {"a": "/job:worker/device:GPU:1", "b": "/gpu:0", "c": "/device:CPU:0"}
+    for name, device in places.items():
+        graph.node.add(name=name, op="NoOp", device=device)
+    node.device = "/device:GPU:0"
+    made = functions.lowered(tmp_path, saved, Convention(), lowering="fast").meta_graphs[0].graph_def
+    assert {one.name: one.device for one in made.node if one.name in places} == {
+        "a": "",
+        "b": "",
+        "c": "/device:CPU:0",
+    }
+    assert called(saved, node.name, tmp_path).device == ""
+
+
+def test_functions_without_a_node_stay_as_they_are(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.call = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec([None], tf.float32)])
+    tf.saved_model.save(module, str(tmp_path))
+    saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    assert functions.lowered(tmp_path, saved, Convention(), lowering="fast") == saved

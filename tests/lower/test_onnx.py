@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import collections
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from cases import BATCH, STEPS, UNITS, Case, swapped
+from tf2onnx import constants, tfonnx
 from tf2onnx.handler import tf_op
 
 from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.lower import onnx_recurrence
 from cudnn_convert.lower.onnx import lower
 from cudnn_convert.lower.onnx_order import all_nodes
 from cudnn_convert.model import Array, Mode, Signature
@@ -297,6 +301,80 @@ def test_reserved_outputs_are_refused(output: str) -> None:
         lower(graph, Signature(signature.inputs, {"r": output}), [case.recurrence()]).whole()
 
 
+def test_a_node_that_reads_reserved_outputs_is_refused_by_its_name() -> None:
+    case = Case(Mode.LSTM)
+    with tf.Graph().as_default() as graph:
+        found = case.op_call(*case.placeholders())
+        tf.identity(found.reserve_space, name="kept")
+        tf.identity(found.output_c, name="fine")
+    signature = Signature({"x": "x:0"}, {"kept": "kept:0", "fine": "fine:0"})
+    with pytest.raises(UnsupportedModelError) as refused:
+        lower(graph.as_graph_def(), signature, [case.recurrence()])
+    assert refused.value.reasons == (
+        "kept: expected to read outputs 0 to 2 of rnn, found rnn:3, which only gradients need; "
+        "choose other --outputs",
+    )
+
+
+def test_a_recurrence_that_no_output_needs_is_left_out() -> None:
+    cases = Case(Mode.GRU), Case(Mode.RNN_TANH)
+    with tf.Graph().as_default() as graph:
+        x, h, c = cases[0].placeholders()
+        for case, name in zip(cases, ("unread", "read"), strict=True):
+            case.op_call(x, h, c, name=name)
+    recurrences = [case.recurrence(name) for case, name in zip(cases, ("unread", "read"), strict=True)]
+    signature = Signature({"x": "x:0", "h": "h:0"}, {"y": "read:0", "h_n": "read:1"})
+    model = lower(graph.as_graph_def(), signature, recurrences).whole()
+    assert counts(model)["GRU"] == 0
+    agrees(cases[1], model, (STEPS, BATCH))
+
+
+def test_bfloat16_is_widened_wherever_a_graph_says_it() -> None:
+    """In constants, and in lists of types among others."""
+    with tf.Graph().as_default() as graph:
+        x, k = v1.placeholder(tf.bfloat16, [None, 2], "x"), v1.placeholder(tf.int32, [], "k")
+        y, count = tf.identity_n([x * tf.constant([1.5, -2.25], tf.bfloat16), k + 1])
+        tf.identity(y, name="y")
+        tf.identity(count, name="count")
+    signature = Signature({"x": "x:0", "k": "k:0"}, {"y": "y:0", "count": "count:0"})
+    run = session(lower(graph.as_graph_def(), signature, []).whole())
+    given = np.array([[1, 2], [-0.3, 7]], np.float32)
+    found, one = run.run(None, {"x": given, "k": np.array(4, np.int32)})
+    np.testing.assert_array_equal(found, given * np.array([1.5, -2.25], np.float32))
+    assert (found.dtype, one, one.dtype) == (np.float32, 5, np.int32)
+
+
+@pytest.mark.parametrize("kind", ["branch", "loop"])
+def test_bfloat16_is_widened_in_functions(kind: str) -> None:
+    """Branches and loops without a cuDNN node stay functions, as TensorFlow 2 writes them."""
+    with tf.Graph().as_default() as graph:
+        x, k = v1.placeholder(tf.bfloat16, [None, 2], "x"), v1.placeholder(tf.int32, [], "k")
+
+        def more(y: Any) -> Any:
+            return y * tf.constant([1.5, -2.25], tf.bfloat16)
+
+        if kind == "branch":
+            y = tf.cond(k > 1, lambda: more(x), lambda: x + 1)
+        else:
+            y = tf.while_loop(lambda t, _: t < k, lambda t, y: (t + 1, more(y)), (tf.constant(1), x))[1]
+        tf.identity(y, name="y")
+    assert graph.as_graph_def().library.function
+    model = lower(graph.as_graph_def(), Signature({"x": "x:0", "k": "k:0"}, {"y": "y:0"}), []).whole()
+    given = np.array([[1, 2], [-0.5, 7]], np.float32)
+    (found,) = session(model).run(None, {"x": given, "k": np.array(2, np.int32)})
+    np.testing.assert_array_equal(found, given * np.array([1.5, -2.25], np.float32))
+    assert found.dtype == np.float32
+
+
+def test_the_opset_is_the_one_asked_for() -> None:
+    with tf.Graph().as_default() as graph:
+        tf.abs(v1.placeholder(tf.float32, [None], "x"), name="y")
+    signature = Signature({"x": "x:0"}, {"y": "y:0"})
+    for opset in (11, 14, 18):
+        model = lower(graph.as_graph_def(), signature, [], opset=opset).whole()
+        assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", opset)]
+
+
 def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     case = Case(Mode.LSTM)
     with tf.Graph().as_default() as graph:
@@ -314,9 +392,118 @@ def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFix
     assert tables == tf_op.get_opsets()
     first, second = sorted(caught.value.reasons)
     assert first == "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs rnn:0"
-    assert second.startswith("rolled: expected an op that ONNX has, found Roll (")
-    assert second.endswith("; cut before it with --outputs rnn:0")
+    assert second == (
+        "rolled: expected an op that ONNX has, found Roll (make_sure failure: Can only convert Roll is axis "
+        "is const); cut before it with --outputs rnn:0"
+    )
     assert "tf2onnx" not in "".join(capfd.readouterr())
+
+
+def test_an_unknown_op_alone_is_refused_in_words_of_tensorflow() -> None:
+    with tf.Graph().as_default() as graph:
+        tf.raw_ops.Digamma(x=v1.placeholder(tf.float32, [None], "x"), name="odd")
+    with pytest.raises(UnsupportedModelError) as refused:
+        lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"odd": "odd:0"}), [])
+    assert refused.value.reasons == (
+        "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs x:0",
+    )
+
+
+def test_where_nothing_can_be_cut_another_format_is_named() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        drawn = tf.raw_ops.RandomGamma(shape=[2], alpha=tf.constant(3.0), name="odd")
+        tf.add(drawn, x, name="y")
+    with pytest.raises(UnsupportedModelError) as refused:
+        lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"y": "y:0"}), [])
+    assert refused.value.reasons == (
+        "odd: expected an op that ONNX has, found RandomGamma; choose --format savedmodel or frozen",
+    )
+
+
+def test_a_mistake_of_our_own_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(onnx_recurrence, "replace", fails)
+    with pytest.raises(RuntimeError, match=r"^ours$"):
+        lowered(Case(Mode.LSTM))
+
+
+def test_nodes_that_tf2onnx_made_are_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        logging.getLogger("tf2onnx.tfonnx").error("Tensorflow op [%s: %s] is not supported", "made", "Odd")
+
+    monkeypatch.setattr(tfonnx, "process_tf_graph", fails)
+    with pytest.raises(UnsupportedModelError) as refused:
+        lowered(Case(Mode.LSTM))
+    assert refused.value.reasons == (
+        "made: expected an op that ONNX has, found none; choose --format savedmodel or frozen",
+    )
+
+
+def test_other_words_in_tf2onnxs_log_are_no_refusal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replace, log = onnx_recurrence.replace, logging.getLogger("tf2onnx.tfonnx")
+    reason = (ValueError, ValueError("why"), None)
+
+    def chatty(*given: Any) -> None:
+        log.error(ValueError("no text"))
+        log.error("Failed to convert node %(name)r", {"name": "a", "why": "b"}, exc_info=reason)
+        log.error("Failed to convert node %r", "c")
+        log.error("something else about %s", "d")
+        log.error("something else about %s", "e", exc_info=reason)
+        replace(*given)
+
+    monkeypatch.setattr(onnx_recurrence, "replace", chatty)
+    case = Case(Mode.GRU)
+    agrees(case, lowered(case), (STEPS, BATCH))
+    assert not caplog.records
+
+
+@pytest.fixture
+def loggers() -> Iterator[list[logging.Logger]]:
+    """Those that a conversion changes, each in a state of its own."""
+    found = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    before = [(one.handlers, one.propagate, one.level) for one in found]
+    for one, level in zip(found, (logging.CRITICAL, logging.CRITICAL + 1), strict=True):
+        one.handlers, one.propagate = [logging.NullHandler()], bool(level % 2)
+        one.setLevel(level)
+    yield found
+    for one, (handlers, propagate, level) in zip(found, before, strict=True):
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+def test_reasons_are_heard_in_a_silent_program_whose_loggers_stay(loggers: list[logging.Logger]) -> None:
+    before = [([*one.handlers], one.propagate, one.level) for one in loggers]
+    with tf.Graph().as_default() as graph:
+        tf.raw_ops.Digamma(x=v1.placeholder(tf.float32, [None], "x"), name="odd")
+    with pytest.raises(UnsupportedModelError, match="odd: expected an op that ONNX has, found Digamma;"):
+        lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"odd": "odd:0"}), [])
+    assert [([*one.handlers], one.propagate, one.level) for one in loggers] == before
+
+
+def test_a_programs_own_handlers_stay_in_tf2onnxs_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = constants.TENSORFLOW_OPSET.domain
+    own = {"Digamma": (len, {}), "CudnnRNN": (len, {})}
+    monkeypatch.setitem(tf_op.get_opsets(), domain, [{}, dict(own)])
+    mapping, domains = {"Neg": (len, {})}, {domain: own}
+    monkeypatch.setattr(tf_op, "_MAPPING", mapping)
+    monkeypatch.setattr(tf_op, "_DOMAIN_MAPPING", domains)
+    case = Case(Mode.LSTM)
+    agrees(case, lowered(case), (STEPS, BATCH))
+    assert tf_op.get_opsets()[domain] == [{}, own]
+    assert tf_op._MAPPING is mapping
+    assert tf_op._DOMAIN_MAPPING is domains
+
+
+def test_no_handler_of_ours_stays_in_tf2onnxs_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = constants.TENSORFLOW_OPSET.domain
+    monkeypatch.delitem(tf_op.get_opsets(), domain, raising=False)
+    lowered(Case(Mode.GRU))
+    assert domain not in tf_op.get_opsets()
 
 
 def test_swapped_gates_and_a_lost_bias_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,10 +91,25 @@ def test_a_row_of_length_0_gives_the_initial_state(mode: Mode) -> None:
     np.testing.assert_array_equal(h, feeds["h"])
 
 
+def test_a_run_of_no_steps_gives_the_initial_states() -> None:
+    """ONNX Runtime alone would give zeros."""
+    case = Case(Mode.LSTM, 2, 2)
+    one = single(case, states=True)
+    run = onnxruntime.InferenceSession(
+        lower(one).whole().SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    given, feeds = fed(one, case.feeds(0, 2))
+    y, h, c = run.run(None, given)
+    assert y.shape == (0, 2, 2 * case.units)
+    np.testing.assert_array_equal(h, feeds["h"])
+    np.testing.assert_array_equal(c, feeds["c"])
+
+
 def test_nothing_is_in_the_graph_that_does_nothing() -> None:
     case = Case(Mode.LSTM, 2, 1)
     plain, full = (lower(single(case, states=states)).whole().graph for states in (False, True))
-    assert Counter(node.op_type for node in plain.node) == {"LSTM": 2, "Squeeze": 2, "Concat": 2}
+    guard = {"Shape": 1, "Slice": 1, "Equal": 1, "Where": 2}  # against a run of no steps
+    assert Counter(node.op_type for node in plain.node) == {"LSTM": 2, "Squeeze": 2, "Concat": 2, **guard}
     assert "Transpose" not in {node.op_type for node in full.node}
     widths = [
         [size.dim_param or size.dim_value for size in one.type.tensor_type.shape.dim] for one in full.input

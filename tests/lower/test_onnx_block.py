@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.lower import onnx_block
 from cudnn_convert.lower.onnx import lower
 from cudnn_convert.lower.onnx_order import all_nodes
-from cudnn_convert.model import Array, Signature
+from cudnn_convert.model import Array, Mode, Signature, Sizes
 
 v1 = tf.compat.v1
 INPUTS, UNITS = 3, 4
@@ -157,6 +158,7 @@ def test_all_steps_need_no_lengths() -> None:
     model = lower(graph, signature, []).whole()
     (fused,) = (found for found in model.graph.node if found.op_type == "LSTM")
     assert fused.input[4] == ""
+    assert "Less" not in counts(model)
     for time, batch in ((6, 3), (1, 1), (0, 2)):
         feeds = node.feeds(time, batch, time)
         found, expected = run(model, feeds), node.answers(feeds)
@@ -269,3 +271,43 @@ def test_the_same_bytes_every_time() -> None:
     graph, signature = Node(clip=0.25).graph(last)
     one, other = (lower(graph, signature, []).whole().SerializeToString(deterministic=True) for _ in range(2))
     assert one == other
+
+
+def test_a_graph_without_a_block_stays_as_it_is() -> None:
+    """Its functions too, in their order."""
+    with tf.Graph().as_default() as graph:
+        tf.identity(v1.placeholder(tf.float32, [], "x"), name="y")
+    given = graph.as_graph_def()
+    for name in ("second", "first"):
+        given.library.function.add().signature.name = name
+    before = given.SerializeToString()
+    found, recurrences = onnx_block.lowered(given, ["y:0"])
+    assert (found.SerializeToString(), recurrences) == (before, ())
+
+
+def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:
+    graph, signature = Node(clip=0.25).graph(last)
+    graph.library.function.add().signature.name = "own"
+    found, recurrences = onnx_block.lowered(graph, signature.outputs.values())
+    names = [function.signature.name for function in found.library.function]
+    assert names == sorted(names)
+    assert "own" in names
+    assert len(names) == 3  # and a condition and a body
+    assert recurrences == ()
+
+
+def test_a_fused_block_is_told_by_its_sizes_and_weights() -> None:
+    node = Node("BlockLSTMV2", peephole=True)
+    graph, signature = node.graph(last)
+    _, (found,) = onnx_block.lowered(graph, signature.outputs.values())
+    assert (found.node, found.op) == ("BlockLSTMV2/cudnn", "BlockLSTMV2")
+    assert (found.sizes, found.lengths) == (Sizes(Mode.LSTM, 1, 1, UNITS, INPUTS), True)
+    ((cell,),) = found.cells
+    w = weights(np.float32)
+    ifco = np.split(w["w"].T, 4)
+    for gate in range(4):  # in the order of cuDNN, which is the same
+        np.testing.assert_array_equal(cell.kernel[gate], ifco[gate][:, :INPUTS])
+        np.testing.assert_array_equal(cell.recurrent_kernel[gate], ifco[gate][:, INPUTS:])
+    np.testing.assert_array_equal(cell.bias.ravel(), w["b"])
+    assert not cell.recurrent_bias.any()
+    np.testing.assert_array_equal(cell.peepholes, np.stack([w["wci"], w["wcf"], w["wco"]]))

@@ -245,3 +245,41 @@ def test_which_of_two_equal_counters_is_read_does_not_matter(inner: str) -> None
     # From 5: 5 + 5 + 6 + 7 less the 8 that the counter then stands at.
     (y,) = run.run(None, {"rounds": np.array(3), "start": np.array(5)})
     assert y == 15
+
+
+def test_no_remark_is_left_anywhere(model: Any) -> None:
+    graph = model.graph
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    for told in (*graph.input, *graph.output, *graph.initializer, *attributes):
+        told.doc_string = "a remark"
+    assert b"a remark" not in bytes_of(model)
+
+
+def test_properties_of_the_model_stay_in_order(model: Any) -> None:
+    onnx.helper.set_model_props(model, {"b": "2", "a": "3", "c": "1"})
+    found = [(entry.key, entry.value) for entry in canonical(model).metadata_props]
+    assert found == [("a", "3"), ("b", "2"), ("c", "1")]
+
+
+DOMAINS = """
+<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 2, "unread" : 3]>
+main (float[n, 3] x) => (float[n, 3] y) { y = ai.onnx.ml.Scaler <offset = [1.0], scale = [2.0]> (x) }
+"""
+
+
+def test_the_domains_that_are_used_stay_and_the_first_always() -> None:
+    made = canonical(onnx.parser.parse_model(DOMAINS))
+    assert [(opset.domain, opset.version) for opset in made.opset_import] == [("", 17), ("ai.onnx.ml", 2)]
+    assert [(node.domain, node.op_type) for node in made.graph.node] == [("ai.onnx.ml", "Scaler")]
+
+
+def test_outputs_that_nobody_wants_keep_their_place() -> None:
+    """The second of an LSTM's, and an optional input before one that is there."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    main (float[1, 1, 1] x, float[1, 4, 1] w, float[1, 4, 1] r, float[1, 1, 1] c) => (float[1, 1, 1] c_n)
+    { , , c_n = LSTM <hidden_size = 1> (x, w, r, , , , c) }
+    """
+    (node,) = canonical(onnx.parser.parse_model(text)).graph.node
+    assert [*node.output] == ["", "", "c_n"]
+    assert [*node.input] == ["x", "w", "r", "", "", "", "c"]

@@ -39,6 +39,7 @@ class Kept:
         return x > self.limit and not x == 7
 
     def read(self, path):
+        pairs = zip(path, path, strict=True)
         try:
             return path.read_text(encoding="utf-8") if path.suffix in (".a", ".b") else None
         except (OSError, ValueError):
@@ -131,3 +132,13 @@ def test_a_table_changes_wherever_it_went(module: ModuleType, tmp_path: Path) ->
         assert module.TABLE == (1, 2)
     finally:
         del sys.modules["hunted_user"]
+
+
+def test_a_line_is_found_where_it_moved(tmp_path: Path) -> None:
+    from covered import _moved
+
+    before, now = tmp_path / "before.py", tmp_path / "now.py"
+    before.write_text("a\nb\nc\nd\n")
+    now.write_text("new\na\nB\nc\n")
+    assert _moved(before, now) == {1: 2, 3: 4}
+    assert _moved(tmp_path / "gone.py", now) == {}

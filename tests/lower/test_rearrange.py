@@ -1,0 +1,56 @@
+"""What the loop is given of TensorFlow 1's variables, against columns written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cudnn_convert import layouts
+from cudnn_convert.lower import rearrange
+from cudnn_convert.model import Array, Cell, Mode
+
+
+def cell(mode: Mode) -> Cell:
+    """One unit, two inputs: only its sizes are looked at."""
+    gates = len(mode.gates)
+    return Cell(
+        mode, np.ones((gates, 1, 2)), np.ones((gates, 1, 1)), np.ones((gates, 1)), np.ones((gates, 1))
+    )
+
+
+def looped(mode: Mode, *variables: Sequence[object], forget_bias: float = 0.0) -> list[Array]:
+    arrays = [tf.constant(value, tf.float64) for value in variables]
+    return [found.numpy() for found in rearrange.loop(cell(mode), arrays, forget_bias=forget_bias)]
+
+
+@pytest.mark.parametrize("forget_bias", [0.0, 1.5])
+def test_an_lstm_of_icfo_becomes_ifoc_with_the_cells_own_forget_bias(forget_bias: float) -> None:
+    kernel = [[11, 12, 13, 14], [21, 22, 23, 24], [31, 32, 33, 34]]
+    given, recurrent, bias = looped(Mode.LSTM, kernel, [1, 2, 3, 4], forget_bias=forget_bias)
+    np.testing.assert_array_equal(given, [[11, 13, 14, 12], [21, 23, 24, 22]])
+    np.testing.assert_array_equal(recurrent, [[31, 33, 34, 32]])
+    np.testing.assert_array_equal(bias, [1, 3 + forget_bias, 4, 2])
+
+
+def test_a_grus_candidate_joins_its_gates() -> None:
+    candidate = ([[13], [23]], [3], [[33]], [30])
+    found = looped(Mode.GRU, [[11, 12], [21, 22], [31, 32]], [1, 2], *candidate)
+    expected = [[[11, 12, 13], [21, 22, 23]], [[31, 32, 33]], [1, 2, 3], [0, 0, 30]]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", [Mode.RNN_TANH, Mode.RNN_RELU])
+def test_a_plain_kernel_is_taken_apart(mode: Mode) -> None:
+    given, recurrent, bias = looped(mode, [[11], [21], [31]], [1])
+    np.testing.assert_array_equal(given, [[11], [21]])
+    np.testing.assert_array_equal(recurrent, [[31]])
+    np.testing.assert_array_equal(bias, [1])
+
+
+def test_gates_move_as_blocks_of_columns() -> None:
+    found = rearrange.moved(tf.range(8), Mode.LSTM, layouts.BLOCK_LSTM_V1, layouts.LOOP)
+    np.testing.assert_array_equal(found.numpy(), [0, 1, 4, 5, 6, 7, 2, 3])
