@@ -10,15 +10,17 @@ body's inputs `carried..., scanned...`, outputs and the body's outputs likewise)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The GraphProtos in a node's attributes, by attribute name."""
     for attribute in sorted(node.attribute, key=lambda found: str(found.name)):
-        yield from chain([attribute.g] if attribute.HasField("g") else [], attribute.graphs)
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
@@ -56,89 +58,113 @@ def _reads(node: Any) -> list[str]:
     found = dict.fromkeys(name for name in node.input if name)
     for nested in subgraphs(node):
         order = ordered(nested)
-        own = {value.name for value in chain(nested.input, nested.initializer)}
+        own = {value.name for value in nested.input} | {tensor.name for tensor in nested.initializer}
         own.update(name for inner, _ in order for name in inner.output)
-        read = chain.from_iterable([*(names for _, names in order), [value.name for value in nested.output]])
-        found.update(dict.fromkeys(name for name in read if name not in own))
+        found.update(dict.fromkeys(name for _, read in order for name in read if name not in own))
+        found.update(dict.fromkeys(value.name for value in nested.output if value.name not in own))
     return list(found)
 
 
-def settle(graph: Any, around: Mapping[str, str]) -> list[str]:
+def settle(graph: Any, around: Mapping[str, str], *, within: str = "") -> list[str]:
     """Sort, in place, what every If, Loop and Scan hands on; gives the digests of the graph's outputs.
 
-    `around` has the digests of the names that the graph sees, its own inputs included.
+    `around` has the digests of the names that the graph sees, its own inputs included; `within` tells apart
+    how deep in loops it stands. Digests are equal only where values are, those of random ops aside.
     """
     known = dict(around) | {"": ""} | {tensor.name: _of_message(tensor) for tensor in graph.initializer}
     for node, _ in ordered(graph):
-        if node.op_type == "If":
-            keys = _settle_if(node, known)
-        elif node.op_type == "Loop":
-            keys = _settle_loop(node, known)
-        elif node.op_type == "Scan":
-            keys = _settle_scan(node, known)
+        if settled := _SETTLED.get(node.op_type):
+            keys = settled(node, known, within)
+            _read_first(graph, node.output, keys)
         elif is_identity(node):
             keys = [known[node.input[0]]]
         else:
-            plain = [_of_message(found) for found in node.attribute if not found.HasField("g")]
-            inside = chain.from_iterable(settle(nested, known) for nested in subgraphs(node))
-            whole = _of([node.op_type, node.domain, *sorted(plain), *(known[n] for n in node.input), *inside])
-            keys = [_of([whole, str(k)]) for k in range(len(node.output))]
-        if node.op_type in ("If", "Loop", "Scan"):
-            _read_first(graph, node.output, keys)
-        known.update(zip(node.output, keys, strict=False))
+            plain = sorted(_of_message(found) for found in node.attribute)
+            inputs = [known[name] for name in node.input]
+            whole = {"op": node.op_type, "domain": node.domain, "attributes": plain, "inputs": inputs}
+            keys = [_of(whole | {"output": k}) for k in range(len(node.output))]
+        known |= dict(zip(node.output, keys, strict=True)) | {"": ""}
     return [known[value.name] for value in graph.output]
 
 
-def _settle_if(node: Any, known: Mapping[str, str]) -> list[str]:
+def _settle_if(node: Any, known: Mapping[str, str], within: str) -> list[str]:
     branches = list(subgraphs(node))
-    results = zip(*(settle(branch, known) for branch in branches), strict=True)
-    keys = [_of([node.op_type, known[node.input[0]], *result]) for result in results]
+    results = zip(*(settle(branch, known, within=within) for branch in branches), strict=True)
+    keys = [_of({"if": known[node.input[0]], "results": result}) for result in results]
     order = sorted(range(len(keys)), key=lambda k: keys[k])
-    _pad(node.output, len(keys))
-    for items in (node.output, *(branch.output for branch in branches)):
-        _permute(items, order)
+    _permute(node.output, order)
+    for branch in branches:
+        _permute(branch.output, order)
     return [keys[k] for k in order]
 
 
-def _settle_loop(node: Any, known: Mapping[str, str]) -> list[str]:
+def _settle_loop(node: Any, known: Mapping[str, str], within: str) -> list[str]:
     (body,) = subgraphs(node)
-    starts = [known[name] for name in node.input]
-    carried = len(starts) - 2
-    own = zip((value.name for value in body.input), ["iteration", "condition", *starts[2:]], strict=True)
-    again, *results = settle(body, dict(known) | dict(own))
-    keys = [_of([node.op_type, *starts[:2], again, *pair]) for pair in zip(starts[2:], results, strict=False)]
-    keys += [_of([node.op_type, *starts[:2], again, result]) for result in results[carried:]]
+    starts, names = [known[name] for name in node.input], [value.name for value in body.input]
+    carried, inside = len(names) - 2, _of({"within": within})
+    seen = {**known, **{names[k]: _of({"input": k, "of": inside}) for k in range(2)}}
+    kinds, results = _settle_body(body, seen, dict(zip(names[2:], starts[2:], strict=True)), 1, inside)
+    whole = {"loop": starts[:2], "again": results[0], "carried": sorted(kinds)}
+    keys = [_of(whole | {"carries": kind}) for kind in kinds]
+    keys += [_of(whole | {"stacks": result}) for result in results[1 + carried :]]
     order = sorted(range(carried), key=lambda k: keys[k])
-    _read_first(body, [value.name for value in body.input[2:]], keys[:carried])
+    _read_first(body, names[2:], kinds)
     _permute(node.input, order, first=2)
     _permute(body.input, order, first=2)
     order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
-    _pad(node.output, len(keys))
     _permute(node.output, order)
     _permute(body.output, order, first=1)
     return [keys[k] for k in order]
 
 
-def _settle_scan(node: Any, known: Mapping[str, str]) -> list[str]:
+def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
     """tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py), so none is sorted."""
     (body,) = subgraphs(node)
-    starts = [known[name] for name in node.input]
-    scanned = next(int(found.i) for found in node.attribute if found.name == "num_scan_inputs")
-    carried = len(starts) - scanned
-    own = [*starts[:carried], *(_of(["step of", start]) for start in starts[carried:])]
-    results = settle(body, dict(known) | dict(zip((value.name for value in body.input), own, strict=True)))
-    keys = [_of([node.op_type, *pair]) for pair in zip(starts[:carried], results, strict=False)]
-    keys += [_of([node.op_type, *starts[carried:], result]) for result in results[carried:]]
+    starts, names = [known[name] for name in node.input], [value.name for value in body.input]
+    carried = len(names) - next(int(found.i) for found in node.attribute if found.name == "num_scan_inputs")
+    inside = _of({"within": within})
+    steps = [_of({"step of": start, "in": inside}) for start in starts[carried:]]
+    seen = {**known, **dict(zip(names[carried:], steps, strict=True))}
+    given = dict(zip(names[:carried], starts[:carried], strict=True))
+    kinds, results = _settle_body(body, seen, given, 0, inside)
+    whole = {"scan": sorted(steps), "carried": sorted(kinds)}
+    keys = [_of(whole | {"carries": kind}) for kind in kinds]
+    keys += [_of(whole | {"stacks": result}) for result in results[carried:]]
     order = sorted(range(carried), key=lambda k: keys[k])
     read = order + sorted(range(carried, len(starts)), key=lambda k: starts[k])
-    _read_first(body, [value.name for value in body.input[:carried]], keys[:carried])
+    _read_first(body, names[:carried], kinds)
     _permute(node.input, read)
     _permute(body.input, read)
     order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
-    _pad(node.output, len(keys))
     _permute(node.output, order)
     _permute(body.output, order)
     return [keys[k] for k in order]
+
+
+def _settle_body(
+    body: Any, seen: Mapping[str, str], starts: Mapping[str, str], first: int, inside: str
+) -> tuple[list[str], list[str]]:
+    """The digests of a loop's carried variables, and of the outputs of its body.
+
+    `starts` are those of what the variables, by name, start from; output `first` is the next value of the
+    first. Variables that start alike, as states of zeros do, are told apart by what becomes of them: round by
+    round, until one tells no more apart.
+    """
+    kinds = list(starts.values())
+    while True:
+        trial = type(body)()
+        trial.CopyFrom(body)
+        results = settle(trial, {**seen, **dict(zip(starts, kinds, strict=True))}, within=inside)
+        told = [_of({"start": kind, "next": results[first + k]}) for k, kind in enumerate(kinds)]
+        if len(set(told)) == len(set(kinds)):
+            body.CopyFrom(trial)
+            return told, results
+        kinds = told
+
+
+_SETTLED: Final[Mapping[str, Callable[[Any, Mapping[str, str], str], list[str]]]] = MappingProxyType(
+    {"If": _settle_if, "Loop": _settle_loop, "Scan": _settle_scan}
+)
 
 
 def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
@@ -149,20 +175,14 @@ def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
         node.input[:] = [moved.get(name, name) for name in node.input]
 
 
-def _pad(names: MutableSequence[str], count: int) -> None:
-    names.extend([""] * (count - len(names)))  # outputs at the end that nobody wants may be left out
-
-
 def _permute(items: MutableSequence[Any], order: Sequence[int], *, first: int = 0) -> None:
     moved = [items[first + k] for k in order]
-    del items[first : first + len(order)]
-    rest = list(items[first:])
     del items[first:]
-    items.extend([*moved, *rest])
+    items.extend(moved)
 
 
-def _of(parts: Sequence[str]) -> str:
-    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()
+def _of(parts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _of_message(message: Any) -> str:
@@ -172,4 +192,4 @@ def _of_message(message: Any) -> str:
     made.ClearField("doc_string")
     if hasattr(made, "dims"):
         made.ClearField("name")
-    return hashlib.sha256(made.SerializeToString(deterministic=True)).hexdigest()
+    return hashlib.sha256(made.SerializeToString()).hexdigest()

@@ -43,7 +43,7 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
     graph.remove_node(node.name)
     made = _Ops(graph)
     lstm = recurrence.sizes.mode is Mode.LSTM
-    floats = [inputs[k] for k in (INPUT, INPUT_H, INPUT_C)][: 3 if lstm else 2]
+    floats = [inputs[k] for k in ((INPUT, INPUT_H, INPUT_C) if lstm else (INPUT, INPUT_H))]
     if dtype != _FLOAT:
         floats = [made("Cast", [name], to=_FLOAT) for name in floats]
     if not recurrence.time_major:

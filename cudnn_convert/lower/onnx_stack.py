@@ -33,7 +33,7 @@ _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
 #: Their shapes, which nothing needs to be computed for.
 _SHAPES: Final[tuple[Callable[[Cell], tuple[int, ...]], ...]] = (
     lambda cell: (math.prod(cell.bias.shape), cell.kernel.shape[-1]),
-    lambda cell: (math.prod(cell.bias.shape), cell.bias.shape[-1]),
+    lambda cell: (math.prod(cell.bias.shape), cell.bias.shape[1]),
     lambda cell: (2 * math.prod(cell.bias.shape),),
 )
 
@@ -92,8 +92,11 @@ def stack(
         for found, name in zip(ends, [h, *c], strict=True):
             found.append(name)
     finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
-    if empty and states:  # ONNX Runtime gives zeros for a row without steps: the state never left its start
-        finals = [made("Where", [empty, *pair]) for pair in zip(states, finals, strict=True)]
+    if empty:
+        # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
+        # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.
+        starts = list(states) or [made.constant(0, np.float32)] * kinds
+        finals = [made("Where", [empty, *pair]) for pair in zip(starts, finals, strict=True)]
     return [x, *finals]
 
 

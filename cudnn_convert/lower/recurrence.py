@@ -11,6 +11,7 @@ Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM, python/ops/rnn_grad.py
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -24,13 +25,13 @@ from cudnn_convert.layouts import Layout
 from cudnn_convert.lower import projection, rearrange
 from cudnn_convert.model import Array, Cell, Gate, Mode, Recurrence, Sizes
 
-_BLOCK_DTYPES: Final = ("float32", "float16")
+_BLOCK_DTYPES: Final = frozenset({"float32", "float16"})
 #: From so many steps on, putting both kernels into one array costs less than the block saves.
 _MANY_STEPS: Final = 4
 #: The block reads both kernels in every step: beyond what a cache holds the loop is faster, which reads one.
 _CACHED: Final = 2**20
 #: The op's own defaults clip the cell state at 3 and add 1 to the forget gate.
-BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0, use_peephole=False)
+BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 
 
@@ -107,7 +108,7 @@ def stacked(
                 state = (h0[p], c0[p]) if sizes.mode is Mode.LSTM else (h0[p],)
                 taken = arrays[p * each : (p + 1) * each]
                 ways.append(layer(sizes.mode, x, state, lengths, taken, backward=p > first))
-            x = tf.concat([way[0] for way in ways], 2) if len(ways) > 1 else ways[0][0]
+            x = tf.concat([way[0] for way in ways], 2)
             states += [way[1:] for way in ways]
         h = tf.stack([state[0] for state in states])
         c = tf.stack([state[1] for state in states]) if sizes.mode is Mode.LSTM else tf.identity(c0)
@@ -253,7 +254,7 @@ def cell(mode: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], layou
 def _activated(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
     """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
     units = sums.shape[1] // len(order)
-    runs = [list(run) for _, run in groupby(order, key=lambda gate: gate is Gate.CELL)]
+    runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
     found: dict[Gate, Any] = {}
     for run, part in zip(runs, tf.split(sums, [len(run) * units for run in runs], 1), strict=True):
         active = tf.tanh(part) if run == [Gate.CELL] else tf.sigmoid(part)

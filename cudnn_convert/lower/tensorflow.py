@@ -16,11 +16,21 @@ import tensorflow as tf
 
 from cudnn_convert.graph import build, inline, written
 from cudnn_convert.graph.frames import enter, frames
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, unique
+from cudnn_convert.graph.index import (
+    INPUT,
+    INPUT_C,
+    INPUT_H,
+    LENGTHS,
+    PARAMS,
+    Index,
+    reference,
+    split,
+    unique,
+)
 from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.model import Array, InMemory, Recurrence, Tensor
+from cudnn_convert.model import Array, InMemory, Mode, Recurrence, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +141,16 @@ def _carried(
         copy.op = original.op.removeprefix("Ref")
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
-        side = _side(index, recurrence, name) if copy.op == "Switch" else 0
-        found = reference(f"{copy.name}:{side}")
+        found = reference(f"{copy.name}:{_side(index, recurrence, name)}")
     return found, nodes
 
 
-def _side(index: Index, recurrence: Recurrence, switch: str) -> int:
-    """Which branch of a switch on the parameters' way the node stands in."""
-    below = index.ancestors([recurrence.node], control=False)
-    readers = (node for node in index.consumers(switch) if node.name in below)
-    return next(k for node in readers for op, k in map(split, node.input) if op == switch)
+def _side(index: Index, recurrence: Recurrence, passage: str) -> int:
+    """Which output of a node on the parameters' way leads to the recurrence: a Switch has two."""
+    op, side = split(index.data_inputs(index.nodes[recurrence.node])[PARAMS])
+    while op != passage:
+        op, side = split(index.data_inputs(index.nodes[op])[0])
+    return side
 
 
 def _traced(
@@ -149,8 +159,7 @@ def _traced(
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
     hidden, cell = sizes.states(time_major=recurrence.time_major)
     specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(hidden, dtype)]
-    is_lstm = sizes.mode.value == "lstm"
-    specs.append(tf.TensorSpec(cell if is_lstm else None, dtype))
+    specs.append(tf.TensorSpec(cell if sizes.mode is Mode.LSTM else None, dtype))
     specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
     specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
     if recurrence.lengths:

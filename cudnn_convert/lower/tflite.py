@@ -16,7 +16,11 @@ from cudnn_convert.model import Recurrence, Tensor
 
 _FLOAT: Final = tf.float32.as_datatype_enum
 #: TensorFlow Lite has a few kernels for these types, and not those that a recurrence needs.
-_OTHERS: Final = {kind.as_datatype_enum: kind.name for kind in (tf.float64, tf.float16, tf.bfloat16)}
+_OTHERS: Final[dict[int, str]] = {
+    tf.float64.as_datatype_enum: "float64",
+    tf.float16.as_datatype_enum: "float16",
+    tf.bfloat16.as_datatype_enum: "bfloat16",
+}
 
 
 def lower(

@@ -11,10 +11,12 @@ import pytest
 import tensorflow as tf
 from cases import UNITS, Case, swapped
 
+from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
-from cudnn_convert.lower.recurrence import uses_block
-from cudnn_convert.lower.tensorflow import lower
-from cudnn_convert.model import SERVING, Mode, Part, Signature
+from cudnn_convert.graph.trace import parameters
+from cudnn_convert.lower.recurrence import stack, uses_block, weights
+from cudnn_convert.lower.tensorflow import Form, lower
+from cudnn_convert.model import SERVING, InMemory, Mode, Part, Signature
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.verification.run import saved_model as opened
 from cudnn_convert.write import saved_model
@@ -192,3 +194,144 @@ def test_inside_control_flow_after_loading(
         for _ in range(repeats):
             expected = case.expected({**feeds, "h": expected})[1]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def lowered(cases: dict[str, Case], **options: Any) -> Any:
+    """One graph of a node for each case, its name and its blob's by the key; `shared` names are `<key>`."""
+    recurrences = []
+    with tf.Graph().as_default() as graph:
+        for shared, case in cases.items():
+            node = shared.replace("/", "_")
+            with tf.name_scope(f"around_{node}/"):
+                inputs = case.placeholders()
+            tf.identity(case.op_call(*inputs, name=node).output, name=f"{node}_y")
+            recurrences.append(dataclasses.replace(case.recurrence(node), shared=shared))
+    outputs = [f"{shared.replace('/', '_')}_y:0" for shared in cases]
+    return lower(graph.as_graph_def(), recurrences, {}, outputs=outputs, **options)
+
+
+def stems(made: Any) -> set[str]:
+    return {name.rpartition("/")[0] for name in made.variables}
+
+
+def test_variables_are_named_after_the_scope_of_their_blob() -> None:
+    both = {"forward", "backward"}
+    found = stems(lowered({"scope/rnn/blob": Case(Mode.GRU, 2, 2)}))
+    assert found == {f"scope/rnn/layer_{layer}/{way}" for layer in (0, 1) for way in both}
+    assert stems(lowered({"blob": Case(Mode.LSTM)})) == {"layer_0/forward"}
+    assert stems(lowered({"blob": Case(Mode.LSTM, dtype="float64")})) == {"layer_0/forward_float64"}
+    found = stems(lowered({"a/one": Case(Mode.LSTM), "a/two": Case(Mode.GRU), "b/one": Case(Mode.LSTM)}))
+    assert found == {f"{scope}/layer_0/forward" for scope in ("a/one", "a/two", "b")}
+
+
+def test_each_direction_s_weights_have_its_name() -> None:
+    case = Case(Mode.RNN_TANH, 1, 2)
+    found = lowered({"rnn/blob": case}).variables
+    for way, cell in zip(("forward", "backward"), case.recurrence().cells[0], strict=True):
+        np.testing.assert_array_equal(found[f"rnn/layer_0/{way}/kernel"].read(), cell.kernel[0].T)
+
+
+def test_new_variables_stand_before_the_graph_and_handles_before_their_reads() -> None:
+    names = [node.name for node in lowered({"blob": Case(Mode.LSTM)}).graph.node]
+    fresh = [f"layer_0/forward/{name}{end}" for name in ("kernel", "bias") for end in ("", "/read")]
+    assert names[:4] == fresh
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_the_block_is_taken_where_it_may_be(lowering: str) -> None:
+    found = {node.op for node in lowered({"blob": Case(Mode.LSTM)}, lowering=lowering).graph.node}
+    assert ("BlockLSTM" in found) == (lowering == "fast")
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+def test_shapes_stay_known(mode: Mode, time_major: bool) -> None:
+    """Of what is no LSTM the cell state is whatever it was, here a scalar."""
+    case = Case(mode, 2, 2, time_major=time_major)
+    made = lowered({"blob": case})
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(made.graph, name="")
+    depth = [4, None] if time_major else [None, 4]
+    state = [*depth, UNITS]
+    found = [graph.get_tensor_by_name(f"blob:{k}").shape for k in range(3)]
+    assert [shape.as_list() for shape in found[:2]] == [[None, None, 2 * UNITS], state]
+    assert found[2] == tf.TensorShape(state if mode is Mode.LSTM else [])
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("which", [True, False])
+def test_weights_go_the_way_of_the_blob_into_a_branch_of_a_loop(
+    which: bool, shared: bool, lowering: str
+) -> None:
+    """The blob passes an Enter and a Switch, outermost first; each node stands in a branch of its own."""
+    case = Case(Mode.LSTM)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        chosen = tf.compat.v1.placeholder("bool", [], "chosen")
+        blob = tf.raw_ops.VariableV2(shape=case.blob.shape, dtype=tf.float32, name="blob")
+
+        def call(state: Any, sign: float, name: str) -> Any:
+            return tf.raw_ops.CudnnRNN(
+                input=x * sign, input_h=state, input_c=c, params=blob, is_training=False, name=name
+            ).output_h
+
+        def step(k: Any, state: Any) -> Any:
+            branch = tf.compat.v1.cond(
+                chosen, lambda: call(state, 1.0, "yes"), lambda: call(state, -1.0, "no"), name="cond"
+            )
+            return k + 1, branch
+
+        last = tf.compat.v1.while_loop(lambda k, _: k < 2, step, [tf.constant(0), h], name="while")[1]
+        tf.identity(last, name="last")
+    definition = graph.as_graph_def()
+    if shared:  # as a tool leaves it that merges equal nodes
+        nodes = {node.name: node for node in definition.node}
+        yes, no = nodes["while/cond/yes"], nodes["while/cond/no"]
+        assert yes.input[3].endswith(":1")
+        no.input[3] = yes.input[3].removesuffix(":1")
+    index = Index(definition)
+    recurrences = []
+    for name in ("while/cond/yes", "while/cond/no"):
+        origin = parameters(index, index.nodes[name])
+        assert [index.nodes[op].op for op in origin.passage] == ["RefEnter", "RefSwitch"]
+        found = dataclasses.replace(case.recurrence(name), shared="blob", passage=origin.passage)
+        recurrences.append(found)
+    values = {"blob": InMemory(case.blob)}
+    made = lower(definition, recurrences, values, outputs=["last:0"], lowering=lowering)
+    feeds = case.feeds()
+    with session(made.graph, made.variables) as running:
+        given = {f"{key}:0": feeds[key] for key in ("x", "h", "c")} | {"chosen:0": which}
+        (found,) = running.run(["last:0"], given)
+    expected = feeds["h"]
+    for _ in range(2):
+        x = feeds["x"] if which else -feeds["x"]
+        expected = case.expected({**feeds, "x": x, "h": expected})[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
+    """TensorFlow 1's checkpoints are read back into such."""
+    case = Case(Mode.GRU)
+    with tf.Graph().as_default() as graph:
+        y = case.op_call(*case.placeholders()).output
+        tf.identity(y * tf.raw_ops.VariableV2(shape=[UNITS], dtype=tf.float32, name="w"), name="y")
+    recurrence, scale = case.recurrence(), np.arange(1, UNITS + 1, dtype=np.float32)
+    form = Form(
+        lambda found: {
+            f"mine/{key}": value for key, value in weights(found.cells[0][0], block=False).items()
+        },
+        lambda found: stack(found, block=False),
+    )
+    for given, kept in ((form, True), (None, False)):
+        made = lower(
+            graph.as_graph_def(), [recurrence], {"w": InMemory(scale)}, outputs=["y:0"],
+            lowering="portable", form=given,
+        )  # fmt: skip
+        assert ("VariableV2" in {node.op for node in made.graph.node}) == kept
+        assert ("mine/kernel" in made.variables) == kept
+        feeds = case.feeds()
+        with session(made.graph, made.variables) as running:
+            found = running.run("y:0", {"x:0": feeds["x"], "h:0": feeds["h"], "c:0": 0.0})
+        np.testing.assert_allclose(found, case.expected(feeds)[0] * scale, rtol=1e-5, atol=1e-4)

@@ -1,0 +1,235 @@
+"""One computation in TensorFlow ops against the float64 reference, as a function of its weights."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases import BATCH, STEPS, UNITS, Case, swapped
+
+from cudnn_convert import layouts
+from cudnn_convert.layouts import Layout
+from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower import unpacked
+from cudnn_convert.model import Array, Cell, Convention, Gate, Mode, Sizes
+
+EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+#: (steps, batch): many and few steps, fewer rows than steps and more, and a run without any.
+SHAPES = ((STEPS, BATCH), (2, 5), (1, 1), (0, 2))
+SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
+
+
+def run(
+    case: Case, compute: Callable[..., Any], arrays: Sequence[Any], shape: tuple[int, int]
+) -> tuple[list[Array], list[Array]]:
+    """What a function as `body.stack` gives it makes of random feeds, and the reference; both time-major."""
+    feeds, turn = case.feeds(*shape), (lambda value: value) if case.time_major else swapped
+    x, h, c = (tf.constant(turn(feeds[key])) for key in ("x", "h", "c"))
+    expected = case.expected(feeds)
+    found = compute(x, h, c, feeds.get("lengths"), *map(tf.constant, arrays))
+    return [turn(value.numpy()) for value in found[: len(expected)]], expected
+
+
+def judged(case: Case, compute: Callable[..., Any], arrays: Sequence[Any]) -> None:
+    for shape in SHAPES:
+        for found, expected in zip(*run(case, compute, arrays, shape), strict=True):
+            assert found.dtype == case.dtype
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def cells(case: Case) -> list[Cell]:
+    return [cell for layer in case.recurrence().cells for cell in layer]
+
+
+def stored(case: Case, *, block: bool) -> list[Array]:
+    return [value for cell in cells(case) for value in body.weights(cell, block=block).values()]
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
+@EVERY_MODE
+def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
+    case = Case(mode, layers, directions, op, time_major)
+    compute = body.stack(case.recurrence(), block=False)
+    judged(case, compute, stored(case, block=False))
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("projection", [0, 3])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
+def test_the_block(layers: int, directions: int, projection: int, time_major: bool) -> None:
+    case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
+    compute = body.stack(case.recurrence(), block=True)
+    judged(case, compute, stored(case, block=True))
+
+
+def test_the_block_without_lengths() -> None:
+    case = Case(Mode.LSTM, 2, 2)
+    judged(case, body.stack(case.recurrence(), block=True), stored(case, block=True))
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_large_cell_state_is_not_clipped(block: bool) -> None:
+    case = Case(Mode.LSTM)
+    compute = body.stack(case.recurrence(), block=block)
+    feeds = case.feeds()
+    feeds["c"] = feeds["c"] * 20
+    found = compute(feeds["x"], feeds["h"], feeds["c"], None, *stored(case, block=block))
+    for got, expected in zip(found, case.expected(feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_lstm_hands_its_cell_state_on() -> None:
+    for time_major in (True, False):
+        case = Case(Mode.GRU, time_major=time_major)
+        compute = body.stack(case.recurrence(), block=False)
+        x, h = (case.feeds()[key] if time_major else swapped(case.feeds()[key]) for key in ("x", "h"))
+        for given in (np.float32(2.5), np.ones((2, 3, 4), np.float32)):
+            _, _, c = compute(x, h, given, None, *stored(case, block=False))
+            np.testing.assert_array_equal(c, given, strict=True)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_shapes_known_beforehand_are_no_hindrance(block: bool) -> None:
+    """The batch may be known of the states and not of the input; what comes out is known as far as it is."""
+    case = Case(Mode.LSTM, 1, 2)
+    compute = body.stack(case.recurrence(), block=block)
+    specs = [tf.TensorSpec(shape) for shape in ([None, None, 4], [2, 1, UNITS], [2, 1, UNITS])]
+    traced = tf.function(
+        lambda x, h, c: compute(x, h, c, None, *stored(case, block=block)), autograph=False
+    ).get_concrete_function(*specs)
+    assert traced.output_shapes[0].as_list() == [None, None, 2 * UNITS]
+    feeds = case.feeds(batch=1)
+    found = traced(*(tf.constant(feeds[key]) for key in ("x", "h", "c")))
+    for got, expected in zip(found, case.expected(feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def taken_apart(case: Case, layout: Layout) -> list[Array]:
+    """The form of the loop with gates in another order."""
+    found: list[Array] = []
+    for cell in cells(case):
+        found += layouts.columns(cell, layout)
+        pair = layouts.biases(cell, layout)
+        found += pair if case.mode is Mode.GRU else [sum(pair)]
+    return found
+
+
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("lowering", ["fast", "portable"])
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+def test_a_switch_takes_gates_in_any_order(mode: Mode, lowering: str, op: str) -> None:
+    for layout in (layouts.KERAS, layouts.LOOP):
+        case = Case(mode, 2, 2, op)
+        arrays = taken_apart(case, layout)
+        compute = body.switched(
+            case.sizes, np.dtype("float32"), layout,
+            time_major=True, each=4 if mode is Mode.GRU else 3, lowering=lowering,
+        )  # fmt: skip
+        judged(case, compute, arrays)
+
+
+def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the batch: what is put into one array for the block pays from 4 steps on."""
+    case = Case(Mode.LSTM)
+    compute = body.switched(
+        case.sizes, np.dtype("float32"), layouts.LOOP, time_major=True, each=3, lowering="fast"
+    )
+    taken = []
+
+    def block(**given: Any) -> Any:
+        taken.append(given["seq_len_max"].numpy())
+        return tf.raw_ops.BlockLSTM(**given, forget_bias=0.0, cell_clip=-1.0)
+
+    monkeypatch.setattr(body, "BLOCK", block)
+    for steps in (1, 3, 4, 5):
+        for batch in (1, 5):
+            for found, expected in zip(
+                *run(case, compute, taken_apart(case, layouts.LOOP), (steps, batch)), strict=True
+            ):
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert taken == [4, 4, 5, 5]
+
+
+def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collections.Counter[str]:
+    """How often each op stands in what `switched` makes for a recurrence of such sizes."""
+    each = unpacked.count(sizes)
+    compute = body.switched(
+        sizes, np.dtype(dtype), layouts.LOOP, time_major=True, each=each, lowering=lowering
+    )
+    found: collections.Counter[str] = collections.Counter()
+    with tf.Graph().as_default() as graph:
+        blob = tf.compat.v1.placeholder(dtype, [None])
+        arrays = unpacked.arrays(blob, sizes, Convention())
+        depth = sizes.layers * sizes.directions
+        shapes = ([None, None, sizes.input_size], [depth, None, sizes.width], [depth, None, sizes.units])
+        compute(*(tf.compat.v1.placeholder(dtype, shape) for shape in shapes), None, *arrays)
+        definition = graph.as_graph_def()
+        bodies = [node for function in definition.library.function for node in function.node_def]
+        found.update(node.op for node in [*definition.node, *bodies])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "lowering", "expected"),
+    [
+        (SEVERAL, "float32", "fast", 2),
+        (SEVERAL, "float16", "fast", 2),
+        (SEVERAL, "float64", "fast", 0),
+        (SEVERAL, "float32", "portable", 0),
+        (Sizes(Mode.GRU, 1, 1, 3, 4), "float32", "fast", 0),
+        (Sizes(Mode.LSTM, 1, 1, 3, 4, projection=2), "float32", "fast", 0),
+        # What both kernels of the widest layer take: a MiB, and more.
+        (Sizes(Mode.LSTM, 1, 1, 128, 384), "float32", "fast", 1),
+        (Sizes(Mode.LSTM, 1, 1, 128, 385), "float32", "fast", 0),
+        (Sizes(Mode.LSTM, 1, 1, 128, 896), "float16", "fast", 1),
+        (Sizes(Mode.LSTM, 1, 1, 128, 897), "float16", "fast", 0),
+        (Sizes(Mode.LSTM, 2, 2, 170, 8), "float32", "fast", 4 * 0),
+        (Sizes(Mode.LSTM, 2, 2, 147, 8), "float32", "fast", 4),
+    ],
+)
+def test_a_switch_is_for_what_the_block_is_faster_for(
+    sizes: Sizes, dtype: str, lowering: str, expected: int
+) -> None:
+    assert ops(sizes, dtype, lowering)["BlockLSTM"] == expected
+
+
+def test_gates_that_stand_side_by_side_go_through_one_sigmoid() -> None:
+    case = Case(Mode.LSTM)
+    with tf.Graph().as_default() as graph:
+        state = [tf.compat.v1.placeholder("float32", [None, UNITS]) for _ in range(2)]
+        sums = tf.compat.v1.placeholder("float32", [None, 4 * UNITS])
+        body.cell(case.mode, sums, tuple(state), [np.eye(UNITS, 4 * UNITS, dtype=np.float32)], layouts.LOOP)
+        found = collections.Counter(node.op for node in graph.as_graph_def().node)
+    assert (found["Sigmoid"], found["Tanh"], found["Split"] + found["SplitV"]) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("layout", [layouts.LOOP, layouts.KERAS, layouts.BLOCK_LSTM_V1, layouts.ONNX])
+def test_a_step_of_an_lstm_by_hand(layout: Layout) -> None:
+    random = np.random.default_rng(3)
+    parts = {gate: random.normal(size=(3, UNITS)) for gate in Mode.LSTM.gates}
+    matrices = {gate: random.normal(size=(UNITS, UNITS)) for gate in Mode.LSTM.gates}
+    h, c = random.normal(size=(2, 3, UNITS))
+    order = layout.gates[Mode.LSTM]
+    sums = np.concatenate([parts[gate] for gate in order], 1)
+    recurrent = np.concatenate([matrices[gate] for gate in order], 1)
+    projection = random.normal(size=(UNITS, 2))
+    h_next, c_next = body.cell(Mode.LSTM, sums, (h, c), [recurrent], layout)
+    i, f, j, o = (
+        parts[gate] + h @ matrices[gate] for gate in (Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT)
+    )
+    expected = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
+    np.testing.assert_allclose(c_next, expected, rtol=1e-12)
+    np.testing.assert_allclose(h_next, sigmoid(o) * np.tanh(expected), rtol=1e-12)
+    narrow = body.cell(Mode.LSTM, sums, (h, c), [recurrent, projection], layout)[0]
+    np.testing.assert_allclose(narrow, (sigmoid(o) * np.tanh(expected)) @ projection, rtol=1e-12)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
