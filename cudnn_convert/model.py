@@ -21,6 +21,8 @@ from cudnn_convert.errors import InvalidModelError
 Array = npt.NDArray[Any]
 #: Gives the parts of one constant, contiguous, one after the other.
 Parts = Callable[[], Iterator[Array]]
+#: The directions of a layer, in order.
+WAYS: Final = ("forward", "backward")
 #: The signature that users of a SavedModel get who name none.
 SERVING: Final = "serving_default"
 

@@ -15,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.graph.interface import Single
-from cudnn_convert.model import Array, Cell
+from cudnn_convert.model import WAYS, Array, Cell
 
 #: The key under which a file says of itself what `described` says of each of its recurrences.
 KEY: Final = "cudnn_convert"
-WAYS: Final = ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,11 @@ class Loaded:
 def decoded(single: Single) -> Weights:
     """A recurrence's weights by name; views of what was decoded."""
     recurrence = single.recurrence
-    sizes, arrays = recurrence.sizes, dict[str, Array]()
+    sizes, named = recurrence.sizes, dict[str, Array]()
     for number, layer in enumerate(recurrence.cells):
         for way, cell in zip(WAYS, layer, strict=False):
             skipped = number == 0 and sizes.skip_input
-            arrays |= {f"layer_{number}/{way}/{key}": value for key, value in _fields(cell, skipped=skipped)}
+            named |= {f"layer_{number}/{way}/{key}": value for key, value in _fields(cell, skipped=skipped)}
     return Weights(
         name=single.name,
         mode=sizes.mode.value,
@@ -88,7 +87,7 @@ def decoded(single: Single) -> Weights:
         skip_input=sizes.skip_input,
         dtype=recurrence.dtype.name,
         layout="batch" if single.batch_major else "time",
-        weights=arrays,
+        weights=named,
     )
 
 
@@ -99,19 +98,29 @@ def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
             yield key, value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
-def contents(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """`(what the file says of itself, its arrays)`, `.npz` or safetensors; others than ours say nothing.
+def said(path: Path) -> dict[str, Any]:
+    """What a file, `.npz` or safetensors, says of itself: the provenance, and `weights`, each `described`.
 
-    Raises what NumPy and safetensors raise for damaged files.
+    Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.
     """
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as data:
-            arrays = {key: data[key] for key in data.files}
-        text = arrays.pop(KEY, np.zeros(0, np.uint8)).tobytes().decode()
+            text = data[KEY].tobytes().decode() if KEY in data.files else ""
     else:
         from safetensors import safe_open
 
         with safe_open(path, "numpy") as file:
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
             text = (file.metadata() or {}).get(KEY, "")
-    return json.loads(text or "{}"), arrays
+    found: dict[str, Any] = json.loads(text or "{}")
+    return found
+
+
+def arrays(path: Path) -> dict[str, Array]:
+    """The arrays of such a file by name. Raises as `said`."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as data:
+            return {key: data[key] for key in data.files if key != KEY}
+    from safetensors.numpy import load_file
+
+    found: dict[str, Array] = load_file(path)
+    return found

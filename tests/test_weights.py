@@ -246,3 +246,10 @@ def test_a_cut_is_refused(tmp_path: Path) -> None:
         fixture("1.15.5-gru_bi").prefix, tmp_path / "w.npz", "--format", "npz", "--outputs", "y:0"
     )
     assert (ended.code, "expected a format of graphs, found npz" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["saved_model_words/model", "gru_bi/model.ckpt"])
+def test_a_signature_that_is_not_there_is_refused(name: str) -> None:
+    source = ROOT / "tests" / "data" / "tf1" / "1.15.5" / name
+    with pytest.raises(cudnn_convert.UsageError, match=r"--signature: expected one of .*, found nowhere"):
+        cudnn_convert.load(source, signature="nowhere")

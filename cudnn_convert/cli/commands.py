@@ -92,7 +92,7 @@ def inspect(words: Sequence[str]) -> int:
     _silence()
     from cudnn_convert.inspection import walk
 
-    options = Options(**{name: getattr(flags, name) for name in (*READING, *VOUCHED)})
+    options = Options(**_reading(flags))
     found = walk.inspected(Path(flags.source), options, form=flags.format)
     if flags.json:
         print(found.to_json())
@@ -123,8 +123,7 @@ def map_weights(words: Sequence[str]) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    reading = {name: getattr(flags, name) for name in (*READING, *VOUCHED)}
-    options = Options(format=flags.format or "savedmodel", **reading)
+    options = Options(format=flags.format or "savedmodel", **_reading(flags))
     found = pipeline.mapped(Path(flags.source), flags.artifact, options)
     if flags.json:
         print(found.to_json())
@@ -185,7 +184,7 @@ def record(words: Sequence[str]) -> int:
         trust=flags.trust,
         force=flags.force,
         progress=tables.silent if flags.quiet else tables.progress,
-        **{name: getattr(flags, name) for name in (*READING, *VOUCHED)},
+        **_reading(flags),
     )
     meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else flags.out)
@@ -201,7 +200,12 @@ def formats(words: Sequence[str]) -> int:
 
 
 def _shared(flags: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(flags, name) for name in (*READING, *VOUCHED, *_JUDGING)}
+    return _reading(flags) | {name: getattr(flags, name) for name in _JUDGING}
+
+
+def _reading(flags: argparse.Namespace) -> dict[str, Any]:
+    """How the source is read."""
+    return {name: getattr(flags, name) for name in (*READING, *VOUCHED)}
 
 
 @contextmanager

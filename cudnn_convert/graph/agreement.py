@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert import layouts
-from cudnn_convert.model import Cell, Convention
+from cudnn_convert.model import WAYS, Cell, Convention
 
 #: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
 _AGREE: Final = 1e-6
@@ -43,7 +43,7 @@ def _read(cells: Cells, convention: Convention, *, canonical: bool = False) -> C
 
 def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
     for layer, pairs in enumerate(zip(canonical, raw, strict=True)):
-        for way, cell, other in zip(("forward", "backward"), *pairs, strict=False):
+        for way, cell, other in zip(WAYS, *pairs, strict=False):
             for part, ours, theirs in (
                 ("kernel", cell.kernel, other.kernel),
                 ("recurrent_kernel", cell.recurrent_kernel, other.recurrent_kernel),

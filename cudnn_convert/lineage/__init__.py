@@ -17,11 +17,10 @@ from cudnn_convert import layouts
 from cudnn_convert.lineage import arrays, places
 from cudnn_convert.lineage.places import Key, Places
 from cudnn_convert.lineage.search import whole
-from cudnn_convert.model import Array, Gate, Model, Recurrence
+from cudnn_convert.model import WAYS, Array, Gate, Model, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GateReport, LayoutReport, Place, VariableReport, WeightsReport
 
-_WAYS: Final = ("forward", "backward")
 #: Whose order of gates stands for the whole recurrence: the field that every cell has in every source.
 _FIRST: Final = (0, 0, "recurrent_kernel")
 
@@ -45,7 +44,7 @@ def traced(plan: Plan, form: str, artifact: Path) -> WeightsReport:
 def _gate(recurrence: Recurrence, key: Key, found: Places, made: Places) -> GateReport:
     layer, way, gate, field = key
     source, target = _place(found, key), _place(made, key)
-    return GateReport(layer, _WAYS[way], gate, field, source, target, _doubt(recurrence, made, key))
+    return GateReport(layer, WAYS[way], gate, field, source, target, _doubt(recurrence, made, key))
 
 
 def _place(found: Places, key: Key) -> Place | None:

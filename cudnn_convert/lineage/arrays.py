@@ -118,7 +118,7 @@ def _datasets(file: Any) -> _Named:
 
 
 def _weights(path: Path) -> _Named:
-    yield from weights.contents(path)[1].items()
+    yield from weights.arrays(path).items()
 
 
 def _files(path: Path, suffix: str) -> list[Path]:

@@ -30,7 +30,7 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.model import Array, InMemory, Mode, Recurrence, Tensor
+from cudnn_convert.model import WAYS, Array, InMemory, Mode, Recurrence, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Ar
     return {
         f"{prefix}layer_{number}/{way}{kind}/{name}": value
         for number, layer in enumerate(recurrence.cells)
-        for way, cell in zip(("forward", "backward"), layer, strict=False)
+        for way, cell in zip(WAYS, layer, strict=False)
         for name, value in body.weights(cell, block=block).items()
     }
 

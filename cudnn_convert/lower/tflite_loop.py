@@ -20,7 +20,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from cudnn_convert import layouts
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.lower.tensorflow import Form
-from cudnn_convert.model import Array, Cell, Mode, Recurrence
+from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence
 
 #: Steps of a block: at each step so many rows are copied, and as often as a block ends all of them.
 _STEPS: Final = 32
@@ -30,7 +30,7 @@ def _weights(recurrence: Recurrence) -> dict[str, Array]:
     return {
         f"{recurrence.shared}/layer_{number}/{way}_{recurrence.dtype.name}/{name}": value
         for number, layer in enumerate(recurrence.cells)
-        for way, cell in zip(("forward", "backward"), layer, strict=False)
+        for way, cell in zip(WAYS, layer, strict=False)
         for name, value in _of_cell(cell).items()
     }
 

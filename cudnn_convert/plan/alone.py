@@ -9,11 +9,10 @@ from typing import Any, Final
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
 from cudnn_convert.graph import build, resolve, trace
 from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.interface import Single
+from cudnn_convert.graph.interface import Interface, Single
 from cudnn_convert.model import Convention, Model, Recurrence
-from cudnn_convert.plan import Plan
-from cudnn_convert.plan.averages import averaged
-from cudnn_convert.plan.bare import joined
+from cudnn_convert.plan import Plan, averages, request
+from cudnn_convert.plan.bare import joined, repeated
 from cudnn_convert.plan.make import flattened
 
 _USUAL: Final = Convention()
@@ -26,12 +25,11 @@ def make(
 
     Those of the same weights are one. Raises UnsupportedModelError with all reasons at once.
     """
-    copy = weights
-    if signature is not None and signature in model.signatures:
+    request.require(model, signature)
+    if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
     model = flattened(model)
-    if weights == "ema":
-        model, copy = averaged(model), "raw"
+    model, copy = averages.chosen(model, weights)
     graph = _needed(model)
     found = resolve.recurrences(model, graph, copy=copy, convention=convention)
     if not found:
@@ -41,12 +39,11 @@ def make(
     for one in _distinct(found, twins):
         singles.append(Single(one.node, replace(one, time_major=True), not one.time_major, states=True))
     notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    flags = {"signature": signature, "weights": None if weights == "auto" else weights}
     return joined(
         model,
         singles,
         notes=(*model.notes, *notes),
-        flags=tuple(f"--{name}={value}" for name, value in flags.items() if value is not None),
+        flags=repeated(Interface(), signature, weights),
         graph=graph,
     )
 

@@ -12,7 +12,12 @@ from cudnn_convert.model import Model
 _AVERAGE: Final = "ExponentialMovingAverage"
 
 
-def averaged(model: Model) -> Model:
+def chosen(model: Model, weights: str) -> tuple[Model, str]:
+    """The model with the values that `--weights` asks for, and which copy of each to take."""
+    return (_averaged(model), "raw") if weights == "ema" else (model, weights)
+
+
+def _averaged(model: Model) -> Model:
     """The model with each variable's moving average for its value. Canonical keys hold no averages.
 
     A saver of averages alone leaves the variables themselves out.

@@ -12,8 +12,7 @@ from cudnn_convert.graph.facts import Facts
 from cudnn_convert.graph.graphless import Alone, Described
 from cudnn_convert.graph.interface import Interface, Single
 from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan
-from cudnn_convert.plan.averages import averaged
+from cudnn_convert.plan import Plan, averages
 
 _USUAL: Final = Convention()
 
@@ -31,15 +30,13 @@ def make(
 
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
-    copy = weights
-    if weights == "ema":
-        model, copy = averaged(model), "raw"
+    model, copy = averages.chosen(model, weights)
     alone = _chosen(model, lone_blob.found(model, said, wanted=signature), signature)
     return joined(
         model,
         _singles(model, alone, interface, copy=copy, convention=convention),
         notes=(*model.notes, *(note for one in alone for note in interface.notes(one))),
-        flags=_flags(interface, signature, weights),
+        flags=repeated(interface, signature, weights),
     )
 
 
@@ -127,7 +124,7 @@ def _recurrence(
     )
 
 
-def _flags(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+def repeated(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
     """What says again all that may have been chosen: sizes are told by the file, or were told already."""
     said = {"signature": signature, "layout": interface.layout}
     said |= {"weights": None if weights == "auto" else weights}

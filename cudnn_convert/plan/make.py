@@ -11,8 +11,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import SERVING, Convention, Model, Part, Signature
-from cudnn_convert.plan import Plan
-from cudnn_convert.plan.averages import averaged
+from cudnn_convert.plan import Plan, averages
 from cudnn_convert.plan.request import request
 from cudnn_convert.plan.section import section
 
@@ -34,10 +33,8 @@ def make(
 
     Where the format does not keep variables, state becomes inputs and outputs.
     """
-    copy = weights
     model = flattened(model)
-    if weights == "ema":
-        model, copy = averaged(model), "raw"
+    model, copy = averages.chosen(model, weights)
     index = Index(model.graph)
     wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
     model = replace(model, graph=reserved.emptied(model.graph, wanted.names))

@@ -91,12 +91,17 @@ def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
             raise UsageError(f"--set: expected a tensor that is no input, found {found}")
 
 
+def require(model: Model, signature: str | None) -> None:
+    """Raises UsageError where a signature is asked for that the file does not have."""
+    if signature is not None and signature not in model.signatures:
+        listed = ", ".join(sorted(model.signatures)) or "none"
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
+
+
 def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:
     """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
     found = model.signatures
-    if wanted is not None and wanted not in found:
-        listed = ", ".join(sorted(found)) or "none"
-        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {wanted}")
+    require(model, wanted)
     if model.together and wanted is None:
         several = len(found) > 1
         return tuple(Part(key, value, f"{key}/" if several else "") for key, value in found.items())

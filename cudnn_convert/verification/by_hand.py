@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.model import Array, Part
-from cudnn_convert.weights import WAYS, contents
+from cudnn_convert import weights
+from cudnn_convert.model import WAYS, Array, Part
 
 #: `(sums of the input, sums of the state, h, c) -> (h, c)`, the sums by gate.
 _Step = Callable[[Mapping[str, Array], Mapping[str, Array], Array, Array], tuple[Array, Array]]
@@ -21,13 +21,14 @@ _Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 def opened(path: Path, parts: Sequence[Part]) -> list[_Runner]:
     """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
-    said, arrays = contents(path)
-    described = {one["name"]: one for one in said["weights"]}
+    arrays = weights.arrays(path)
+    described = {one["name"]: one for one in weights.said(path)["weights"]}
     return [_runner(described[part.name], arrays) for part in parts]
 
 
 def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> _Runner:
-    swapped, dtype = said["layout"] == "batch", np.dtype("f4" if "b" in said["dtype"] else said["dtype"])
+    swapped = said["layout"] == "batch"
+    dtype = np.dtype("float32" if said["dtype"] == "bfloat16" else said["dtype"])  # as it is in the file
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         x = feeds["inputs"].astype(np.float64)

@@ -99,7 +99,7 @@ def _hdf5(path: Path) -> dict[str, Any] | None:
 
 def _arrays(path: Path) -> dict[str, Any] | None:
     try:
-        said, _ = weights.contents(path)
+        said = weights.said(path)
     except Exception as cause:  # NumPy's and safetensors' own, several of each
         expected = "weights as --format npz or safetensors writes them"
         raise ReadError(path, "file", expected=expected, found="a damaged or another file") from cause
