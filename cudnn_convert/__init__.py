@@ -83,6 +83,7 @@ def convert(
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
+    limit: str | Sequence[str] = (),
     cell: str = "compatible",
     rename: str | Sequence[str] = (),
     slots: bool = False,
@@ -131,6 +132,7 @@ def inspect(
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
+    limit: str | Sequence[str] = (),
 ) -> Inspection:
     """What the file at `source` is, what recurrences are in it, and the command that converts it.
 
@@ -160,6 +162,7 @@ def load(
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
+    limit: str | Sequence[str] = (),
 ) -> Loaded:
     """The recurrences at `source`, each with its decoded weights as NumPy arrays (`weights.Weights`).
 
@@ -189,6 +192,7 @@ def record(
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
+    limit: str | Sequence[str] = (),
     trust: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -226,6 +230,7 @@ def verify(
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
+    limit: str | Sequence[str] = (),
     data: str | PathLike[str] | None = None,
     golden: str | PathLike[str] | None = None,
     atol: float | None = None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.limits import OF_PROCESS, Limits, within
 
 #: The options that say how a source is read: a later verification needs them too.
 READING: Final = (
@@ -18,14 +20,14 @@ READING: Final = (
     "allow_plain",
 )
 #: What the user vouches for: read from the call each time, never from what an artifact says of itself.
-VOUCHED: Final = ("architecture", "custom_objects")
+VOUCHED: Final = ("architecture", "custom_objects", "limit")
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 LAYOUTS: Final = ("time", "batch")
 #: One item of these may come without its list: a string is no sequence of flags.
-_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects"})
+_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects", "limit"})
 _PATHS: Final = frozenset({"architecture", "data", "golden"})
 CELLS: Final = ("compatible", "lstm_block", "basic_lstm")
 
@@ -67,6 +69,7 @@ class Options:
     lineage: bool = False
     trust: bool = False
     force: bool = False
+    limit: Sequence[str] = ()
     progress: Callable[[str], None] = field(default=lambda _: None)
 
     @classmethod
@@ -74,6 +77,10 @@ class Options:
         """The keywords of a library call; None is what was not said."""
         said = {name: value for name, value in given.items() if value is not None}
         said |= {name: [said[name]] for name in _REPEATED & said.keys() if isinstance(said[name], str)}
+        for item in said.get("limit", ()):
+            if item.partition("=")[0] in OF_PROCESS:
+                expected = "a limit of reading, for a call has no process of its own"
+                raise UsageError(f"--limit: expected {expected}, found {item!r}")
         return cls(**said | {name: Path(said[name]) for name in _PATHS & said.keys()})
 
     def __post_init__(self) -> None:
@@ -103,8 +110,25 @@ class Options:
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if self.golden is not None and self.data is not None:
             raise UsageError(f"--golden: expected no --data, for it has its own feeds, found {self.data}")
+        Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def limited(work: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """`work` under the limits of the Options among its arguments."""
+
+    @wraps(work)
+    def bounded(*given: _Given.args, **named: _Given.kwargs) -> _Found:
+        (options,) = (found for found in given if isinstance(found, Options))
+        with within(Limits.of(options.limit)):
+            return work(*given, **named)
+
+    return bounded

@@ -12,7 +12,7 @@ from cudnn_convert import __version__, planning, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options
+from cudnn_convert.options import READING, Options, limited
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 @quiet()
+@limited
 def convert(source: Path, out: Path, options: Options) -> Report:
     """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
     targets.refuse(options)
@@ -145,6 +146,7 @@ def _recorded(options: Options) -> dict[str, Any]:
 
 
 @quiet()
+@limited
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     made, path, options = _paired(source, artifact, options)
@@ -157,6 +159,7 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
 
 
 @quiet()
+@limited
 def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
     """Where each weight of `source` went in an artifact, by default in one that a conversion would write.
 
@@ -173,11 +176,13 @@ def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
 
 
 @quiet()
+@limited
 def alone(source: Path, options: Options) -> Plan:
     """The plan of a source's recurrences by themselves, for a format of weights."""
     return planning.planned(planning.opened(source, options, tag=options.tag), options)
 
 
+@limited
 def load(source: Path, options: Options) -> Loaded:
     """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
     from cudnn_convert import weights
@@ -230,6 +235,7 @@ def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
 
 
 @quiet()
+@limited
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """Runs the original on `options.data` and writes what it answers to `out`; gives the file's `meta`.
 

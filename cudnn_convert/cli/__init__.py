@@ -6,17 +6,22 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import os
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import IO, Final
 
-from cudnn_convert.cli import commands
+from cudnn_convert.cli import commands, guard
+from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert.limits import Limits
 
 _BUG: Final = 70
 _INTERRUPTED: Final = 130
@@ -33,16 +38,16 @@ _COMMANDS: Final = {
 
 
 def run() -> None:
-    """The console script: `main`, without the lines that TensorFlow's native code writes to stderr.
+    """The console script: `main`, its work in a guarded child, without what native code writes to stderr.
 
-    They go past Python and nothing turns them off: absl prints them before it reads any setting.
+    That goes past Python and nothing turns it off: absl prints before it reads any setting.
     """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     held = _native_stderr()
     code = _BUG
     try:
-        code = main()
+        code = main(within=partial(_guarded, held) if guard.can_fork() else directly)
     finally:
         if code == _BUG and held is not None:
             _show_tail(held)
@@ -61,8 +66,18 @@ def _native_stderr() -> IO[bytes] | None:
         return None
     os.dup2(held.fileno(), 2)
     sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
-    faulthandler.enable(sys.stderr)
+    faulthandler.enable(held if guard.can_fork() else sys.stderr)
     return held
+
+
+def _guarded(held: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
+    return guard.guarded(
+        lambda: _answered(work),
+        subject=flags.source,
+        out=Path(flags.out) if "out" in flags else None,
+        limits=Limits.of(flags.limit),
+        native=held,
+    )
 
 
 def _show_tail(held: IO[bytes]) -> None:
@@ -73,12 +88,19 @@ def _show_tail(held: IO[bytes]) -> None:
         print("cudnn-convert: native code said at the end:", text, sep="\n", file=sys.stderr)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code."""
+def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
+    """Runs the command line and returns its exit code; `within` says where the work is done."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = _COMMANDS.get(words[0]) if words else None
+    if command:
+        return _answered(lambda: command(words[1:], within))
+    return _answered(lambda: commands.convert(words, within))
+
+
+def _answered(work: Callable[[], int]) -> int:
+    """The exit code of `work`, its errors in words."""
     try:
-        command = _COMMANDS.get(words[0]) if words else None
-        return command(words[1:]) if command else commands.convert(words)
+        return work()
     except CudnnConvertError as error:
         print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return error.exit_code
@@ -86,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
+    except MemoryError:
+        print("cudnn-convert: memory ran out; raise it with --limit memory=NUMBER", file=sys.stderr)
+        return CudnnConvertError.exit_code
     except Exception:  # noqa: BLE001 - whatever is left is our own bug, and must say so
         traceback.print_exc()
         print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)

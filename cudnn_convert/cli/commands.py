@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from cudnn_convert import __version__
 from cudnn_convert.cli.flags import (
     Parser,
     add_checkpoint,
+    add_limits,
     add_output,
     add_signature,
     add_source,
@@ -25,9 +26,16 @@ from cudnn_convert.options import LOWERINGS, READING, VOUCHED, Options
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "trust")
+#: Where the work of a command is done, once its flags are understood.
+Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
 
-def convert(words: Sequence[str]) -> int:
+def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
+    """Here, in this process."""
+    return work()
+
+
+def convert(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert SOURCE OUT`."""
     parser = Parser(
         prog="cudnn-convert",
@@ -49,8 +57,13 @@ def convert(words: Sequence[str]) -> int:
         "--force-convert", action="store_true", help="write a copy even of what is portable already"
     )
     add_output(parser)
+    add_limits(parser)
     parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
     flags = parser.parse_args(words)
+    return within(lambda: _convert(flags), flags)
+
+
+def _convert(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
@@ -77,7 +90,7 @@ def convert(words: Sequence[str]) -> int:
     return 0
 
 
-def inspect(words: Sequence[str]) -> int:
+def inspect(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert inspect`: what a source is, and the command that converts it."""
     parser = Parser(
         prog="cudnn-convert inspect",
@@ -87,8 +100,13 @@ def inspect(words: Sequence[str]) -> int:
     parser.add_argument("--format", choices=FORMATS, help="of the command; default the one that fits SOURCE")
     add_signature(parser)
     add_source(parser)
+    add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     flags = parser.parse_args(words)
+    return within(lambda: _inspect(flags), flags)
+
+
+def _inspect(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert.inspection import walk
 
@@ -103,7 +121,7 @@ def inspect(words: Sequence[str]) -> int:
     return 0
 
 
-def map_weights(words: Sequence[str]) -> int:
+def map_weights(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert map SOURCE [ARTIFACT]`: where each weight of the source goes."""
     parser = Parser(
         prog="cudnn-convert map",
@@ -116,10 +134,15 @@ def map_weights(words: Sequence[str]) -> int:
     parser.add_argument("--format", choices=FORMATS, help="of what would be written; default savedmodel")
     add_signature(parser)
     add_source(parser)
+    add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     flags = parser.parse_args(words)
     if flags.artifact is not None and flags.format is not None:
         raise UsageError(f"--format: expected no ARTIFACT beside it, found {flags.artifact}; leave one out")
+    return within(lambda: _map(flags), flags)
+
+
+def _map(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
@@ -134,7 +157,7 @@ def map_weights(words: Sequence[str]) -> int:
     return 0
 
 
-def verify(words: Sequence[str]) -> int:
+def verify(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert verify SOURCE ARTIFACT`."""
     parser = Parser(prog="cudnn-convert verify", description="Compare an artifact with its source.")
     parser.add_argument("source", metavar="SOURCE")
@@ -144,7 +167,12 @@ def verify(words: Sequence[str]) -> int:
     add_verification(parser)
     parser.add_argument("--golden", type=Path, metavar="NPZ", help="a recording of the original, to judge by")
     add_output(parser)
+    add_limits(parser)
     flags = parser.parse_args(words)
+    return within(lambda: _verify(flags), flags)
+
+
+def _verify(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
@@ -158,7 +186,7 @@ def verify(words: Sequence[str]) -> int:
     return 0
 
 
-def record(words: Sequence[str]) -> int:
+def record(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert record SOURCE`."""
     parser = Parser(
         prog="cudnn-convert record",
@@ -173,9 +201,14 @@ def record(words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
     parser.add_argument("--trust", action="store_true", help="run more than arithmetic")
     parser.add_argument("--force", action="store_true", help="replace what is at OUT")
+    add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     flags = parser.parse_args(words)
+    return within(lambda: _record(flags), flags)
+
+
+def _record(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline, tables
 
@@ -191,7 +224,7 @@ def record(words: Sequence[str]) -> int:
     return 0
 
 
-def formats(words: Sequence[str]) -> int:
+def formats(words: Sequence[str], _: Within = directly) -> int:
     """`cudnn-convert formats`."""
     Parser(prog="cudnn-convert formats", description="List the targets.").parse_args(words)
     for name, form in FORMATS.items():

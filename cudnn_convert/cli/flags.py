@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from cudnn_convert.errors import UsageError
+from cudnn_convert.limits import Limits
 from cudnn_convert.options import CELLS, GATE_ORDERS, LAYOUTS, MODES, WEIGHTS
 
 
@@ -88,3 +90,15 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """What a file may ask of the machine."""
+    names = ", ".join(found.name for found in fields(Limits))
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help=f"what SOURCE may ask of this machine: {names}; 8G is 8*1024^3; repeatable",
+    )

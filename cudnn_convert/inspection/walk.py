@@ -10,11 +10,12 @@ from cudnn_convert import planning, targets
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.inspection import answer, models, sources, versions
 from cudnn_convert.inspection.value import Found, Inspection, Way
-from cudnn_convert.options import Options
+from cudnn_convert.options import Options, limited
 from cudnn_convert.quiet import quiet
 
 
 @quiet()
+@limited
 def inspected(source: Path, options: Options, *, form: str | None = None) -> Inspection:
     """The inspection of `source`, with the command for the format `form`, or for the one that fits it.
 

@@ -107,6 +107,7 @@ def test_flags_repeat_every_option() -> None:
         allow_plain=True,
         architecture=Path("a b.json"),
         custom_objects=["mine:Scale"],
+        limit=["nodes=8"],
         verify=False,
     )
     usual = Options()
@@ -116,7 +117,8 @@ def test_flags_repeat_every_option() -> None:
         "--inputs=x=x:0[?,?,3]", "--inputs=h:0", "--outputs=y:0", "--set=rate=0", "--signature=score",
         "--tag=serve,gpu", "--weights=raw", "--forget-bias=1", "--gate-order=miopen", "--mode=gru",
         "--layers=2", "--units=5", "--directions=1", "--layout=batch", "--states", "--lengths",
-        "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--no-verify",
+        "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
+        "--no-verify",
     )  # fmt: skip
     assert commands.flags(usual) == ()
 

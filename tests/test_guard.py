@@ -1,0 +1,189 @@
+"""A command's work is done in a child: whatever happens to that is one line, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from samples import ROOT
+
+from cudnn_convert.cli import guard
+
+pytestmark = pytest.mark.skipif(not guard.can_fork(), reason="a system without fork has no child")
+
+#: A command whose work is `{work}`, run as the console script runs it; `out` is what it would write.
+PROGRAM = """
+import argparse, os, signal, sys, tempfile, time
+from pathlib import Path
+from cudnn_convert import cli
+from cudnn_convert.write import place
+out = Path(sys.argv[2])
+def work():
+{work}
+    return 0
+def stand_in(words, within):
+    return within(work, argparse.Namespace(source="SOURCE", out=str(out), limit=words[1:]))
+cli._COMMANDS["formats"] = stand_in
+cli.run()
+"""
+#: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.
+WRITING = """
+with place.placed(out, source=Path("source"), folder=True, force=True) as fresh:
+    (fresh / place.RECORD).write_text("{{}}")
+    print("ready", os.getpid(), flush=True)
+    {then}
+"""
+#: As native code is that never returns: no handler of Python's interrupts it.
+DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); time.sleep(60)"
+
+
+def program(work: str) -> str:
+    return PROGRAM.format(work="\n".join(f"    {line}" for line in work.strip().splitlines()))
+
+
+def done(work: str, out: Path, *limits: str) -> tuple[int, str, str]:
+    """What `work` ended with: the exit code, stdout and stderr."""
+    call = [sys.executable, "-c", program(work), "formats", str(out), *limits]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def beside(out: Path) -> list[str]:
+    return sorted(path.name for path in out.parent.iterdir())
+
+
+def test_an_answer_passes_through(tmp_path: Path) -> None:
+    work = "print('answer'); print('words', file=sys.stderr); os.write(2, b'native'); sys.exit(3)"
+    assert done(work, tmp_path / "out") == (3, "answer\n", "words\n")
+
+
+def test_a_library_that_crashed_is_named(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "fragile"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import os\ndef parse():\n    os.abort()\n")
+    work = f"sys.path.insert(0, {str(library.parent)!r})\nimport fragile\nfragile.parse()"
+    code, _, said = done(work, tmp_path / "out")
+    what = "expected native code that returns, found SIGABRT in fragile"
+    assert said == (
+        f"cudnn-convert: SOURCE: {what}; the file is damaged, or memory ran out (--limit memory=NUMBER)\n"
+    )
+    assert code == 1
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "conversion.json").write_text("old")
+    assert done(WRITING.format(then=end), tmp_path / "out")[0] == 1
+    assert beside(tmp_path / "out") == ["out"]
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("work", ["while True: pass", DEAF], ids=["of Python", "of native code"])
+def test_a_loop_without_end_is_ended(tmp_path: Path, work: str) -> None:
+    began = time.monotonic()
+    code, _, said = done(WRITING.format(then=work), tmp_path / "out", "seconds=1")
+    what = "expected an end within 1 seconds, found none; raise it with --limit seconds=NUMBER"
+    assert (code, said) == (1, f"cudnn-convert: SOURCE: {what}\n")
+    assert time.monotonic() - began < 30
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
+def test_memory_has_an_end(tmp_path: Path) -> None:
+    code, _, said = done(WRITING.format(then="held = bytearray(1 << 30)"), tmp_path / "out", "memory=512M")
+    assert (code, said) == (1, "cudnn-convert: memory ran out; raise it with --limit memory=NUMBER\n")
+    assert beside(tmp_path / "out") == []
+    assert done("held = bytearray(1 << 30)", tmp_path / "out", "memory=2G")[0] == 0
+
+
+def test_a_file_has_an_end(tmp_path: Path) -> None:
+    write = '(fresh / "large").write_bytes(bytes(1 << 20))'
+    code, _, said = done(WRITING.format(then=write), tmp_path / "out", "file=64K")
+    assert (code, said) == (4, f"cudnn-convert: {tmp_path / 'out'}: cannot write: File too large\n")
+    assert beside(tmp_path / "out") == []
+
+
+def test_no_core_is_written(tmp_path: Path) -> None:
+    work = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    assert done(work, tmp_path / "out")[1] == "0\n"
+
+
+def test_scratch_files_of_a_crash_are_gone(tmp_path: Path) -> None:
+    work = "made = tempfile.mkdtemp(); print(made, os.environ['TMPDIR'], flush=True); os.abort()"
+    made, folder = done(work, tmp_path / "out")[1].split()
+    assert Path(made).parent == Path(folder)
+    assert not Path(folder).exists()
+
+
+def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str], int]:
+    """A run that has said it is ready, and the process id of its child; `first` comes before all."""
+    text = f"from cudnn_convert.cli import guard\n{first}\n{program(work)}"
+    call = [sys.executable, "-c", text, "formats", str(out)]
+    run = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    word, child = run.stdout.readline().split()
+    assert word == "ready"
+    return run, int(child)
+
+
+def gone(process: int) -> bool:
+    """Whether a process ends within some seconds; one that nobody has waited for yet has ended too."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    run, _ = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
+    run.send_signal(number)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert beside(tmp_path / "out") == []
+
+
+def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
+    run, _ = begun(WRITING.format(then=DEAF), tmp_path / "out", first="guard._GRACE = 1")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(30) == 130
+    assert run.communicate()[1] == "cudnn-convert: SOURCE: stopped in the middle of native code\n"
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a child")
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    run, child = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
+    run.kill()
+    run.communicate()
+    assert gone(child)
+    assert len(beside(tmp_path / "out")) == 1  # which the next run removes
+    assert done(WRITING.format(then=""), tmp_path / "out")[0] == 0
+    assert beside(tmp_path / "out") == ["out"]
+
+
+def test_signals_that_nohup_ignores_stay_ignored(tmp_path: Path) -> None:
+    work = "signal.raise_signal(signal.SIGHUP); os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.2)"
+    text = f"import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n{program(work)}"
+    call = [sys.executable, "-c", text, "formats", str(tmp_path / "out")]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_where_nothing_can_be_made_the_environment_is_named(tmp_path: Path) -> None:
+    text = f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'none')!r}\n{program('pass')}"
+    call = [sys.executable, "-c", text, "formats", str(tmp_path / "out")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "none")}
+    ended = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 4
+    assert ended.stderr == f"cudnn-convert: {tmp_path / 'none'}: cannot write: No such file or directory\n"

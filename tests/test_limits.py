@@ -1,0 +1,66 @@
+"""What a file may ask of the machine, as the command line and the library say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from samples import fixture
+
+import cudnn_convert
+from cudnn_convert import limits
+from cudnn_convert.errors import UsageError
+from cudnn_convert.limits import Limits
+from cudnn_convert.options import Options, limited
+
+
+def test_numbers_may_have_units() -> None:
+    told = Limits.of(["memory=2G", "seconds=7", "file=3T", "expanded=5K", "expansion=9", "nodes=1M"])
+    assert told == Limits(2 * 2**30, 7, 3 * 2**40, 5 * 1024, 9, 2**20)
+    assert Limits.of([]) == Limits()
+
+
+WRONG = ["memory", "memory=", "memory=G", "memory=-1", "memory=0", "memory=1.5G", "memory=9" + "9" * 30]
+WRONG += ["memory=9999999T", "memory=٣", "colour=1", "=1", ""]
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_anything_else_is_a_usage_error(given: str) -> None:
+    with pytest.raises(UsageError, match=r"^--limit( memory)?: expected .*, found '"):
+        Limits.of([given])
+
+
+def test_limits_hold_where_they_are_set() -> None:
+    usual = limits.current()
+    with limits.within(Limits(nodes=1)):
+        assert limits.current() == Limits(nodes=1)
+    assert limits.current() == usual == Limits()
+
+
+def test_a_call_works_under_the_limits_of_its_options() -> None:
+    @limited
+    def call(_: str, options: Options) -> int:
+        return limits.current().expansion
+
+    assert call("x", Options(limit=["expansion=7"])) == 7
+    assert limits.current() == Limits()
+
+
+def test_the_library_takes_limits_of_reading() -> None:
+    source = fixture("1.15.5-gru_uni_2l").folder
+    assert cudnn_convert.inspect(source, limit="nodes=100K").kind
+    with pytest.raises(UsageError, match=r"--limit: expected a limit of reading, .* found 'seconds=5'"):
+        cudnn_convert.inspect(source, limit=["seconds=5"])
+
+
+def test_the_machine_has_memory() -> None:
+    found = limits.machine_memory()
+    assert found is None or found > 1 << 28
+
+
+def test_a_container_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, expected in (("123456\n", 123456), ("max\n", limits.machine_memory())):
+        (tmp_path / "memory.max").write_text(text)
+        with monkeypatch.context() as patched:
+            patched.setattr(limits, "Path", lambda _: tmp_path / "memory.max")
+            assert limits.machine_memory() == expected
