@@ -2,7 +2,8 @@
 
 With `force` an old artifact of ours is exchanged for the new one in one step where the system can
 (`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits as `OUT.old` until the new one stands,
-and the next run puts it back after a crash.
+and the next run puts it back after a crash. The next run also removes what a run that died left beside OUT.
+Of two runs to one OUT each puts its own in place whole, one after the other.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import errno
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.formats import PROVENANCE
+from cudnn_convert.write import holder
 
 RECORD: Final = "conversion.json"
-_TEMPORARY: Final = ".tmp"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -40,24 +40,41 @@ def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Pa
         raise UsageError(f"{out}: expected a folder of this tool to replace, found a file; remove it")
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
-        _restore_old(out)
-        refuse(out, source=source, force=force)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        holder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_TEMPORARY, dir=out.parent))
-    except OSError as cause:
-        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
-    try:
-        fresh = holder / out.name
-        if folder:
-            fresh.mkdir()
-        yield fresh
-        _move(fresh, out)
+        with ExitStack() as stack:
+            fresh = _begun(out, stack, source=source, force=force) / out.name
+            if folder:
+                fresh.mkdir()
+            yield fresh
+            with holder.alone(out.parent):
+                refuse(out, source=source, force=force)  # what another run put there meanwhile stays
+                _move(fresh, out)
     except OSError as cause:
         raise WriteError(out, f"cannot write: {cause.strerror or cause}") from cause
     finally:
-        shutil.rmtree(holder, ignore_errors=True)
         if not out.exists():
             _remove_empty(missing)
+
+
+def _begun(out: Path, stack: ExitStack, *, source: Path, force: bool) -> Path:
+    try:
+        sweep(out)
+        refuse(out, source=source, force=force)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return stack.enter_context(holder.held(out))
+    except OSError as cause:
+        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
+
+
+def sweep(out: Path) -> None:
+    """Removes what runs that died left beside `out`, after an artifact that one had moved aside is back.
+
+    Raises OSError.
+    """
+    if out.parent.is_dir():
+        with holder.alone(out.parent):
+            for folder in holder.left(out):
+                _restore_old(out)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse(out: Path, *, source: Path, force: bool) -> None:
@@ -118,20 +135,13 @@ def _replace(fresh: Path, out: Path) -> None:
 
 
 def _restore_old(out: Path) -> None:
-    """Puts `OUT.old` back where a run died between its steps; its temporary folder tells it from a backup."""
-    old = _old(out)
-    if old.exists() and not out.exists():
-        names = (found.name for found in out.parent.iterdir())
-        if any(name.startswith(_prefix(out)) and name.endswith(_TEMPORARY) for name in names):
-            old.rename(out)
+    """Puts `OUT.old` back, where a run died between its steps; what it left tells that from a backup."""
+    if _old(out).exists() and not out.exists():
+        _old(out).rename(out)
 
 
 def _old(out: Path) -> Path:
     return out.with_name(f"{out.name}.old")
-
-
-def _prefix(out: Path) -> str:
-    return f".{out.name}."
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 from sources import contents, make_foreign, make_symlink
 
 from cudnn_convert.errors import UsageError, WriteError
-from cudnn_convert.write import place
+from cudnn_convert.write import holder, place
 
 
 @pytest.fixture
@@ -181,7 +182,17 @@ def test_out_may_stand_beside_the_files_of_a_prefix(source: Path) -> None:
 def died_between_its_steps(out: Path) -> None:
     """What a run leaves that is killed after OUT became OUT.old."""
     make_ours(out.with_name("out.old"))
-    make_foreign(out.with_name(".out.abcd.tmp"))
+    make_left_over(out)
+
+
+def make_left_over(out: Path) -> Path:
+    """The folder that a run to `out` leaves where it is killed."""
+    with holder.held(out) as folder:
+        make_foreign(folder / out.name)
+        left = folder.with_name("kept")
+        folder.rename(left)
+    left.rename(folder)
+    return folder
 
 
 def test_the_old_artifact_comes_back_after_a_crash(tmp_path: Path, source: Path) -> None:
@@ -190,7 +201,7 @@ def test_the_old_artifact_comes_back_after_a_crash(tmp_path: Path, source: Path)
     with pytest.raises(UsageError, match="found something there"):
         put(out, source, "new")
     assert held(out) == "{}"
-    assert not (tmp_path / "out.old").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 def test_force_after_a_crash_replaces_the_old_artifact(tmp_path: Path, source: Path) -> None:
@@ -198,6 +209,97 @@ def test_force_after_a_crash_replaces_the_old_artifact(tmp_path: Path, source: P
     put(tmp_path / "out", source, "new", force=True)
     assert held(tmp_path / "out") == "new"
     assert not (tmp_path / "out.old").exists()
+
+
+def test_what_dead_runs_left_goes(tmp_path: Path, source: Path) -> None:
+    for _ in range(3):
+        make_left_over(tmp_path / "out")
+    (tmp_path / ".out.diedyoun.tmp").mkdir()  # before it was claimed
+    put(tmp_path / "out", source, "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_what_others_have_beside_out_stays(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "dear").write_text("dear")
+    (tmp_path / ".out.mybackup.tmp").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / ".out.mybackup.tmp.old").mkdir()
+    (tmp_path / ".out.notes123.tmp").write_text("a file of that name")
+    make_foreign(tmp_path / ".out.mymodels.tmp")
+    make_left_over(tmp_path / "another")
+    before = contents(tmp_path)
+    put(tmp_path / "out", source, "new")
+    (tmp_path / "out" / place.RECORD).unlink()
+    (tmp_path / "out").rmdir()
+    assert contents(tmp_path) == before
+
+
+def test_a_run_that_is_alive_keeps_its_folder(tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "out"
+    with place.placed(out, source=source, folder=True, force=True) as fresh:
+        put(out, source, "of the other run")
+        (fresh / place.RECORD).write_text("new")
+    assert held(out) == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
+def test_what_another_run_put_there_meanwhile_stays(tmp_path: Path, source: Path, folder: bool) -> None:
+    out = tmp_path / "out"
+    with (
+        pytest.raises(UsageError, match="found something there; remove it or give --force"),
+        place.placed(out, source=source, folder=folder, force=False) as fresh,
+    ):
+        put(out, source, "of the other run", folder=folder)
+        (fresh / place.RECORD if folder else fresh).write_text("new")
+    assert held(out) == "of the other run"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_folder_that_another_run_takes_is_made_anew(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tempfile.mkdtemp
+
+    def taken(**named: str) -> str:
+        found = made(**named)
+        if not list((tmp_path / "seen").iterdir()):
+            (tmp_path / "seen" / "one").touch()
+            Path(found).rmdir()
+        return found
+
+    (tmp_path / "seen").mkdir()
+    monkeypatch.setattr(tempfile, "mkdtemp", taken)
+    put(tmp_path / "out", source, "new")
+    assert held(tmp_path / "out") == "new"
+
+
+def test_without_locks_a_run_works_and_nothing_is_swept(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = make_left_over(tmp_path / "out")
+
+    def refused(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    put(tmp_path / "out", source, "new")
+    assert held(tmp_path / "out") == "new"
+    assert left.exists()
+
+
+def test_a_disk_that_takes_folders_but_no_files_is_left_clean(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: object, flags: int, mode: int = 0) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(WriteError, match="cannot write here: No space left on device"):
+        put(tmp_path / "out", source, "new")
+    monkeypatch.undo()
+    assert contents(tmp_path) == before
 
 
 def test_a_backup_made_by_hand_is_left_alone(tmp_path: Path, source: Path) -> None:
