@@ -23,11 +23,16 @@ except ImportError:  # Windows
 _SUFFIX: Final = ".tmp"
 #: The file that is locked, by which a folder is known as one of ours.
 _LOCK: Final = ".cudnn_convert"
+#: Where an old artifact waits until the new one stands.
+OLD: Final = ".cudnn_convert.old"
 
 
 @contextmanager
 def held(out: Path) -> Iterator[Path]:
-    """A new folder beside `out`, gone afterwards with all that is in it. Raises OSError."""
+    """A new folder beside `out`, gone afterwards with all that is in it, unless that is all there is.
+
+    Raises OSError.
+    """
     handle = None
     while handle is None:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_SUFFIX, dir=out.parent))
@@ -35,7 +40,8 @@ def held(out: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if out.exists() or not (folder / OLD).exists():
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 

@@ -1,15 +1,14 @@
 """OUT appears whole or not at all: written beside it under a temporary name, then put in place.
 
 With `force` an old artifact of ours is exchanged for the new one in one step where the system can
-(`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits as `OUT.old` until the new one stands,
-and the next run puts it back after a crash. The next run also removes what a run that died left beside OUT.
+(`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits in the temporary folder until the new one
+stands, and the next run puts it back after a crash. The next run also removes what a run that died left.
 Of two runs to one OUT each puts its own in place whole, one after the other.
 """
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import shutil
 import sys
@@ -73,7 +72,8 @@ def sweep(out: Path) -> None:
     if out.parent.is_dir():
         with holder.alone(out.parent):
             for folder in holder.left(out):
-                _restore_old(out)
+                if (folder / holder.OLD).exists() and not out.exists():
+                    (folder / holder.OLD).rename(out)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -121,34 +121,14 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _replace(fresh: Path, out: Path) -> None:
-    """The exchange in steps, for systems that have no other: between two of them there is only `OUT.old`."""
-    old = _old(out)
-    if old.exists():
-        raise FileExistsError(errno.EEXIST, f"{old} is in the way, remove it")
+    """The exchange in steps, for systems that have no other."""
+    old = fresh.with_name(holder.OLD)
     out.rename(old)
     try:
         fresh.rename(out)
     except OSError:
         old.rename(out)
         raise
-    _remove(old)
-
-
-def _restore_old(out: Path) -> None:
-    """Puts `OUT.old` back, where a run died between its steps; what it left tells that from a backup."""
-    if _old(out).exists() and not out.exists():
-        _old(out).rename(out)
-
-
-def _old(out: Path) -> Path:
-    return out.with_name(f"{out.name}.old")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

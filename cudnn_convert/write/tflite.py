@@ -18,7 +18,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build
+from cudnn_convert.graph import build, pure
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.write import saved_model
@@ -28,8 +28,9 @@ _IDENTIFIER: Final = b"TFL3"
 _FLEX: Final = b"Flex"
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
+_CUT: Final = "cut before it with --outputs"
 #: How the converter says which node it has no op for: type, name, perhaps the function it lies in.
-_UNKNOWN: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*is neither a custom op nor a flex')
+_SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*is neither a custom op nor a flex')
 
 
 def write(
@@ -43,6 +44,8 @@ def write(
     """
     ends = [*signature.inputs.values(), *signature.outputs.values()]
     graph = build.kept(graph, Index(graph).ancestors(split(name)[0] for name in ends))
+    if reasons := [_unknown([node.name], node.op, _CUT) for node in pure.computed(graph)]:
+        raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
         content = _converted(folder, built_in=built_in)
@@ -65,7 +68,7 @@ def _converted(folder: str, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _ALL)
     except Exception as error:
-        raise UnsupportedModelError("tflite", _reasons(error, "cut before it with --outputs")) from error
+        raise UnsupportedModelError("tflite", _reasons(error, _CUT)) from error
 
 
 def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
@@ -78,15 +81,16 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
 def _reasons(error: Exception, advice: str) -> list[str]:
     lines = str(error).splitlines() or [""]
     unknown: dict[str, list[str]] = {}
-    for op, name in (found.groups() for found in map(_UNKNOWN.search, lines) if found):
+    for op, name in (found.groups() for found in map(_SAID.search, lines) if found):
         unknown.setdefault(op, []).append(name)
-    reasons = []
-    for op, names in unknown.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        reasons.append(f"{names[0]}{more}: expected an op that TensorFlow Lite has, found {op}; {advice}")
-    return reasons or [
+    return [_unknown(names, op, advice) for op, names in unknown.items()] or [
         f"expected a graph that TensorFlow Lite's converter takes, found {type(error).__name__}: {lines[0]}"
     ]
+
+
+def _unknown(names: list[str], op: str, advice: str) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: expected an op that TensorFlow Lite has, found {op}; {advice}"
 
 
 def flexible(path: Path) -> tuple[str, ...]:

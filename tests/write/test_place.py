@@ -180,9 +180,8 @@ def test_out_may_stand_beside_the_files_of_a_prefix(source: Path) -> None:
 
 
 def died_between_its_steps(out: Path) -> None:
-    """What a run leaves that is killed after OUT became OUT.old."""
-    make_ours(out.with_name("out.old"))
-    make_left_over(out)
+    """What a run leaves that is killed after it moved the old artifact away."""
+    make_ours(make_left_over(out) / ".cudnn_convert.old")
 
 
 def make_left_over(out: Path) -> Path:
@@ -208,7 +207,7 @@ def test_force_after_a_crash_replaces_the_old_artifact(tmp_path: Path, source: P
     died_between_its_steps(tmp_path / "out")
     put(tmp_path / "out", source, "new", force=True)
     assert held(tmp_path / "out") == "new"
-    assert not (tmp_path / "out.old").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 def test_what_dead_runs_left_goes(tmp_path: Path, source: Path) -> None:
@@ -302,29 +301,9 @@ def test_a_disk_that_takes_folders_but_no_files_is_left_clean(
     assert contents(tmp_path) == before
 
 
-def test_a_backup_made_by_hand_is_left_alone(tmp_path: Path, source: Path) -> None:
-    make_ours(tmp_path / "out.old")
-    put(tmp_path / "out", source, "new")
-    assert held(tmp_path / "out") == "new"
-    assert held(tmp_path / "out.old") == "{}"
-
-
-@pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
-def test_without_exchange_a_backup_in_the_way_stops(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
-) -> None:
-    monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
-    out = tmp_path / "out"
-    for name in ("out", "out.old"):
-        put(tmp_path / name, source, name, folder=folder)
-    before = contents(tmp_path)
-    with pytest.raises(WriteError, match=r"out\.old is in the way, remove it"):
-        put(out, source, "new", folder=folder, force=True)
-    assert contents(tmp_path) == before
-
-
-def test_without_exchange_a_failed_second_step_is_undone(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("undone", [True, False], ids=["undone", "not even that"])
+def test_without_exchange_a_failed_second_step_loses_nothing(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, undone: bool
 ) -> None:
     monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
     out = tmp_path / "out"
@@ -332,13 +311,17 @@ def test_without_exchange_a_failed_second_step_is_undone(
     before, rename = contents(tmp_path), Path.rename
 
     def failing(path: Path, target: Path) -> Path:
-        if path.parent.suffix == ".tmp":
+        if path.parent.suffix == ".tmp" and (path.name == "out" or not undone):
             raise OSError(errno.EIO, "Input/output error")
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(WriteError, match="cannot write: Input/output error"):
-        put(out, source, "new", force=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", failing)
+        with pytest.raises(WriteError, match="cannot write: Input/output error"):
+            put(out, source, "new", force=True)
+    if not undone:
+        with pytest.raises(UsageError, match="found something there"):
+            put(out, source, "new")
     assert contents(tmp_path) == before
 
 
