@@ -88,6 +88,7 @@ def convert(
     rename: str | Sequence[str] = (),
     slots: bool = False,
     opset: int = 17,
+    weights_dtype: str = "float32",
     lowering: str = "fast",
     data: str | PathLike[str] | None = None,
     atol: float | None = None,

@@ -26,6 +26,7 @@ LOWERINGS: Final = ("fast", "portable")
 GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 LAYOUTS: Final = ("time", "batch")
+WEIGHTS_DTYPES: Final = ("float32", "float16")
 #: One item of these may come without its list: a string is no sequence of flags.
 _REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects", "limit"})
 _PATHS: Final = frozenset({"architecture", "data", "golden"})
@@ -60,6 +61,7 @@ class Options:
     rename: Sequence[str] = ()
     slots: bool = False
     opset: int = 17
+    weights_dtype: str = "float32"
     lowering: str = "fast"
     data: Path | None = None
     golden: Path | None = None
@@ -92,6 +94,7 @@ class Options:
             ("--mode", self.mode, (None, *MODES)),
             ("--layout", self.layout, (None, *LAYOUTS)),
             ("--cell", self.cell, CELLS),
+            ("--weights-dtype", self.weights_dtype, WEIGHTS_DTYPES),
         ):
             if value not in choices:
                 listed = ", ".join(choice for choice in choices if choice)
@@ -116,6 +119,28 @@ class Options:
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
+
+
+#: What an artifact's provenance may say of an option of `READING`: JSON of these types.
+_KEPT: Final[Mapping[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("inputs", "outputs", "set"), (list,)),
+    **dict.fromkeys(("signature", "tag", "mode", "layout"), (str, type(None))),
+    **dict.fromkeys(("layers", "units", "directions"), (int, type(None))),
+    **dict.fromkeys(("states", "lengths", "allow_plain"), (bool,)),
+    **dict.fromkeys(("weights", "gate_order"), (str,)),
+    "forget_bias": (float, int),
+}
+
+
+def kept(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """The options of `READING` among those that a provenance tells. Raises UsageError where one is not so."""
+    for name in READING:
+        value = told.get(name, ...)
+        texts = value if isinstance(value, list) else ()
+        if not isinstance(value, _KEPT[name]) or not all(isinstance(text, str) for text in texts):
+            found = "none" if value is ... else repr(value)
+            raise UsageError(f"{where}: --{name}: expected what this tool writes, found {found}")
+    return {name: told[name] for name in READING}
 
 
 _Given = ParamSpec("_Given")

@@ -12,7 +12,7 @@ from cudnn_convert import __version__, planning, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options, limited
+from cudnn_convert.options import READING, Options, kept, limited
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
@@ -109,6 +109,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         made,
         artifact,
         form=options.format,
+        weights_dtype=options.weights_dtype,
         data=options.data,
         recording=options.golden,
         atol=options.atol,
@@ -141,7 +142,7 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    found = {name: getattr(options, name) for name in (*READING, "lowering")}
+    found = {name: getattr(options, name) for name in (*READING, "lowering", "weights_dtype")}
     return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
@@ -196,20 +197,19 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
     """The plan that an artifact was or could have been made by, its own path, and options with its format."""
     form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
-    tag = recorded["options"]["tag"] if recorded and told else options.tag
-    model = planning.opened(source, options, tag=tag)
+    # Without a graph of its own, the source has the signatures that these options gave it.
+    again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
+    model = planning.opened(source, options, tag=again.get("tag", options.tag))
     if recorded and told:
-        kept = recorded["options"]
-        # Without a graph of its own, the source has the signatures that these options gave it.
-        again = {name: kept[name] for name in READING}
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
         if not (together or FORMATS[form].alone or planning.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
-            again["inputs"] = kept["inputs"] or _pairs(recorded["inputs"])
+            again["inputs"] = again["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])
         options = replace(options, **again)
-    options = replace(options, format=form)
+    stored = recorded["options"].get("weights_dtype", "float32") if recorded else options.weights_dtype
+    options = replace(options, format=form, weights_dtype=stored)
     return planning.planned(model, options), path, options
 
 

@@ -94,6 +94,10 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> No
     from cudnn_convert.write import onnx as write_onnx
 
     for part, found in zip(made.parts, _onnx_models(made, options), strict=True):
+        if options.weights_dtype == "float16":
+            from cudnn_convert.lower import onnx_half
+
+            found = onnx_half.halved(found)  # noqa: PLW2901 - the same model
         write_onnx.write(found.model, found.weights, part_file(path, part.name), provenance=provenance)
 
 
@@ -178,6 +182,8 @@ def refuse(options: Options) -> None:
     flags = [flag for flag, value in given.items() if value]
     if flags and options.format != "checkpoint":
         raise UsageError(f"{', '.join(flags)}: expected --format checkpoint, found {options.format}")
+    if options.weights_dtype != "float32" and options.format != "onnx":
+        raise UsageError(f"--weights-dtype: expected --format onnx, found {options.format}")
     if options.slots and options.format not in ("checkpoint", "h5"):
         raise UsageError(f"--slots: expected --format checkpoint or h5, found {options.format}")
     given = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}

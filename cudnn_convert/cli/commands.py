@@ -22,7 +22,7 @@ from cudnn_convert.cli.flags import (
 )
 from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import LOWERINGS, READING, VOUCHED, Options
+from cudnn_convert.options import LOWERINGS, READING, VOUCHED, WEIGHTS_DTYPES, Options
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "trust")
@@ -49,6 +49,9 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     add_source(parser)
     add_checkpoint(parser)
     parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
+    parser.add_argument(
+        "--weights-dtype", choices=WEIGHTS_DTYPES, default="float32", help="of matrices in an ONNX file"
+    )
     parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
     add_verification(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
@@ -73,6 +76,7 @@ def _convert(flags: argparse.Namespace) -> int:
         rename=flags.rename,
         slots=flags.slots,
         opset=flags.opset,
+        weights_dtype=flags.weights_dtype,
         lowering=flags.lowering,
         verify=not flags.no_verify,
         lineage=flags.report is not None,

@@ -29,13 +29,16 @@ def verified(
     artifact: Path | run.Runner,
     *,
     form: str,
+    weights_dtype: str = "float32",
     data: Path | None = None,
     recording: Path | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     vouched: Vouched = NOTHING,
 ) -> Verification:
-    """Runs source and artifact, a file or what runs as one, on the same feeds; `form` is its format.
+    """Runs source and artifact, a file or what runs as one, on the same feeds.
+
+    `form` is its format, `weights_dtype` what its matrices are stored in where that is less than they were.
 
     A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
     """
@@ -52,7 +55,7 @@ def verified(
         for feed in fed:
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
-    dtype = _coarsest(plan, form)
+    dtype = _coarsest(plan, form, weights_dtype)
     with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
         rounded = [_answered(plan, rough, feed, wanted) for feed in fed]
     answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
@@ -148,10 +151,15 @@ def _answered(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequ
     return [found[name] for name in wanted]
 
 
-def _coarsest(plan: Plan, form: str) -> np.dtype[Any]:
-    """The type to judge by: the coarsest of the recurrences'. ONNX and TFLite compute doubles as float32."""
+def _coarsest(plan: Plan, form: str, stored: str) -> np.dtype[Any]:
+    """The type to judge by: the coarsest of the recurrences' and of what the artifact stores weights in.
+
+    ONNX and TFLite compute doubles as float32.
+    """
     kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in plan.recurrences}
     kinds |= {kind.name: kind for kind in way.of(plan).dtypes(plan)}
+    if stored != "float32":
+        kinds |= {stored: np.dtype(stored)}
     coarsest = max(kinds, key=_COARSENESS.index, default="float32")
     if coarsest == "float64" and (form == "onnx" or FORMATS[form].single):
         coarsest = "float32"
