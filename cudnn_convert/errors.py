@@ -6,6 +6,7 @@ Every message is one line per reason and says where, what was expected, what was
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -26,6 +27,26 @@ __all__ = [
 
 #: What to do where bytes are not what was written.
 AGAIN: Final = "copy it again"
+#: Characters of a part that a file may have brought; of a word, where flags may stand that are to be copied.
+_PART: Final = 300
+_WORD: Final = re.compile(r"\S{700,}")
+
+
+def _escaped(text: str) -> str:
+    """Text of a file in a line: what no terminal shows is written as Python writes it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _shortened(text: str) -> str:
+    return f"{text[: _PART - 100]}...{text[-100:]}" if len(text) > _PART else text
+
+
+def _part(text: str) -> str:
+    return _shortened(_escaped(text))
+
+
+def _reason(text: str) -> str:
+    return _WORD.sub(lambda word: _shortened(word[0]), _escaped(text))
 
 
 class CudnnConvertError(Exception):
@@ -58,7 +79,7 @@ class ReadError(CudnnConvertError):
             found,
             advice,
         )
-        message = f"{self.path}: {where}: expected {expected}, found {found}"
+        message = f"{_escaped(self.path)}: {_part(where)}: expected {_part(expected)}, found {_part(found)}"
         super().__init__(f"{message}; {advice}" if advice else message)
 
 
@@ -69,7 +90,7 @@ class AccessError(CudnnConvertError):
 
     def __init__(self, path: object, reason: str) -> None:
         self.path, self.reason = str(path), reason
-        super().__init__(f"{self.path}: cannot read: {reason}")
+        super().__init__(f"{_escaped(self.path)}: cannot read: {_part(reason)}")
 
 
 class InvalidModelError(CudnnConvertError):
@@ -77,7 +98,7 @@ class InvalidModelError(CudnnConvertError):
 
     def __init__(self, where: str, *, expected: str, found: str) -> None:
         self.where, self.expected, self.found = where, expected, found
-        super().__init__(f"{where}: expected {expected}, found {found}")
+        super().__init__(f"{_part(where)}: expected {_part(expected)}, found {_part(found)}")
 
 
 class RefusalError(CudnnConvertError):
@@ -85,7 +106,8 @@ class RefusalError(CudnnConvertError):
 
     def __init__(self, path: object, reasons: Sequence[str]) -> None:
         self.path, self.reasons = str(path), tuple(reasons)
-        super().__init__("\n".join(f"{self.path}: {reason}" for reason in self.reasons))
+        path = _escaped(self.path)
+        super().__init__("\n".join(f"{path}: {_reason(reason)}" for reason in self.reasons))
 
 
 class UnsupportedModelError(RefusalError):
@@ -97,9 +119,12 @@ class AmbiguousSourceError(RefusalError):
 
 
 class UsageError(CudnnConvertError):
-    """The call itself is wrong: an unknown tensor, a bad value, an OUT that exists."""
+    """The call itself is wrong: an unknown tensor, a bad value, an OUT that exists; a line a reason."""
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__("\n".join(map(_reason, message.split("\n"))))
 
 
 class VerificationError(CudnnConvertError):

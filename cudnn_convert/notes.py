@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from cudnn_convert.model import Recurrence, Signature
 
 Shape = tuple[int | None, ...]
@@ -37,7 +39,24 @@ def notes(
         found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
     if not recurrences:
         found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
-    return (*found, *(note for recurrence in recurrences for note in _of(recurrence)))
+    found += [note for recurrence in recurrences for note in _of(recurrence)]
+    return (*found, *no_numbers(recurrences))
+
+
+def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
+    """Which weights are converted as they are, and yet are most likely not what was meant."""
+    found = [one.node for one in recurrences if not _is_finite(one)]
+    if found:
+        yield f"{', '.join(found)}: weights hold NaN or infinite values, and are converted as they are"
+
+
+def _is_finite(recurrence: Recurrence) -> bool:
+    cells = (cell for layer in recurrence.cells for cell in layer)
+    parts = (
+        (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
+        for cell in cells
+    )
+    return all(bool(np.isfinite(part).all()) for held in parts for part in held if part is not None)
 
 
 def _of(recurrence: Recurrence) -> Iterator[str]:

@@ -23,6 +23,8 @@ from cudnn_convert.model import Array, Cell, Mode, Sizes
 
 #: The most layers that a blob of unknown sizes is tried with.
 _DEPTH: Final = 8
+#: Units that are looked for unasked: a length alone may be what a file claims.
+_WIDEST: Final = 1 << 14
 
 
 def length(sizes: Sizes) -> int:
@@ -33,7 +35,8 @@ def length(sizes: Sizes) -> int:
         inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
         return gates * units * (inputs + width + 2) + sizes.projection * units
 
-    return sum(sizes.directions * one(layer) for layer in range(sizes.layers))
+    # All layers but the first are alike; how many there are may be what a file claims.
+    return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:
@@ -124,7 +127,8 @@ def fitting(
     units: int | None = None,
 ) -> list[Sizes]:
     """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
-    most = math.isqrt(elements) + 1  # a recurrent matrix alone has the square of the units
+    # A recurrent matrix, one column of another and two biases are more than the square of one unit more.
+    most = min(math.isqrt(elements), _WIDEST + 1)
     partial = (
         Sizes(kind, depth, ways, width, 0)
         for kind in ([mode] if mode else Mode)

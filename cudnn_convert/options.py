@@ -132,14 +132,20 @@ _KEPT: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
+#: Of a whole number there.
+_BITS: Final = 63
+
+
 def kept(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     """The options of `READING` among those that a provenance tells. Raises UsageError where one is not so."""
     for name in READING:
         value = told.get(name, ...)
         texts = value if isinstance(value, list) else ()
-        if not isinstance(value, _KEPT[name]) or not all(isinstance(text, str) for text in texts):
+        is_huge = isinstance(value, int) and value.bit_length() > _BITS
+        if not isinstance(value, _KEPT[name]) or is_huge or not all(isinstance(text, str) for text in texts):
             found = "none" if value is ... else repr(value)
-            raise UsageError(f"{where}: --{name}: expected what this tool writes, found {found}")
+            flag = name.replace("_", "-")
+            raise UsageError(f"{where}: --{flag}: expected what this tool writes, found {found}")
     return {name: told[name] for name in READING}
 
 

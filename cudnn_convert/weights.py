@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import npz
 from cudnn_convert.graph.interface import Single
 from cudnn_convert.model import WAYS, Array, Cell
 
@@ -104,8 +105,7 @@ def said(path: Path) -> dict[str, Any]:
     Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.
     """
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as data:
-            text = data[KEY].tobytes().decode() if KEY in data.files else ""
+        text = "".join(told.tobytes().decode() for told in npz.load(path, only=KEY).values())
     else:
         from safetensors import safe_open
 
@@ -118,8 +118,7 @@ def said(path: Path) -> dict[str, Any]:
 def arrays(path: Path) -> dict[str, Array]:
     """The arrays of such a file by name. Raises as `said`."""
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as data:
-            return {key: data[key] for key in data.files if key != KEY}
+        return {key: value for key, value in npz.load(path).items() if key != KEY}
     from safetensors.numpy import load_file
 
     found: dict[str, Array] = load_file(path)

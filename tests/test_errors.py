@@ -78,3 +78,40 @@ def test_a_pickle_keeps_everything(name: str) -> None:
     assert str(back) == message
     assert back.__dict__ == error.__dict__
     assert back.args == error.args
+
+
+def test_what_a_file_brings_stays_in_its_line() -> None:
+    """A name with a new line in it, half a character, a space that no terminal shows."""
+    name = "a\nb\ud800\u2028\x1bc\u00e9"
+    shown = "a\\nb\\ud800\\u2028\\x1bc\u00e9"
+    error = errors.ReadError(name, name, expected=name, found=name, advice="do this")
+    assert str(error) == f"{shown}: {shown}: expected {shown}, found {shown}; do this"
+    assert str(errors.AccessError(name, name)) == f"{shown}: cannot read: {shown}"
+    invalid = errors.InvalidModelError(name, expected=name, found=name)
+    assert str(invalid) == f"{shown}: expected {shown}, found {shown}"
+    assert str(errors.UnsupportedModelError(name, [name])) == f"{shown}: {shown}"
+    assert str(errors.UnsupportedModelError("m", [name, "two"])) == f"m: {shown}\nm: two"
+    assert errors.UnsupportedModelError("m", [name]).reasons == (name,)
+    assert errors.ReadError("m", name, expected="", found=name).found == name
+
+
+def test_a_part_that_fills_a_page_is_shortened() -> None:
+    """From 301 characters on: 200 of its beginning and 100 of its end are left."""
+    kept, long = "x" * 300, "b" * 200 + "x" + "e" * 100
+    short = f"{'b' * 200}...{'e' * 100}"
+    for part, shown in ((kept, kept), (long, short)):
+        error = errors.ReadError("m", part, expected=part, found=part, advice="c" * 400)
+        assert str(error) == f"m: {shown}: expected {shown}, found {shown}; {'c' * 400}"
+        assert str(errors.AccessError("m", part)) == f"m: cannot read: {shown}"
+        error = errors.InvalidModelError(part, expected=part, found=part)
+        assert str(error) == f"{shown}: expected {shown}, found {shown}"
+
+
+def test_only_a_word_without_an_end_is_shortened_in_a_reason() -> None:
+    """Flags that are to be copied may be long, and stay whole."""
+    flag, word = "--outputs " + "y" * 699, "b" * 200 + "x" * 400 + "e" * 100
+    short = f"{'b' * 200}...{'e' * 100}"
+    given, shown = (f"{flag} {one} {'a ' * 400}end" for one in (word, short))
+    assert str(errors.AmbiguousSourceError("m", [given])) == f"m: {shown}"
+    assert str(errors.UsageError(given)) == shown
+    assert str(errors.UsageError(f"one\nt\two {word}")) == f"one\nt\\two {short}"

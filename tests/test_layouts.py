@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from cudnn_convert import layouts
-from cudnn_convert.model import Cell, Mode
+from cudnn_convert.model import Cell, Convention, Mode
 
 
 def test_columns_multiply_from_the_right_and_rows_from_the_left() -> None:
@@ -28,3 +31,82 @@ def test_two_gates_of_two_units_stand_side_by_side() -> None:
         layouts.columns(gru, layouts.ONNX)[0], [[4, 6, 0, 2, 8, 10], [5, 7, 1, 3, 9, 11]]
     )
     np.testing.assert_array_equal(layouts.biases(gru, layouts.ONNX)[0], [2, 3, 0, 1, 4, 5])
+
+
+def counted(mode: Mode, **more: Any) -> Cell:
+    """One unit, one input: gate k has kernel k, recurrent kernel 10 + k and biases 20 + k and 30 + k."""
+    gates = np.arange(float(len(mode.gates)))
+    matrices = (gates + 0).reshape(-1, 1, 1), (gates + 10).reshape(-1, 1, 1)
+    return Cell(mode, *matrices, gates.reshape(-1, 1) + 20, gates.reshape(-1, 1) + 30, **more)
+
+
+def parts(cell: Cell) -> list[list[float]]:
+    held = (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias)
+    return [part.ravel().tolist() for part in held]
+
+
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU, Mode.RNN_TANH])
+def test_pytorch_keeps_cudnn_s_own_order(mode: Mode) -> None:
+    """Its documentation: W_ii, W_if, W_ig, W_io and W_ir, W_iz, W_in."""
+    cell = counted(mode)
+    kernel, recurrent = layouts.rows(cell, layouts.TORCH)
+    found = [np.concatenate(part).ravel() for part in (kernel, recurrent)]
+    for ours, theirs in zip([*found, *layouts.biases(cell, layouts.TORCH)], parts(cell), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("canonical", [True, False])
+@pytest.mark.parametrize(
+    ("order", "mode", "places"),
+    [
+        ("miopen", Mode.LSTM, [0, 1, 3, 2]),  # i, f, o, c
+        ("miopen", Mode.GRU, [1, 0, 2]),  # z, r, n
+        ("miopen", Mode.RNN_TANH, [0]),
+        ("lingvo", Mode.LSTM, [2, 1, 0, 3]),  # c, f, i, o
+        ("lingvo", Mode.GRU, [0, 1, 2]),
+        ("tf", Mode.LSTM, [0, 1, 2, 3]),
+    ],
+)
+def test_gates_that_stand_where_others_write_them(
+    order: str, mode: Mode, places: list[int], canonical: bool
+) -> None:
+    """Each gate is fetched from its place; Lingvo's is one of canonical kernels alone."""
+    found = layouts.conventional(counted(mode), Convention(order), canonical=canonical)
+    if order == "lingvo" and not canonical:
+        places = sorted(places)
+    assert parts(found) == [[start + place for place in places] for start in (0, 10, 20, 30)]
+
+
+@pytest.mark.parametrize("canonical", [True, False])
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU, Mode.RNN_TANH])
+@pytest.mark.parametrize("value", [0.0, 0.75])
+def test_a_forget_bias_is_for_the_forget_gate_of_canonical_lstms(
+    mode: Mode, canonical: bool, value: float
+) -> None:
+    cell = counted(mode)
+    found = layouts.conventional(cell, Convention("tf", value), canonical=canonical)
+    expected = parts(cell)
+    if mode is Mode.LSTM and canonical:
+        expected[2][1] += value
+    assert parts(found) == expected
+    assert parts(cell) == parts(counted(mode))
+
+
+def test_a_projection_multiplies_a_row() -> None:
+    """Two units, one projected value: stored `[1, 2]`."""
+    recurrent = np.ones((4, 2, 1))
+    bias = np.ones((4, 2))
+    cell = Cell(Mode.LSTM, np.ones((4, 2, 3)), recurrent, bias, bias, projection=np.array([[5.0, 7.0]]))
+    (found,) = layouts.projection_columns(cell)
+    np.testing.assert_array_equal(np.array([[1.0, 2.0]]) @ found, [[19.0]])
+    assert layouts.projection_columns(counted(Mode.LSTM)) == []
+
+
+def test_peepholes_stand_in_the_order_of_the_gates_that_have_one() -> None:
+    """Input, forget and output gate in a cell; ONNX has input, output, forget."""
+    cell = counted(Mode.LSTM, peepholes=np.array([[1.0], [2.0], [3.0]]))
+    for layout, expected in ((layouts.ONNX, [1, 3, 2]), (layouts.KERAS, [1, 2, 3])):
+        found = layouts.peephole_row(cell, layout)
+        assert found is not None
+        np.testing.assert_array_equal(found, expected)
+    assert layouts.peephole_row(counted(Mode.LSTM), layouts.ONNX) is None

@@ -134,6 +134,27 @@ def test_the_sizes_that_fit_are_listed_in_order() -> None:
     )
 
 
+@pytest.mark.parametrize("units", [1, 2, 5, 64, 1000])
+def test_as_many_units_as_a_blob_can_have_are_tried(units: int) -> None:
+    """One layer of one input: a blob of as many units has no less than these elements."""
+    found = opaque.fitting(units * (1 + units + 2), Mode.RNN_RELU, layers=1, directions=1)
+    assert Sizes(Mode.RNN_RELU, 1, 1, units, 1) in found
+
+
+@pytest.mark.parametrize(("units", "found"), [(1 << 14, True), ((1 << 14) + 1, False)])
+def test_no_more_than_16384_units_are_looked_for_unasked(units: int, found: bool) -> None:
+    elements, sizes = units * (1 + units + 2), Sizes(Mode.RNN_RELU, 1, 1, units, 1)
+    assert (sizes in opaque.fitting(elements, Mode.RNN_RELU, 1, 1)) is found
+    assert opaque.fitting(elements, Mode.RNN_RELU, 1, 1, units) == [sizes]
+
+
+def test_a_mode_that_is_not_known_may_be_any() -> None:
+    """36 elements, one unit: 4 * (6 + 3), 3 * (9 + 3) or 33 + 3."""
+    found = opaque.fitting(36, layers=1, directions=1, units=1)
+    inputs = {Mode.LSTM: 6, Mode.GRU: 9, Mode.RNN_TANH: 33, Mode.RNN_RELU: 33}
+    assert {one.mode: one for one in found} == {mode: Sizes(mode, 1, 1, 1, n) for mode, n in inputs.items()}
+
+
 @pytest.mark.parametrize("shape", [(279,), (281,), (28, 10), ()], ids=str)
 def test_another_length_is_refused(shape: tuple[int, ...]) -> None:
     sizes = Sizes(Mode.LSTM, 1, 1, 5, 7)

@@ -344,13 +344,30 @@ def test_regions_are_the_blob_with_a_forget_bias(mode: str, order: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
 
 
-def test_the_arithmetic_is_of_the_dtype_asked_for() -> None:
+def as_stored(dialect: str) -> Any:
+    """The tensors of an LSTM of one layer as a dialect keeps them."""
+    if dialect == "regions":
+        ends = np.cumsum([UNITS * INPUTS] * 4 + [UNITS * UNITS] * 4 + [UNITS] * 7)
+        return {str(k): region for k, region in enumerate(np.split(weights("lstm"), ends))}
+    if dialect == "contrib":
+        return canonical("lstm", weights("lstm"), layers=1, directions=1)
+    shapes = {"kernel": (INPUTS, 4 * UNITS), "recurrent_kernel": (UNITS, 4 * UNITS), "bias": (8 * UNITS,)}
+    return {name: np.random.default_rng(3).normal(size=shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("form", ["blob", *reference.DIALECTS])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_arithmetic_is_of_the_dtype_asked_for(form: str, dtype: Any) -> None:
     """The noise floor of a model is measured by running this in the model's own precision."""
-    x, h0, c0 = (value.astype(np.float32) for value in inputs())
-    sizes = {"layers": 1, "directions": 1, "units": UNITS, "input_size": INPUTS}
-    steps = reference.steps_from_blob(weights("lstm"), "lstm", dtype=np.float32, **sizes)
-    y, h, c = reference.run(steps, x, h0, c0, directions=1)
-    assert {y.dtype, h.dtype, c.dtype} == {np.dtype(np.float32)}
+    common = {"layers": 1, "directions": 1, "dtype": dtype}
+    if form == "blob":
+        sizes = {"units": UNITS, "input_size": INPUTS}
+        (step,) = reference.steps_from_blob(weights("lstm"), "lstm", **sizes, **common)
+    else:
+        (step,) = reference.DIALECTS[form](as_stored(form), "lstm", forget_bias=0.75, **common)
+    x, h0, c0 = (value.astype(dtype) for value in inputs())
+    h, c = step(x[0], h0[0], c0[0])
+    assert (h.dtype, c.dtype) == (dtype, dtype)
 
 
 def test_a_saturated_gate_does_not_overflow() -> None:

@@ -8,8 +8,11 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import pure
+from cudnn_convert.graph.index import unique
 from cudnn_convert.model import Array
 
 FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -122,16 +125,47 @@ def imported(graph: Any) -> tf.Graph:
     """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
     made = tf.Graph()
     with made.as_default():
-        tf.import_graph_def(placed(graph), name="")
+        tf.import_graph_def(_unevaluated(placed(graph)), name="")
     return made
+
+
+def _unevaluated(graph: Any) -> Any:
+    """`graph`, changed in place: what is not arithmetic does not run while it is imported.
+
+    Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
+    """
+    taken = {found.name for found in graph.node}
+    for found in list(pure.evaluated(graph.node)):
+        if (dtype := _first_input(found)) is None:
+            expected = "nodes that hold or take their values"
+            raise InvalidModelError(found.name, expected=expected, found=f"{found.op}, which reads them")
+        name = unique(f"{found.name}/unevaluated", taken)
+        taken.add(name)
+        source = [found.input[0]]
+        graph.node.append(
+            node(name, "PlaceholderWithDefault", source, dtype=dtype, shape=tf.TensorShape(None))
+        )
+        found.input[0] = name
+    return graph
+
+
+def _first_input(found: Any) -> tf.DType | None:
+    """The type of a node's first input, None where it has none."""
+    for argument in op_def_registry.get(found.op).input_arg:
+        held = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
+        many = len(held) if argument.type_list_attr else found.attr[argument.number_attr].i
+        if not (argument.type_list_attr or argument.number_attr) or many:
+            kind = argument.type or (held[0] if held else found.attr[argument.type_attr].type)
+            return tf.as_dtype(kind)
+    return None
 
 
 def sound(graph: Any) -> tf.Graph:
     """`imported` for a graph that comes from a file. Raises InvalidModelError where TensorFlow refuses it."""
     try:
         return imported(graph)
-    except (ValueError, UnicodeDecodeError, tf.errors.NotFoundError) as cause:
-        found = str(cause).splitlines()[0]
+    except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
+        found = (str(cause).splitlines() or [type(cause).__name__])[0]
         raise InvalidModelError(
             "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found
         ) from cause

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.grappler import tf_optimizer
 
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import build, invariant
 from cudnn_convert.graph.index import CUDNN_OPS, Index, split, tensor
 
@@ -81,8 +82,12 @@ def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
     rewriting.min_graph_nodes = -1  # however small the graph is
     rewriting.optimizers.append("function")
     rewriting.meta_optimizer_iterations = rewriting.ONE
-    with tf.Graph().as_default():
-        result = tf_optimizer.OptimizeGraph(config, meta)
+    try:
+        with tf.Graph().as_default():
+            result = tf_optimizer.OptimizeGraph(config, meta)
+    except (ValueError, tf.errors.OpError) as cause:
+        found = str(cause).splitlines()[0]
+        raise InvalidModelError("graph", expected="functions that can be laid flat", found=found) from cause
     clean = invariant.entered(_without_additions(build.placed(result)))
     return clean if origins else build.kept(clean, Index(clean).ancestors(wanted))
 

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import Array
@@ -25,6 +26,8 @@ PURE: Final = frozenset(
     "FloorDiv FloorMod Rank Size Shape All Any".split()
 )
 _LIMIT: Final = 64
+#: Elements of a tensor on the way to a value: what a file calls a shape may be made to fill memory.
+_LARGEST: Final = 1 << 20
 
 
 def value(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Array | None:
@@ -37,7 +40,13 @@ def value(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyTy
     if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
         return None
     nodes = [_taken(index.nodes[name], given) if name in given else index.nodes[name] for name in sorted(ops)]
-    graph = build.imported(build.kept(build.with_nodes(graph_pb2.GraphDef(), nodes), ops))
+    try:
+        graph = build.sound(build.kept(build.with_nodes(graph_pb2.GraphDef(), nodes), ops))
+    except InvalidModelError:
+        return None
+    sizes = [found.shape.num_elements() for one in graph.get_operations() for found in one.outputs]
+    if any(size is None or size > _LARGEST for size in sizes):
+        return None
     with tf.compat.v1.Session(graph=graph) as session:
         try:
             return np.asarray(session.run(tensor))

@@ -11,10 +11,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
+from cudnn_convert.errors import InvalidModelError
+
 #: The forward ops of cuDNN; their outputs 0-2 are output, output_h, output_c.
 CUDNN_OPS: Final = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
 INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
+#: Of a number of an output: no op has so many.
+_DIGITS: Final = 10
 
 
 def split(reference: str) -> tuple[str, int]:
@@ -22,7 +26,7 @@ def split(reference: str) -> tuple[str, int]:
     if reference.startswith("^"):
         return reference[1:], -1
     op, _, k = reference.rpartition(":")
-    return (op, int(k)) if op and k.isdigit() else (reference, 0)
+    return (op, int(k)) if op and k.isdecimal() and len(k) < _DIGITS else (reference, 0)
 
 
 def tensor(reference: str) -> str:
@@ -36,11 +40,18 @@ def reference(name: str) -> str:
     return name.removesuffix(":0")
 
 
+class _Nodes(dict[str, Any]):
+    """Nodes by name. An input may name one that is not there: nothing is refused before it is needed."""
+
+    def __missing__(self, name: str) -> Any:
+        raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
+
+
 class Index:
     """The nodes of a graph by name and the consumers of each op; built once, never written."""
 
     def __init__(self, graph: Any) -> None:
-        self.nodes: dict[str, Any] = {node.name: node for node in graph.node}
+        self.nodes: dict[str, Any] = _Nodes((node.name, node) for node in graph.node)
         self._consumers: dict[str, list[tuple[Any, int, int]]] = defaultdict(list)
         for node in graph.node:
             for position, name in enumerate(node.input):

@@ -32,7 +32,7 @@ def recurrences(
     reasons: list[str] = []
     found: list[Recurrence] = []
     nodes = trace.recurrences(index)
-    seen = build.imported(graph) if nodes else tf.Graph()
+    seen = build.sound(graph) if nodes else tf.Graph()
     take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, index, seen, {}, take)
     for node in nodes:

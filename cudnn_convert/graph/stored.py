@@ -56,7 +56,7 @@ def find(path: Path, graph: Any, convention: Convention) -> tuple[Stored, ...]:
 
     Raises UnsupportedModelError where the sizes of one are not to be told, or not the same in all calls.
     """
-    index, seen = Index(graph), build.imported(graph)
+    index, seen = Index(graph), build.sound(graph)
     found: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:

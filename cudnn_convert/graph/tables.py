@@ -20,8 +20,8 @@ TABLES: Final = frozenset(
     "HashTable HashTableV2 MutableHashTable MutableHashTableV2 MutableHashTableOfTensors "
     "MutableHashTableOfTensorsV2 MutableDenseHashTable MutableDenseHashTableV2 AnonymousHashTable".split()
 )
-_FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
-_FILLS: Final = _FROM_FILE | {
+FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+FILLS: Final = FROM_FILE | {
     *("InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2")
 }
 #: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
@@ -87,7 +87,7 @@ def _ways(model: Model, index: Index, table: Any) -> list[str]:
     found = [
         node.name
         for node in index.nodes.values()
-        if node.op in _FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
+        if node.op in FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
     ]
     if len(found) > 1:
         run = index.ancestors(model.initializers)
@@ -110,7 +110,7 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
         found = ", ".join(ways) or "none"
         return f"expected one op that fills it from constants or a file, found {found}"
     node = index.nodes[ways[0]]
-    if node.op in _FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
+    if node.op in FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
         return f"expected its file among the source's assets or beside the source, found none for {name}"
     return None
 

@@ -87,10 +87,9 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
+    cells = _cast(canonical.decode(facts.mode), facts)  # which sees that all of them are there
     stored = {key: value.astype(facts.dtype, copy=False) for key, value in canonical.tensors().items()}
-    return Weights(
-        sizes, _cast(canonical.decode(facts.mode), facts), CanonicalEvidence(stored, canonical.dialect)
-    )
+    return Weights(sizes, cells, CanonicalEvidence(stored, canonical.dialect))
 
 
 def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weights:

@@ -94,7 +94,7 @@ def translated(config: Mapping[str, Any], place: Place) -> dict[str, Any]:
     made = {key: _value(key, value, place) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in made:
         made["negative_slope"] = made.pop("alpha")
-    if kind == "BatchNormalization" and isinstance(made.get("axis"), list):
+    if kind == "BatchNormalization" and isinstance(made.get("axis"), list) and len(made["axis"]) == 1:
         (made["axis"],) = made["axis"]
     return {key: value for key, value in made.items() if value is not None or key != "dtype"}
 
@@ -121,7 +121,8 @@ def _activation(key: str, value: Any, place: Place) -> Any:
     if name is None:
         return None
     if not isinstance(name, str):
-        found = f"found {value.get('class_name')}; write --format h5"
+        other = value.get("class_name") if isinstance(value, Mapping) else value
+        found = f"found {other}; write --format h5"
         place.told.reasons.append(f"layer {place.path}: expected {key} to be a function, {found}")
         return None
     if name == "hard_sigmoid" and not (place.kind in SCALABLE and key == "recurrent_activation"):

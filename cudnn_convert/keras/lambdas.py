@@ -43,6 +43,8 @@ def modern(config: Mapping[str, Any]) -> dict[str, Any]:
         is_plain = config.get("output_shape_type", "raw") == "raw"
         made["output_shape"] = config["output_shape"] if is_plain else _function(config, "output_shape")
     arguments = config.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        raise ValueError("expected a Lambda's arguments by their names, found others")
     return {**made, "arguments": {key: _argument(value) for key, value in arguments.items()}}
 
 

@@ -43,6 +43,8 @@ class Calls:
         told: Mapping[str, Any] = next(
             (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
         )
+        if not isinstance(told, Mapping):
+            raise ValueError(f"{str(told)[:60]}")
         kwargs = {key: self._argument(value) for key, value in told.items() if value is not None}
         if len(tensors) == 1:
             return {"args": tensors, "kwargs": kwargs}

@@ -192,7 +192,8 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     for place in range(len(listed) - 2 * stride):
         places = (place, place + stride, place + 2 * stride)
         kernel, recurrent, bias = (listed[one][1] for one in places)
-        mode = _mode(kernel.shape, recurrent.shape, bias.shape)
+        are_weights = all(layouts.is_float(one.dtype) for one in (kernel, recurrent, bias))
+        mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)
             found.append((place, mode, (kernel, recurrent, bias)))

@@ -15,7 +15,10 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert import weights
+from cudnn_convert.errors import CudnnConvertError, ReadError
 from cudnn_convert.model import Array
+from cudnn_convert.read import hdf5, keras_archive
+from cudnn_convert.read.hdf5 import Store
 
 _Named = Iterator[tuple[str, Array]]
 
@@ -23,13 +26,19 @@ _Named = Iterator[tuple[str, Array]]
 def read(form: str, artifact: Path) -> dict[str, Array]:
     """The arrays of an artifact of format `form`; nested graphs and functions come after what is around them.
 
-    Reads all of them into memory.
+    Reads all of them into memory. Raises ReadError.
     """
     found: dict[str, Array] = {}
-    for name, value in _READERS[form](artifact):
-        is_float = value.dtype.kind == "f" or value.dtype.name == "bfloat16"
-        if is_float and value.ndim and value.size:
-            found.setdefault(name, value)
+    try:
+        for name, value in _READERS[form](artifact):
+            is_float = value.dtype.kind == "f" or value.dtype.name == "bfloat16"
+            if is_float and value.ndim and value.size:
+                found.setdefault(name, value)
+    except CudnnConvertError:
+        raise
+    except Exception as cause:  # each format's library has exceptions of its own
+        first = (str(cause).splitlines() or [""])[0] or type(cause).__name__
+        raise ReadError(artifact, "artifact", expected=f"weights as {form} has them", found=first) from cause
     return found
 
 
@@ -95,11 +104,13 @@ def _tflite(path: Path) -> _Named:
 
 
 def _keras(path: Path) -> _Named:
+    keras_archive.require_whole(path)
     with zipfile.ZipFile(path) as archive:
         yield from _datasets(io.BytesIO(archive.read("model.weights.h5")))
 
 
 def _h5(path: Path) -> _Named:
+    hdf5.require_whole(Store(path))
     yield from _datasets(path)
 
 

@@ -19,7 +19,7 @@ from tf2onnx import constants, optimizer, tf_loader, tfonnx
 from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build
+from cudnn_convert.graph import build, pure
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
 from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence
 from cudnn_convert.lower.onnx_finish import Finished
@@ -60,6 +60,10 @@ def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Re
         if split(name)[0] in cudnn and split(name)[1] >= OUTPUTS
     ]
     reasons += onnx_recurrence.refusals(recurrences)
+    reasons += [
+        f"{node.name}: expected an op that ONNX has, found {node.op}; {_ELSE}"
+        for node in pure.computed(graph)
+    ]
     if reasons:
         raise UnsupportedModelError("onnx", reasons)
 

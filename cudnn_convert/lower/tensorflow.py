@@ -30,7 +30,7 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.model import WAYS, Array, InMemory, Mode, Recurrence, Tensor
+from cudnn_convert.model import WAYS, Array, InMemory, Recurrence, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,9 @@ def _traced(
     recurrence: Recurrence, arrays: Iterable[Array], compute: Callable[..., tuple[Any, Any, Any]]
 ) -> inline.Body:
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
-    hidden, cell = sizes.states(time_major=recurrence.time_major)
-    specs = [tf.TensorSpec([None, None, sizes.input_size], dtype), tf.TensorSpec(hidden, dtype)]
-    specs.append(tf.TensorSpec(cell if sizes.mode is Mode.LSTM else None, dtype))
+    # A cell state that is no LSTM's is of any shape: it is handed on as it is.
+    states = sizes.states(time_major=recurrence.time_major)
+    specs = [tf.TensorSpec(shape, dtype) for shape in ([None, None, sizes.input_size], *states)]
     specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
     specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
     if recurrence.lengths:

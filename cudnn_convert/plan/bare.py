@@ -12,6 +12,7 @@ from cudnn_convert.graph.facts import Facts
 from cudnn_convert.graph.graphless import Alone, Described
 from cudnn_convert.graph.interface import Interface, Single
 from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.notes import no_numbers
 from cudnn_convert.plan import Plan, averages
 
 _USUAL: Final = Convention()
@@ -58,7 +59,7 @@ def joined(
         signature=union,
         parts=parts,
         recurrences=tuple(one.recurrence for one in singles),
-        notes=tuple(notes),
+        notes=(*notes, *no_numbers([one.recurrence for one in singles])),
         flags=tuple(flags),
         singles=tuple(singles),
     )

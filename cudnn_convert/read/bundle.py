@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,11 +77,11 @@ def is_v2(prefix: Path) -> bool:
 
 def is_v1(prefix: Path) -> bool:
     """Whether a checkpoint of the V1 format has this prefix."""
-    return any(_is_table(path) for path in [prefix, *_shards(prefix)[:1]])
+    return _is_table(prefix) or any(map(_is_table, _shards(prefix)))
 
 
 def _shards(prefix: Path) -> list[Path]:
-    return sorted(prefix.parent.glob(escaped(prefix.name) + _SHARDS))
+    return sorted(prefix.parent.glob(escape(prefix.name) + _SHARDS))
 
 
 def _is_table(path: Path) -> bool:
@@ -107,7 +108,7 @@ def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
 def _files(prefix: Path) -> list[Path]:
     """The tables of a V1 checkpoint, none for one of V2."""
     if is_v2(prefix):
-        if not list(prefix.parent.glob(f"{escaped(prefix.name)}.data-*-of-*")):
+        if not list(prefix.parent.glob(f"{escape(prefix.name)}.data-*-of-*")):
             expected = f"{prefix.name}.data-*"
             raise ReadError(prefix, "checkpoint", expected=expected, found="no such file", advice=WHOLE)
         return []
@@ -131,11 +132,6 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
             expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"
             raise ReadError(prefix, "checkpoint", expected=expected, found="no such file", advice=WHOLE)
     return shards
-
-
-def escaped(name: str) -> str:
-    """A file name as a glob pattern that matches it alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _damaged(path: Path, where: str, cause: Exception) -> ReadError | AccessError:

@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, meta_graph, partitions
+from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, graphs, meta_graph, partitions
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
-_SUFFIXES: Final = (".index", ".meta")
+_SUFFIXES: Final = frozenset({".index", ".meta"})
 #: One file of several, or the pattern for all that a sharded saver of the V1 format calls its checkpoint.
 _SHARD: Final = re.compile(r"(?P<prefix>.+?)(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
 
@@ -50,11 +50,14 @@ def recognise(path: Path) -> Found | None:
     for prefix in reversed(prefixes):  # one file of a sharded V1 is a table as a whole one is
         if bundle.is_v1(prefix):
             return Found(prefix)
-    return (_latest(path) or _only(path)) if path.is_dir() else None
+    return _latest(path) or _only(path)
 
 
 def _latest(folder: Path) -> Found | None:
-    """The newest checkpoint that a folder's `checkpoint` file names: the one in it, else where it points."""
+    """The newest checkpoint that a folder's `checkpoint` file names: the one in it, else one below it.
+
+    Raises ReadError where there is only one elsewhere: nobody asked for that.
+    """
     stated = checkpoint_state.latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
     if stated is None:
         return None
@@ -64,6 +67,10 @@ def _latest(folder: Path) -> Found | None:
     # A folder that was copied still names the place it came from.
     inside = folder / named.name
     prefix = named if _exists(named) and not _exists(inside) else inside
+    holder = prefix.parent.resolve()  # the checkpoint itself may be a link
+    if folder.resolve() not in (holder, *holder.parents):
+        expected, advice = "the latest in its own folder", "give that path itself"
+        raise ReadError(folder / "checkpoint", "file", expected=expected, found=str(named), advice=advice)
     return Found(prefix, f"{prefix.name} taken, the latest that {folder / 'checkpoint'} names")
 
 
@@ -117,4 +124,5 @@ def _meta_graph(prefix: Path) -> Any:
         raise ReadError(path, "file", expected="a MetaGraphDef", found=found, advice=advice) from cause
     if not meta.graph_def.node:
         raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
+    graphs.require(path, meta.graph_def)
     return meta

@@ -30,6 +30,6 @@ def latest(path: Path) -> str | None:
     state = message_factory.GetMessageClass(pool.FindMessageTypeByName("cudnn_convert.CheckpointState"))()
     try:
         text_format.Parse(path.read_text(encoding="utf-8"), state, allow_unknown_field=True)
-    except (UnicodeDecodeError, text_format.ParseError):
+    except (UnicodeDecodeError, RecursionError, text_format.ParseError):
         return None
     return str(getattr(state, _PATH)) or None

@@ -52,7 +52,7 @@ class _Form:
 
     def pattern(self) -> re.Pattern[str]:
         """Matches the whole key of one tensor of any direction."""
-        ways = "|".join(re.escape(stem).replace(r"\{layer\}", r"(\d+)") for stem in self.stems)
+        ways = "|".join(re.escape(stem).replace(r"\{layer\}", r"(\d{1,9})") for stem in self.stems)
         cell = "" if self.cell else f"(?P<cell>{'|'.join(CELLS)})/"
         key = r"(?P<key>kernel|bias|gates/(?:kernel|bias)|candidate/\w+/(?:kernel|bias))"
         return re.compile(rf"(?P<scope>(?:.*/)?)(?P<stem>{ways}){cell}{key}{re.escape(self.suffix)}")
@@ -90,7 +90,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
                 layers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
                 break
     found = (
-        _parameters(_Set(path, tensors, scope, _FORMS[number], cell, max(seen) + 1))
+        _parameters(_Set(path, tensors, scope, _FORMS[number], cell, min(max(seen), len(tensors)) + 1))
         for (scope, number, cell), seen in sorted(layers.items())
     )
     return tuple(parameters for parameters in found if parameters is not None)
@@ -122,17 +122,14 @@ class _Set:
 
 
 def _parameters(keys: _Set) -> CanonicalParameters | None:
-    first = [keys.tensors.get(keys.key(0, 0, name)) for name in ("bias", "candidate/hidden_projection/bias")]
-    wide = [
-        keys.tensors.get(keys.key(0, 0, name)) for name in ("kernel", "candidate/input_projection/kernel")
-    ]
-    bias, kernel = (next((t for t in pair if t is not None), None) for pair in (first, wide))
+    modes, directions = CELLS[keys.cell], len(keys.form.stems)
+    summed = modes[0] is not Mode.GRU
+    bias = keys.tensors.get(keys.key(0, 0, "bias" if summed else "candidate/hidden_projection/bias"))
+    kernel = keys.tensors.get(keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel"))
     if bias is None or kernel is None or len(bias.shape) != 1 or len(kernel.shape) != 2:
         return None  # another project's cells; a cuDNN layer of ours would miss them by name
     if keys.form.may_be_dense and not _may_be_lstm(keys, kernel.shape, bias.shape):
         return None
-    modes, directions = CELLS[keys.cell], len(keys.form.stems)
-    summed = modes[0] is not Mode.GRU
     units = bias.shape[0] // (len(modes[0].gates) if summed else 1)
     inputs = kernel.shape[0] - (units if summed else 0)
 

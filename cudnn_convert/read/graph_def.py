@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets
+from cudnn_convert.read import assets, graphs
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -81,13 +81,14 @@ def _parsed(path: Path) -> Any:
     graph, data = graph_pb2.GraphDef(), path.read_bytes()
     found = "a damaged or cut-off one"
     try:
-        if _TEXT.match(data[:_HEAD]):
+        if _TEXT.match(data):
             found = "text that is none"
             text_format.Parse(data, graph)
         else:
             graph.ParseFromString(data)
-    except (DecodeError, UnicodeDecodeError, text_format.ParseError) as cause:
+    except (DecodeError, UnicodeDecodeError, RecursionError, text_format.ParseError) as cause:
         raise ReadError(path, "file", expected="a GraphDef", found=found, advice=AGAIN) from cause
     if not graph.node:
         raise ReadError(path, "graph", expected="nodes", found="none", advice=AGAIN)
+    graphs.require(path, graph)
     return graph

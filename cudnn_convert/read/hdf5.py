@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +18,14 @@ import numpy as np
 
 from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array
+from cudnn_convert.read import heaps
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-#: What h5py raises for a damaged file.
-_FAILURES: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, AttributeError)
-#: A dataset above the first that holds more than the second times its stored bytes was made to fill memory.
+#: What has more bytes than the first, and than the second times those stored, was made to fill memory.
 _LARGE: Final = 1 << 28
 _EXPANSION: Final = 100
+#: What h5py raises for a damaged file, beside what is told of places in it that cannot be.
+_FAILURES: Final = (RuntimeError, ValueError, TypeError, MemoryError, AttributeError)
 _ONE_FILE: Final = "save the model as one file"
 
 
@@ -31,14 +33,18 @@ def is_hdf5(path: Path) -> bool:
     """Whether the signature stands at 0, 512, 1024, 2048 and so on, where a user block may push it."""
     if not path.is_file():
         return False
-    size, offset = path.stat().st_size, 0
+    places = {0, *(2**power for power in range(9, path.stat().st_size.bit_length()))}
     with path.open("rb") as stream:
-        while offset + len(_SIGNATURE) <= size:
-            stream.seek(offset)
+        for place in places:
+            stream.seek(place)
             if stream.read(len(_SIGNATURE)) == _SIGNATURE:
                 return True
-            offset = offset * 2 or 512
     return False
+
+
+def is_bomb(size: int, stored: int) -> bool:
+    """Whether `size` bytes made of so few `stored` ones are more than a file of Keras has."""
+    return size > _LARGE and size > _EXPANSION * stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,14 @@ class Store:
         """How messages call it."""
         return self.member or "HDF5"
 
+    def checked(self) -> Store:
+        """This store, once its heaps are known to have an end. Raises ReadError, OSError."""
+        with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
+            found = heaps.fault(stream)
+        if found is not None:
+            raise ReadError(self.path, self.where, expected="a readable HDF5 file", found=found, advice=AGAIN)
+        return self
+
     @contextmanager
     def open(self) -> Iterator[Any]:
         """The open file. What h5py raises for damage in the body becomes a ReadError."""
@@ -64,7 +78,7 @@ class Store:
                 yield file
         except PermissionError:
             raise
-        except _FAILURES as cause:
+        except (OSError, ArithmeticError, LookupError, *_FAILURES) as cause:
             first = (str(cause).splitlines() or [""])[0].strip("'\"") or type(cause).__name__
             expected = "a readable HDF5 file"
             raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause
@@ -82,8 +96,8 @@ class Hdf5Tensor:
     def read(self) -> Array:
         """The array. Raises ReadError where the file was changed or is damaged."""
         with self.store.open() as file:
-            found = np.asarray(dataset(self.store, file, self.key)[()])
-            return found if found.dtype == self.dtype else found.astype(self.dtype)
+            # h5py gives numbers that it does not know, such as bfloat16, as so many bytes.
+            return np.asarray(dataset(self.store, file, self.key)[()]).view(self.dtype)
 
 
 def tensor(store: Store, group: Any, path: str) -> Hdf5Tensor:
@@ -115,10 +129,30 @@ def dataset(store: Store, group: Any, path: str) -> Any:
         expected, found_at = "values in the file itself", "values in another file"
         raise ReadError(store.path, where, expected=expected, found=found_at, advice=_ONE_FILE)
     stored = found.id.get_storage_size()
-    if found.nbytes > max(_EXPANSION * stored, _LARGE) or (found.chunks is None and stored < found.nbytes):
+    if is_bomb(found.nbytes, stored) or (found.chunks is None and stored < found.nbytes):
         expected = f"{found.nbytes} bytes of values"
         raise ReadError(store.path, where, expected=expected, found=f"{stored} bytes stored", advice=AGAIN)
     return found
+
+
+def require_whole(store: Store) -> None:
+    """Raises ReadError where anything in a file is kept elsewhere, or is more than the file stores.
+
+    For what another program then loads, which would follow it.
+    """
+    import h5py
+
+    with store.open() as file:
+        seen, todo = {address(file)}, [file]
+        while todo:
+            group = todo.pop()
+            for name in group:
+                found = descend(store, group, name)
+                if isinstance(found, h5py.Dataset) and found.shape is not None:
+                    dataset(store, group, name)
+                elif isinstance(found, h5py.Group) and address(found) not in seen:
+                    seen.add(address(found))
+                    todo.append(found)
 
 
 def descend(store: Store, group: Any, path: str) -> Any:
@@ -144,6 +178,13 @@ def children(group: Any) -> Iterator[tuple[str, Any]]:
             yield name, group[name]
 
 
+def address(found: Any) -> int:
+    """What tells one object of a file from another, whatever links lead to it."""
+    import h5py
+
+    return int(h5py.h5o.get_info(found.id).addr)
+
+
 def text(value: Any) -> str:
     """An attribute that some writers store as bytes, some as str."""
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
@@ -154,23 +195,18 @@ def names(group: Any, name: str) -> tuple[str, ...] | None:
 
     keras 2.2.4 engine/saving.py `load_attributes_from_hdf5_group`.
     """
-    found: list[Any] = []
-    if name in group.attrs:
-        found = list(np.ravel(group.attrs[name]))
-    elif f"{name}0" in group.attrs:
-        count = 0
-        while f"{name}{count}" in group.attrs:
-            found += list(np.ravel(group.attrs[f"{name}{count}"]))
-            count += 1
-    else:
-        return None
-    return tuple(text(value) for value in found)
+    parts = [name]
+    if name not in group.attrs:
+        divided = (f"{name}{number}" for number in range(len(group.attrs)))
+        parts = [*takewhile(group.attrs.__contains__, divided)]
+    return tuple(text(value) for part in parts for value in np.ravel(group.attrs[part])) if parts else None
 
 
 def parsed(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
     """A JSON object. Raises ReadError."""
     try:
         found = json.loads(text(stored))
+        json.dumps(found, ensure_ascii=False).encode()  # JSON can spell halves of characters
     except (ValueError, RecursionError) as cause:
         raise ReadError(path, where, expected="JSON", found=str(cause).splitlines()[0]) from cause
     if not isinstance(found, dict):

@@ -35,13 +35,15 @@ def lists(store: Store, file: Any) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for container in _CONTAINERS:
         if container in file:
-            _collect(store, hdf5.descend(store, file, container), "", found, depth=0)
+            _collect(store, hdf5.descend(store, file, container), "", found, set())
     return found
 
 
-def _collect(store: Store, group: Any, path: str, found: dict[str, Named], *, depth: int) -> None:
-    if depth > 32 or not hasattr(group, "keys"):
+def _collect(store: Store, group: Any, path: str, found: dict[str, Named], seen: set[int]) -> None:
+    """Adds to `found`. A group counts once, however many links lead to it: they may lead in circles."""
+    if not hasattr(group, "keys") or hdf5.address(group) in seen:
         return
+    seen.add(hdf5.address(group))
     for name, child in hdf5.children(group):
         if name == "seed_generator":
             continue  # Keras 3 counts it among a layer's variables, not its weights
@@ -50,10 +52,10 @@ def _collect(store: Store, group: Any, path: str, found: dict[str, Named], *, de
             if kept:
                 # Both directions of a Bidirectional belong into the list of their layer, forward first.
                 owner = re.sub(r"/(forward|backward)_layer(/cell)?$|/cell$", "", path)
-                ways = [*found.get(owner, []), *kept]
-                found[owner] = sorted(ways, key=lambda pair: "backward_layer" in pair[0])
+                found.setdefault(owner, []).extend(kept)
+                found[owner].sort(key=lambda pair: "backward_layer" in pair[0])
         else:
-            _collect(store, child, f"{path}/{name}".lstrip("/"), found, depth=depth + 1)
+            _collect(store, child, f"{path}/{name}".lstrip("/"), found, seen)
 
 
 def own(store: Store, group: Any, path: str) -> Named:
@@ -82,18 +84,15 @@ def weights(store: Store, file: Any, config: Mapping[str, Any]) -> dict[str, tup
 def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, Any], Any]]:
     """The layers of a model's config, each with its group or None."""
     listed = config if isinstance(config, list) else config.get("layers", [])
-    container = next((name for name in _CONTAINERS if group is not None and name in group), None)
-    held = None if container is None else hdf5.descend(store, group, container)
+    held: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
     used: dict[str, int] = {}
     found = []
-    if isinstance(config, Mapping) and listed and "inbound_nodes" not in listed[0]:
-        listed = [layer for layer in listed if layer["class_name"] != "InputLayer"]
     for layer in listed:
         name = _snake(str(layer["class_name"]))
         count = used.get(name, -1) + 1
         used[name] = count
         key = f"{name}_{count}" if count else name
-        found.append((layer, hdf5.descend(store, held, key) if held is not None and key in held else None))
+        found.append((layer, _child(store, held, key)))
     return found
 
 
@@ -123,8 +122,8 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
         parts = [(config["layer"], _child(store, group, "layer"), path)]
     else:
         listed = _leaf(store, group, path)
-        untrained = len(listed) if frozen else min(_UNTRAINED.get(kind, 0), len(listed))
-        return listed[: len(listed) - untrained], listed[len(listed) - untrained :]
+        kept = 0 if frozen else len(listed) - _UNTRAINED.get(kind, 0)
+        return listed[:kept], listed[kept:]
     for part, below, name in parts:
         more, fixed = _split(store, below, part, name)
         trained += more
@@ -139,7 +138,7 @@ def _child(store: Store, group: Any, name: str) -> Any:
 def _leaf(store: Store, group: Any, path: str) -> Named:
     """The weights of a layer that has one list of them, its own or that of its cell."""
     found: dict[str, Named] = {}
-    _collect(store, group, path, found, depth=0)
+    _collect(store, group, path, found, set())
     if len(found) > 1:
         told = f"{path}: expected a layer with one list of weights, found {len(found)}; save the model as .h5"
         raise UnsupportedModelError(store.path, [told])

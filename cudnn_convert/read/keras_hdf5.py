@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
+from cudnn_convert.keras import claims
 from cudnn_convert.model import Architecture, Model, Tensor
 from cudnn_convert.read import hdf5, keras_groups, keras_weights
 from cudnn_convert.read.hdf5 import Store
@@ -40,7 +41,7 @@ def read(path: Path) -> Model:
 
     Raises ReadError where the file is damaged or of another program.
     """
-    store = Store(path)
+    store = Store(path).checked()
     with store.open() as file:
         if "model_config" in file.attrs:
             return Model(path, KIND, None, {}, architecture=_architecture(store, file))
@@ -63,6 +64,7 @@ def with_architecture(model: Model, path: Path) -> Model:
         raise ReadError(
             path, "model.json", expected="class_name and config, as model.to_json() writes", found="neither"
         )
+    claims.require(path, "model.json", config)
     store = Store(model.path)
     with store.open() as file:
         if keras_groups.present(file):
@@ -82,6 +84,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
     config = hdf5.parsed(store.path, "model_config", file.attrs["model_config"])
     if "class_name" not in config or "config" not in config:
         raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
+    claims.require(store.path, "model_config", config)
     holder, stored = _holder(store, file), file.attrs.get("training_config")
     version = file.attrs.get("keras_version", holder.attrs.get("keras_version", ""))
     backend = file.attrs.get("backend", holder.attrs.get("backend", ""))
@@ -120,28 +123,23 @@ def _listed(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], .
     return tuple((weight, hdf5.tensor(store, group, weight)) for weight in listed)
 
 
-def _address(found: Any) -> int:
-    """What tells one object of a file from another, whatever links lead to it."""
-    import h5py
-
-    return int(h5py.h5o.get_info(found.id).addr)
-
-
 def _extras(store: Store, file: Any) -> Iterator[tuple[str, Tensor]]:
     """The plain datasets that stand beside the model, as bytes; nobody here interprets them."""
+    own = (found for name, found in hdf5.children(file) if name in (_WEIGHTS, _OPTIMIZER))
+    return _arrays(store, file, "", {hdf5.address(file), *map(hdf5.address, own)})
+
+
+def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Those below a group, by their paths; each once, however many links lead to it."""
     import h5py
 
-    own = (file[name] for name in (_WEIGHTS, _OPTIMIZER) if name in file)
-    seen = {_address(file), *map(_address, own)}
-    todo = list(hdf5.children(file))
-    while todo:
-        name, found = todo.pop(0)
-        if _address(found) in seen:
+    for name, found in hdf5.children(group):
+        if hdf5.address(found) in seen:
             continue
-        seen.add(_address(found))
+        seen.add(hdf5.address(found))
         if isinstance(found, h5py.Group):
-            todo += [(f"{name}/{child}", below) for child, below in hdf5.children(found)]
+            yield from _arrays(store, found, f"{path}{name}/", seen)
         elif (
             isinstance(found, h5py.Dataset) and found.shape is not None and np.dtype(found.dtype).kind != "O"
         ):
-            yield name, hdf5.tensor(store, file, name)
+            yield f"{path}{name}", hdf5.tensor(store, group, name)

@@ -62,6 +62,8 @@ def recognised(tensors: Mapping[str, Tensor]) -> Layer | None:
     """The CuDNN layer that `kernel`, `recurrent_kernel` and `bias` make by their shapes, or None."""
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None
+    if not all(layouts.is_float(tensor.dtype) for tensor in tensors.values()):
+        return None
     units, inputs = tensors["recurrent_kernel"].shape[0], tensors["kernel"].shape[0]
     for mode in (Mode.LSTM, Mode.GRU):
         shapes = layouts.keras_shapes(mode, units=units, inputs=inputs)
@@ -77,14 +79,14 @@ def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
         match = _WAY.fullmatch(scope)
         if match and match["way"] == "forward":
             other = f"{match['around']}backward{match['layer']}/"
-            if other in layers and _sizes(layers[other]) == _sizes(layer):
+            if other in layers and _shapes(layers[other]) == _shapes(layer):
                 pairs.setdefault(match["around"], []).append((scope, other))
     # Two of them in one scope, which Keras does not make, could not be told apart by it.
     return {around: found[0] for around, found in pairs.items() if len(found) == 1 and around not in layers}
 
 
-def _sizes(layer: Layer) -> tuple[Mode, int, int]:
-    return layer.mode, layer.units, layer.inputs
+def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
+    return {name: tensor.shape for name, tensor in layer.tensors.items()}
 
 
 def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:

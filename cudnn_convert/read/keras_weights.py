@@ -39,7 +39,7 @@ def _bare(name: str) -> str:
 def _canonical(lists: Mapping[str, Listed]) -> Iterator[CanonicalParameters]:
     for layer, listed in lists.items():
         found = list(triples(listed))
-        if len(found) == 2 and _is_pair([name for name, _ in found]):
+        if _is_pair([name for name, _ in found]):
             yield keras_names.parameters(f"{layer}/", [way for _, way in found])
         elif len(found) == 1:
             yield keras_names.parameters(f"{layer}/", [found[0][1]])
@@ -55,10 +55,7 @@ def _is_pair(names: Sequence[str]) -> bool:
 
 def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:
     """The CuDNN layers of a list of weights, each with the name of its kernel."""
-    place = 0
-    while place + 3 <= len(listed):
-        three = listed[place : place + 3]
+    for three in zip(listed, listed[1:], listed[2:], strict=False):
         layer = keras_names.recognised(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
         if layer is not None:
             yield three[0][0], layer
-        place += 1 if layer is None else 3

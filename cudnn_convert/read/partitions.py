@@ -44,22 +44,21 @@ def _value(name: str, key: str, slices: str, tensors: Mapping[str, CheckpointTen
 
 
 def _declared(meta: Any) -> Iterator[tuple[str, str, str]]:
-    """`(op, key, slice)` of each variable that says which part of another it is."""
+    """`(op, key, slice)` of each variable, which may say what part of another it is."""
     from tensorflow.core.framework import variable_pb2
 
-    known = meta.collection_def["variables"].bytes_list.value if "variables" in meta.collection_def else ()
-    for held in known:
+    for held in meta.collection_def["variables"].bytes_list.value:  # none where there is no such list
         try:
             variable = variable_pb2.VariableDef.FromString(held)
         except DecodeError:
             continue
         info = variable.save_slice_info_def
-        if info.full_name:
-            extents = ":".join(
-                f"{offset},{width}" for offset, width in zip(info.var_offset, info.var_shape, strict=False)
-            )
-            whole = " ".join(map(str, info.full_shape))
-            yield variable.variable_name.removesuffix(":0"), info.full_name, f"{whole} {extents}"
+        extents = ":".join(
+            f"{offset},{width}" for offset, width in zip(info.var_offset, info.var_shape, strict=False)
+        )
+        whole = " ".join(map(str, info.full_shape))
+        # Of a variable that is no part, the key is empty, which no tensor has.
+        yield variable.variable_name.removesuffix(":0"), info.full_name, f"{whole} {extents}"
 
 
 def _saved(graph: Any) -> dict[str, set[tuple[str, str]]]:
@@ -72,7 +71,7 @@ def _saved(graph: Any) -> dict[str, set[tuple[str, str]]]:
             keys, parts = _words(nodes.get(names)), _words(nodes.get(slices))
             for key, part, value in zip(keys, parts, values, strict=False):
                 variable = _variable(nodes, value)
-                if variable is not None and (part or key != variable):
+                if variable is not None:
                     found.setdefault(variable, set()).add((key, part))
     return found
 

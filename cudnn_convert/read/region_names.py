@@ -27,7 +27,7 @@ from cudnn_convert import opaque
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Sizes, Tensor
 
-_KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d+)")
+_KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d{1,9})")
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:

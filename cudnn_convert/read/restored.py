@@ -38,19 +38,19 @@ def _assigned(function: Any) -> Iterator[tuple[str, str]]:
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "AssignVariableOp":
-            source, place = _behind_identities(nodes, node.input[1])
+            source, name = _behind_identities(nodes, node.input[1])
             if source is not None and source.op == "RestoreV2":
                 names = tf.make_ndarray(nodes[_op(source.input[1])].attr["value"].tensor).reshape(-1)
-                yield node.input[0], names[place].decode()
+                yield node.input[0], names[int(name.rpartition(":")[2])].decode()
 
 
-def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, int]:
-    """The node that makes a tensor `node:output:k` of a function, and k; None for an argument."""
+def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:
+    """The node that makes a tensor of a function, None for an argument, and the tensor: `node:output:k`."""
     node = nodes.get(_op(name))
     while node is not None and node.op == "Identity":
         name = node.input[0]
         node = nodes.get(_op(name))
-    return node, int(name.rpartition(":")[2]) if node is not None else 0
+    return node, name
 
 
 def _op(name: str) -> str:

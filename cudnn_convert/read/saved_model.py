@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Tensor
-from cudnn_convert.read import assets, bundle, canonical, meta_graph, partitions, restored
+from cudnn_convert.read import assets, bundle, canonical, graphs, meta_graph, partitions, restored
 
 KIND: Final = "TensorFlow SavedModel"
 TAGS: Final = True
@@ -41,6 +41,7 @@ def read(folder: Path, tag: str | None) -> Model:
     meta, notes = _chosen(folder, saved.meta_graphs, tag)
     if not meta.graph_def.node:
         raise ReadError(folder, "graph_def", expected="nodes", found="none", advice=AGAIN)
+    graphs.require(folder, meta.graph_def)
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
@@ -49,12 +50,16 @@ def read(folder: Path, tag: str | None) -> Model:
         reason = f"meta_graphs: expected one where objects are saved, found {found}; save it with one"
         raise UnsupportedModelError(folder, [reason])
     files = assets.listed(meta, folder)
-    values: dict[str, Tensor] = {**tensors, **partitions.find(meta, tensors)}
+    values: dict[str, Tensor]
+    if of_objects:
+        graph, values = restored.plain(meta.graph_def, files), restored.variables(meta, tensors)
+    else:
+        graph, values = meta.graph_def, {**tensors, **partitions.find(meta, tensors)}
     return Model(
         path=folder,
         kind=KIND,
-        graph=restored.plain(meta.graph_def, files) if of_objects else meta.graph_def,
-        variables=restored.variables(meta, tensors) if of_objects else values,
+        graph=graph,
+        variables=values,
         canonical=canonical.find(prefix, tensors),
         signatures=meta_graph.signatures(meta),
         notes=notes,
@@ -74,7 +79,7 @@ def _parsed(folder: Path) -> Any:
             saved.ParseFromString(path.read_bytes())
         else:
             text_format.Parse(path.read_text(encoding="utf-8"), saved)
-    except (DecodeError, UnicodeDecodeError, text_format.ParseError) as cause:
+    except (DecodeError, UnicodeDecodeError, RecursionError, text_format.ParseError) as cause:
         found = "a damaged or cut-off one"
         raise ReadError(path, "file", expected="a SavedModel", found=found, advice=AGAIN) from cause
     if not saved.meta_graphs:

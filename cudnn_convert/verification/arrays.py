@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import npz
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 
-#: What NumPy raises for a file that is no archive of arrays, or a damaged one, or one with pickles in it.
-_DAMAGED: Final = (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
-_NUMBERED: Final = re.compile(r"feed(\d+)/(.+)", re.DOTALL)
+_NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 
 
 def load(path: Path, *, flag: str) -> dict[str, Array]:
     """The arrays of an `.npz` by key; nothing in it is unpickled. Raises UsageError."""
     try:
-        with np.load(path, allow_pickle=False) as data:
-            return {key: data[key] for key in data.files}
-    except _DAMAGED as cause:
+        return npz.load(path)
+    except (OSError, ValueError) as cause:
         raise UsageError(f"{flag} {path}: expected an .npz of plain arrays, found none") from cause
+
+
+def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether values of a type are lost, or are none, in another: parts of numbers, or words for numbers."""
+    if given == wanted or {given.kind, wanted.kind} <= set("OSU"):
+        return False
+    return given.kind not in "biuf" or wanted.kind in "OSU" or (given.kind == "f" and wanted.kind in "biu")
 
 
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:

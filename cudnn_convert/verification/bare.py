@@ -12,6 +12,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.graph.interface import Single
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
+from cudnn_convert.verification import arrays
 from cudnn_convert.verification.computed import Computation, computation
 from cudnn_convert.verification.way import SIZES, Sizes, Source, Way
 
@@ -66,8 +67,7 @@ def _fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str
             given = values.get(part.prefix + key)
             if given is None:
                 continue
-            is_cut_off = dtype.kind == "i" and given.dtype.kind in "fc"
-            if is_cut_off or not _is_like(given.shape, shape):
+            if arrays.are_cut_off(given.dtype, dtype) or not _is_like(given.shape, shape):
                 wanted = ", ".join("None" if isinstance(width, str) else str(width) for width in shape)
                 what = f"found {given.dtype}{list(given.shape)}"
                 reasons.append(f"{where}: {part.prefix + key}: expected {dtype.name}({wanted}), {what}")

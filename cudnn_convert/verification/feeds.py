@@ -21,7 +21,7 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import padding, partitioned
+from cudnn_convert.verification import arrays, padding, partitioned
 from cudnn_convert.verification.way import SIZES, Sizes, Source
 
 _CARRIERS: Final = frozenset(
@@ -137,6 +137,10 @@ def _accepted(
     for feeds in tries:
         try:
             seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
+        except tf.errors.ResourceExhaustedError as error:
+            expected = "one that runs in the memory that is here"
+            reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
+            raise UnsupportedModelError(plan.model.path, [reason]) from error
         except (tf.errors.OpError, ValueError) as error:
             failure = str(error).splitlines()[0]
             continue
@@ -156,7 +160,7 @@ def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str,
     for key, name in named.items():
         wanted, found = seen.get_tensor_by_name(name), values[key]
         dtype = wanted.dtype
-        is_cut_off = found.dtype.kind in "fc" and (dtype.is_integer or dtype.is_bool)
+        is_cut_off = arrays.are_cut_off(found.dtype, np.dtype(dtype.as_numpy_dtype))
         if is_cut_off or not wanted.shape.is_compatible_with(found.shape):
             what = f"{found.dtype}{list(found.shape)}"
             reasons.append(f"{where}: {key}: expected {dtype.name}{wanted.shape}, found {what}")

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import struct
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert import weights
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.formats import FORMATS, PROVENANCE
+from cudnn_convert.read import hdf5
+from cudnn_convert.read import keras_archive as read_archive
 from cudnn_convert.write import keras_archive, keras_hdf5
 from cudnn_convert.write.place import RECORD
 
 
 def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
-    """`(format, the artifact's own path, provenance or None)`. Raises ReadError for anything else."""
+    """`(format, the artifact's own path, provenance or None)`. Raises ReadError, AccessError."""
+    try:
+        return _read(artifact)
+    except OSError as cause:
+        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
+
+
+def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     if artifact.name == "saved_model.pb":
         artifact = artifact.parent
     if (artifact / "saved_model.pb").is_file():
@@ -49,21 +57,36 @@ def read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
 def _json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
+    return _parsed(path, path.read_bytes())
+
+
+def _parsed(path: Path, text: Any) -> dict[str, Any]:
+    """A provenance as it was written. Raises ReadError for another text, or none."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as cause:
-        raise ReadError(
-            path, "file", expected="JSON as this tool writes it", found="a damaged file"
-        ) from cause
-    return found
+        found = json.loads(text)
+        named = [one[side] for one in (found, found["tensors"]) for side in ("inputs", "outputs")]
+        if all(isinstance(name, str) for ends in named for name in ends.values()):
+            return {**found, "options": dict(found["options"])}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
+        raise _foreign(path) from cause
+    raise _foreign(path)
+
+
+def _foreign(path: Path) -> ReadError:
+    expected = "JSON as this tool writes it"
+    return ReadError(path, "provenance", expected=expected, found="a damaged or another one")
 
 
 def _onnx(path: Path) -> dict[str, Any] | None:
     import onnx
+    from google.protobuf.message import DecodeError
 
-    model = onnx.load(str(path), load_external_data=False)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as cause:
+        raise ReadError(path, "file", expected="an ONNX model", found="none") from cause
     found = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
-    return None if found is None else json.loads(found)
+    return None if found is None else _parsed(path, found)
 
 
 def _tflite(path: Path) -> dict[str, Any] | None:
@@ -73,28 +96,19 @@ def _tflite(path: Path) -> dict[str, Any] | None:
         found = tflite.provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError) as cause:
         raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
-    return None if found is None else json.loads(found)
+    return None if found is None else _parsed(path, found)
 
 
 def _archive(path: Path) -> dict[str, Any] | None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            told = json.loads(archive.read("metadata.json"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as cause:
-        raise ReadError(path, "metadata.json", expected="an archive of Keras", found="none") from cause
-    found: dict[str, Any] | None = told.get(keras_archive.PROVENANCE)
-    return found
+    told = hdf5.parsed(path, read_archive.METADATA, read_archive.member(path, read_archive.METADATA))
+    found = told.get(keras_archive.PROVENANCE)
+    return None if found is None else _parsed(path, json.dumps(found))
 
 
 def _hdf5(path: Path) -> dict[str, Any] | None:
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            found = file.attrs.get(keras_hdf5.PROVENANCE)
-    except OSError as cause:
-        raise ReadError(path, "file", expected="an HDF5 file", found="none") from cause
-    return None if found is None else json.loads(found)
+    with hdf5.Store(path).checked().open() as file:
+        found = file.attrs.get(keras_hdf5.PROVENANCE)
+    return None if found is None else _parsed(path, found)
 
 
 def _arrays(path: Path) -> dict[str, Any] | None:
@@ -103,7 +117,7 @@ def _arrays(path: Path) -> dict[str, Any] | None:
     except Exception as cause:  # NumPy's and safetensors' own, several of each
         expected = "weights as --format npz or safetensors writes them"
         raise ReadError(path, "file", expected=expected, found="a damaged or another file") from cause
-    return said or None
+    return _parsed(path, json.dumps(said)) if said else None
 
 
 _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]] = MappingProxyType(

@@ -8,7 +8,7 @@ write it, each with nothing of the other, for the one runs in TensorFlow 1 on Py
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,29 @@ _META: Final = "meta"
 _SIDES: Final = ("inputs", "outputs")
 #: What every recording says of itself, and what the report repeats of it.
 _FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", "devices", "tf32")
+
+
+def _is_ends(told: Any) -> bool:
+    """Whether this is what `described` gives."""
+    ends = told.values() if isinstance(told, dict) else [None]
+    names = [end.get(name) if isinstance(end, dict) else None for end in ends for name in ("tensor", "dtype")]
+    return all(isinstance(name, str) for name in names)
+
+
+def _are_devices(told: Any) -> bool:
+    of = told if isinstance(told, list) else [None]
+    names = [
+        one.get(name) if isinstance(one, dict) else None for one in of for name in ("type", "description")
+    ]
+    return all(isinstance(name, str) for name in names)
+
+
+#: What is read of `meta`, here and in reports, by whether it is of the form that is written.
+_FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(_SIDES, _is_ends),
+    "devices": _are_devices,
+    "tf32": lambda told: isinstance(told, dict) and isinstance(told.get("on"), bool) and "reason" in told,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +113,7 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
     try:
         meta = json.loads((np.zeros(0, np.uint8) if stored is None else stored).tobytes())
         name, version = meta["format"], meta["version"]
-    except (ValueError, TypeError, KeyError) as cause:
+    except (ValueError, TypeError, KeyError, RecursionError) as cause:
         found = "no meta" if stored is None else "a meta of another kind"
         raise UsageError(f"{where}: expected a recording, found {found}; make one with record") from cause
     if (name, version) != (FORMAT, VERSION):
@@ -98,13 +121,15 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: expected a {FORMAT} {VERSION}, found {name} {version}; {cure}")
     if missing := [key for key in (*_FACTS, *_SIDES) if key not in meta]:
         raise UsageError(f"{where}: meta: expected {', '.join(missing)}, found none; record again")
+    if wrong := [name for name, is_so in _FORMS.items() if not is_so(meta[name])]:
+        raise UsageError(f"{where}: meta: expected {wrong[0]} as record writes it, found another form")
     return dict(meta)
 
 
 def _typed(value: Array, dtype: str) -> Array:
     """NumPy's files know no bfloat16: they keep its two bytes."""
-    if value.dtype.kind != "V":
+    if value.dtype != np.dtype("V2") or dtype != "bfloat16":
         return value
-    import tensorflow as tf
+    import ml_dtypes
 
-    return value.view(tf.as_dtype(dtype).as_numpy_dtype)
+    return value.view(ml_dtypes.bfloat16)

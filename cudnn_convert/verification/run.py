@@ -15,13 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError, UsageError
+from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras import calls, custom, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
 from cudnn_convert.verification import by_hand, elsewhere
 
+#: The formats whose loaders do what a file says, or follow where it points.
+_LOADERS: Final = frozenset({"savedmodel", "checkpoint", "frozen", "keras", "h5"})
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
@@ -193,11 +195,18 @@ def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Runn
 
 
 def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Runner:
-    """The runner of an artifact, by the keys of all its parts. Raises ReadError where it does not load."""
+    """The runner of an artifact, by the keys of all its parts. Raises ReadError where it does not load.
+
+    Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
+    """
     brought = (vouched,) if FORMATS[form].layers else ()
     try:
+        if form in _LOADERS and not vouched.trust:
+            from cudnn_convert.verification import loading
+
+            loading.refuse(form, path, parts)
         runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
-    except UsageError:  # the names in the artifact, and the flags that give them
+    except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
         raise _refused(path, f"one that loads as {form}", cause) from cause

@@ -1,25 +1,22 @@
 """The judge: the source's own graph, run with each cuDNN node computed by `reference`.
 
 It runs as the file has it, cut at the inputs but not simplified, so that what `graph.simplify` takes away is
-judged too. Ops that touch files, run Python or keep state are refused unless the user trusts the source.
+judged too. What is not on the list of `graph.pure` is refused unless the user trusts the source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
-from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build, tables
+from cudnn_convert.graph import build, pure, tables
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split
 from cudnn_convert.graph.session import session
-from cudnn_convert.graph.simplify import RANDOM
 from cudnn_convert.graph.state import WRITES
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
@@ -27,21 +24,6 @@ from cudnn_convert.verification import block_guard
 from cudnn_convert.verification.computed import Computation, computation
 from cudnn_convert.verification.memory import Memory
 from cudnn_convert.verification.way import Source
-
-#: Stateful ops that keep to their own graph: variables, arrays of loops, tables, and what only prints.
-_HARMLESS: Final = RANDOM | frozenset(
-    "VariableV2 Variable VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd VarIsInitializedOp "
-    "TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayGatherV3 TensorArrayScatterV3 "
-    "TensorArraySizeV3 TensorArrayConcatV3 TensorArraySplitV3 TensorArrayCloseV3 TensorArrayGradV3 StackV2 "
-    "StackPushV2 StackPopV2 HashTableV2 LookupTableFindV2 LookupTableSizeV2 Assert Print PrintV2 "
-    "PlaceholderWithDefault StatefulPartitionedCall While If".split()
-)
-#: Ops that TensorFlow calls stateless although they read or write files or run code.
-_OUTSIDE: Final = frozenset(
-    "ReadFile WriteFile MatchingFiles PyFuncStateless EagerPyFunc MergeV2Checkpoints "
-    "InitializeTableFromTextFile DebugIdentity DebugIdentityV2 DebugNanCount DebugNumericSummary "
-    "DebugNumericSummaryV2".split()
-)
 
 
 @contextmanager
@@ -80,42 +62,14 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
 
 def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
     """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
-    found: dict[str, list[str]] = {}
     # A recurrence that goes on from where it was keeps to its own graph too.
     writes = {(write.op, op) for held in plan.states for write in held.state.writes for op in WRITES}
-    for node in _reached(graph):
+
+    def known(node: Any) -> bool:
         # What fills a table reads constants or one file that the source itself brings (graph.tables).
-        known = (node.name, node.op) in writes or node.name in plan.initializers
-        if not known and _has_effects(node):
-            found.setdefault(node.op, []).append(node.name)
-    if found:
-        reasons = [
-            f"{', '.join(names[:3])}: expected arithmetic only while {doing}, found {op}; {cure}"
-            for op, names in sorted(found.items())
-        ]
-        raise UnsupportedModelError(plan.model.path, reasons)
+        return (node.name, node.op) in writes or (node.name in plan.initializers and node.op in tables.FILLS)
 
-
-def _reached(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, and of the functions of its library that they call, directly or not."""
-    library = {function.signature.name: function for function in graph.library.function}
-    todo = list(graph.node)
-    while todo:
-        node = todo.pop(0)
-        yield node
-        attributes = node.attr.values()
-        called = [attr.func.name for attr in attributes]
-        called += [func.name for attr in attributes for func in attr.list.func]
-        for name in (node.op, *called):
-            todo += library.pop(name).node_def if name in library else []
-
-
-def _has_effects(node: Any) -> bool:
-    if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
-        return True
-    definition = op_def_registry.get(node.op)
-    stateful = definition is not None and definition.is_stateful
-    return node.op not in CUDNN_OPS | _HARMLESS and (stateful or node.op in _OUTSIDE)
+    pure.refuse(plan.model.path, graph, cure=cure, doing=doing, known=known)
 
 
 def _insert_references(

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 
 _PROTOS: Final = ("saved_model.pb", "saved_model.pbtxt")
@@ -22,8 +23,9 @@ _ID_LENGTH: Final = 32
 def write(folder: Path, source: Path, saved: Any, *, provenance: str) -> None:
     """Writes the SavedModel proto `saved`, the files of `source` and the provenance into the empty `folder`.
 
-    Raises OSError.
+    Raises OSError, and UnsupportedModelError where one of the files is a link to elsewhere.
     """
+    _refuse_links(source)
     shutil.copytree(source, folder, ignore=_exchanged(source), dirs_exist_ok=True)
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if (source / _FINGERPRINT).is_file():
@@ -40,6 +42,19 @@ def _write_fingerprint(folder: Path) -> None:
     found.uuid = ""
     found.uuid = hashlib.sha256(found.SerializeToString(deterministic=True)).hexdigest()[:_ID_LENGTH]
     path.write_bytes(found.SerializeToString(deterministic=True))
+
+
+def _refuse_links(source: Path) -> None:
+    """What a model was given as may be handed on; what it only points to is somebody else's."""
+    links = (found for found in sorted(source.rglob("*")) if found.is_symlink())
+    expected, cure = "expected a file of the model itself", "put the file there"
+    reasons = [
+        f"{found.relative_to(source)}: {expected}, found a link to {found.readlink()}; {cure}"
+        for found in links
+        if source.resolve() not in found.resolve().parents
+    ]
+    if reasons:
+        raise UnsupportedModelError(source, reasons)
 
 
 def _exchanged(source: Path) -> Callable[[str, list[str]], list[str]]:

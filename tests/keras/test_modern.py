@@ -12,6 +12,7 @@ from keras_files import entry, model, sequential
 from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import built, modern
+from cudnn_convert.keras.keys import Told
 from cudnn_convert.model import Mode
 
 HERE = Path("model.h5")
@@ -72,6 +73,10 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
         (
             entry("Dense", "x", activation=entry("ReLU", "inner")),
             "layer x: expected activation to be a function, found ReLU; write --format h5",
+        ),
+        (
+            entry("Dense", "x", activation=5),
+            "layer x: expected activation to be a function, found 5; write --format h5",
         ),
         (
             entry("Dense", "x", activation="hard_sigmoid"),
@@ -228,3 +233,11 @@ def test_time_distributed_over_open_steps_is_refused() -> None:
         built.built(HERE, model(sequential(config), {"steps": listed}), custom_objects={}).count_params()
         == 108
     )
+
+
+def test_only_a_list_of_one_axis_is_that_axis() -> None:
+    for axis, found in (([2], 2), ([1, 2], [1, 2]), ([], []), (-1, -1)):
+        told = Told()
+        made = modern.translated(entry("BatchNormalization", "x", axis=axis), "x", told)
+        assert made["config"]["axis"] == found
+        assert not told.reasons

@@ -11,9 +11,11 @@ import pytest
 import tensorflow as tf
 from samples import FIXTURES, Fixture, fixture
 from sources import DATA, SMALL, beside, copied, refused
+from tables import save
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import AccessError, ReadError
+from cudnn_convert.model import Signature
 from cudnn_convert.read import READERS, checkpoint, read
 
 Damage = Callable[[Path], None]
@@ -58,6 +60,43 @@ def test_a_checkpoint_is_known_by_any_of_its_names(
     assert model.notes == (latest if name == "." else ())
 
 
+def test_another_name_of_the_same_stem_is_another_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path / "model", [("x", np.float32([1]))])
+    for name in ("model.ckpt", "model.data", "models", "model.ckpt/inside", "model.index/inside"):
+        assert checkpoint.recognise(tmp_path / name) is None
+    assert prefix_of(tmp_path / "model.index") == tmp_path / "model"
+
+
+def test_a_prefix_that_ends_as_a_file_does_is_itself_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("model", "model.index")):
+        save(tmp_path / name, [("x", np.float32([number]))])
+    assert prefix_of(tmp_path / "model.index") == tmp_path / "model.index"
+    assert prefix_of(tmp_path / "model.index.index") == tmp_path / "model.index"
+
+
+def test_what_the_graph_says_beside_its_nodes_is_read(tmp_path: Path) -> None:
+    """A signature, a table that is filled from a file, and the op that fills it."""
+    save(tmp_path / "model.ckpt", [("w", np.float32([1]))])
+    (tmp_path / "words.txt").write_text("a\nb\n")
+    meta = meta_graph_pb2.MetaGraphDef()
+    nodes = meta.graph_def.node
+    file = nodes.add(name="file", op="Const")
+    file.attr["dtype"].type = tf.string.as_datatype_enum
+    file.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(b"/made/elsewhere/words.txt"))
+    nodes.add(name="table", op="HashTableV2")
+    nodes.add(name="fill", op="InitializeTableFromTextFileV2", input=["table", "file"])
+    nodes.add(name="w", op="VariableV2")
+    meta.collection_def["table_initializer"].node_list.value.append("fill")
+    meta.signature_def["serve"].inputs["x"].name = "in:0"
+    meta.signature_def["serve"].outputs["y"].name = "out:1"
+    beside(tmp_path / "model.ckpt", ".meta").write_bytes(meta.SerializeToString())
+    model = read(tmp_path / "model.ckpt.meta")
+    assert model.path == tmp_path / "model.ckpt"
+    assert model.signatures == {"serve": Signature({"x": "in:0"}, {"y": "out:1"})}
+    assert model.assets == {"file:0": tmp_path / "words.txt"}
+    assert model.initializers == ("fill",)
+
+
 @pytest.mark.parametrize("sample", [SMALL, "1.15.5-checkpoint_v1_sharded"])
 def test_a_folder_of_the_prefix_name_does_not_hide_the_checkpoint(tmp_path: Path, sample: str) -> None:
     prefix = copied(tmp_path, sample)
@@ -78,7 +117,8 @@ def test_a_copied_folder_means_its_own_files(tmp_path: Path, sample: str) -> Non
     assert prefix_of(other) == other / "model.ckpt"
     for path in other.glob("model.ckpt*"):
         path.unlink()
-    assert prefix_of(other) == prefix
+    with pytest.raises(ReadError, match="expected the latest in its own folder, found"):
+        checkpoint.recognise(other)
 
 
 def test_the_latest_of_several_is_taken_by_its_relative_path(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 from samples import fixture
 from sources import refused
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.read import graph_def, read
 
 BINARY, TEXT = fixture("1.15.5-frozen_binary").prefix, fixture("1.15.5-frozen_text").prefix
@@ -119,10 +120,77 @@ def test_a_text_graph_is_the_same_as_its_binary(tmp_path: Path) -> None:
     ("count", "told"), [(3, "v0, v1, v2"), (4, "v0, v1, v2 and 1 more"), (6, "v0, v1, v2 and 3 more")]
 )
 def test_a_few_of_the_variables_are_named(tmp_path: Path, count: int, told: str) -> None:
-    graph = graph_pb2.GraphDef()
-    for number in range(count):
-        graph.node.add(name=f"v{number}", op="VariableV2")
-    (tmp_path / "model.pb").write_bytes(graph.SerializeToString())
+    with tf.Graph().as_default() as graph:
+        for number in range(count):
+            tf.raw_ops.VariableV2(shape=[2], dtype=tf.float32, name=f"v{number}")
+    (tmp_path / "model.pb").write_bytes(graph.as_graph_def().SerializeToString())
     with pytest.raises(UnsupportedModelError) as caught:
         read(tmp_path / "model.pb")
     assert f"found the variables {told}; freeze it" in str(caught.value)
+
+
+def field(tag: int, content: bytes) -> bytes:
+    """A field with bytes in it, as protobuf encodes it: the length seven bits a byte, the lowest first."""
+    length, rest = b"", len(content)
+    while rest >= 128:
+        length, rest = length + bytes([rest % 128 + 128]), rest // 128
+    return bytes([tag]) + length + bytes([rest]) + content
+
+
+def node(name: bytes, op: bytes = b"Const", tags: tuple[int, int, int] = (0x0A, 0x0A, 0x12)) -> bytes:
+    return field(tags[0], field(tags[1], name) + field(tags[2], op))
+
+
+@pytest.mark.parametrize("length", [1, 110, 127, 128, 129, 200, 256, 300, 16384, 60000])
+def test_names_may_be_long(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "model.pb"
+    content = node(b"n" * length, b"Custom>Op_2.x")
+    path.write_bytes(content)
+    assert graph_def.recognise(path) == path
+    assert [one.name for one in graph_pb2.GraphDef.FromString(content).node] == ["n" * length]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        node(b""),
+        node(b"a", b""),
+        node(b"a", b"2"),
+        node(b"a", b"Add "),
+        node(b"a", tags=(0x12, 0x0A, 0x12)),
+        node(b"a", tags=(0x0A, 0x12, 0x12)),
+        node(b"a", tags=(0x0A, 0x0A, 0x0A)),
+        b"\n\x8a\x80\x80\x80\x80\x00" + node(b"a")[2:],
+        node(b"a")[:4],
+    ],
+    ids=["name", "op", "number", "space", *("first", "second", "third"), "length", "cut"],
+)
+def test_what_does_not_begin_with_a_node_is_no_graph(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.pb"
+    path.write_bytes(content)
+    assert graph_def.recognise(path) is None
+
+
+@pytest.mark.parametrize(("comment", "known"), [(1000, True), (2**16 - 6, True), (2**16, False)])
+def test_a_text_graph_begins_in_the_first_64_kib(tmp_path: Path, comment: int, known: bool) -> None:
+    path = tmp_path / "model.pbtxt"
+    path.write_bytes(b"#" + b"x" * (comment - 2) + b"\n" + b'node { name: "a" op: "Const" }')
+    assert graph_def.recognise(path) == (path if known else None)
+
+
+def test_two_nodes_of_one_name_are_no_graph(tmp_path: Path) -> None:
+    path = tmp_path / "model.pbtxt"
+    path.write_text('node { name: "a" op: "NoOp" } node { name: "a" op: "NoOp" }')
+    with pytest.raises(ReadError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}: graph: expected nodes of different names, found a twice")
+
+
+def test_files_of_tables_lie_beside_the_graph(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        words = tf.lookup.TextFileInitializer("/home/them/words.txt", tf.string, -2, tf.int64, -1)
+        tf.lookup.StaticHashTable(words, default_value=0)
+    [fill] = [node for node in graph.as_graph_def().node if node.op == "InitializeTableFromTextFileV2"]
+    (tmp_path / "model.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    (tmp_path / "words.txt").write_text("a")
+    assert read(tmp_path / "model.pb").assets == {f"{fill.input[1]}:0": tmp_path / "words.txt"}

@@ -43,7 +43,10 @@ def test_a_layer(mode: Mode, scope: str, suffix: str) -> None:
     (found,) = find(tensors)
     assert sizes(found) == (scope, (mode,), 1, 1, 3, 2)
     assert (found.dialect, found.batch_major, found.dtype) == ("keras", True, np.float64)
-    assert set(found.tensors()) == {"kernel", "recurrent_kernel", "bias"}
+    assert [*found.tensors()] == ["kernel", "recurrent_kernel", "bias"]
+    where = scope.rstrip("/") or "the root scope"
+    told = "its keys do not say go_backwards; a layer that has it takes its inputs reversed in time"
+    assert found.note == f"{where}: {told}"
 
 
 @pytest.mark.parametrize(
@@ -57,15 +60,37 @@ def test_both_directions(forward: str, backward: str, suffix: str) -> None:
     tensors = layer(backward, Mode.GRU, suffix=suffix) | layer(forward, Mode.GRU, suffix=suffix)
     (found,) = find(tensors)
     assert sizes(found) == (forward.partition("/")[0] + "/", (Mode.GRU,), 1, 2, 3, 2)
+    told = "its keys do not say merge_mode; outputs are both directions side by side, as of concat"
+    assert found.note == f"{forward.partition('/')[0]}: {told}"
     kept = found.tensors()
     for stem, scope in (("forward_layer/", forward), ("backward_layer/", backward)):
         for name in ("kernel", "recurrent_kernel", "bias"):
             np.testing.assert_array_equal(kept[stem + name], tensors[f"{scope}{name}{suffix}"].array)
 
 
-def test_directions_of_other_sizes_are_layers_of_their_own() -> None:
-    tensors = layer("a/forward_x/") | layer("a/backward_x/", units=4) | layer("a/forward_y/")
-    assert [found.scope for found in find(tensors)] == ["a/backward_x/", "a/forward_x/", "a/forward_y/"]
+FORWARD, BACKWARD = layer("a/forward_x/"), layer("a/backward_x/")
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        FORWARD,
+        BACKWARD,
+        FORWARD | layer("a/backward_y/"),
+        FORWARD | layer("a/backward_x/", units=4),
+        FORWARD | layer("a/backward_x/", inputs=5),
+        FORWARD | layer("a/backward_x/", Mode.GRU),
+        FORWARD | layer("b/backward_x/"),
+        FORWARD | BACKWARD | layer("a/"),
+        FORWARD | BACKWARD | layer("a/forward_y/") | layer("a/backward_y/"),
+    ],
+    ids=["forward", "backward", "name", "units", "inputs", "mode", "scope", "around", "two"],
+)
+def test_directions_that_are_no_pair_are_layers_of_their_own(tensors: dict[str, Any]) -> None:
+    scopes = {key.rpartition("/")[0] + "/" for key in tensors}
+    assert [(found.scope, found.directions) for found in find(tensors)] == [
+        (one, 1) for one in sorted(scopes)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -75,9 +100,12 @@ def test_directions_of_other_sizes_are_layers_of_their_own() -> None:
         ("bias", (2, 12)),
         ("recurrent_kernel", (3, 9)),
         ("kernel", (2, 3, 12)),
+        ("kernel", ()),
+        ("recurrent_kernel", ()),
+        ("bias", ()),
         ("bias", None),
     ],
-    ids=["cpu-lstm", "cpu-gru", "other", "convolution", "no-bias"],
+    ids=["cpu-lstm", "cpu-gru", "other", "convolution", *("number",) * 3, "no-bias"],
 )
 def test_other_layers_are_left_out(name: str, shape: tuple[int, ...] | None) -> None:
     tensors = layer("rnn/")
@@ -85,6 +113,14 @@ def test_other_layers_are_left_out(name: str, shape: tuple[int, ...] | None) -> 
     if shape is not None:
         tensors[f"rnn/{name}"] = InMemory(np.zeros(shape))
     assert find(tensors) == []
+
+
+@pytest.mark.parametrize("name", ["kernel", "recurrent_kernel", "bias"])
+def test_other_numbers_are_left_out(name: str) -> None:
+    tensors = layer("rnn/")
+    assert len(find(tensors)) == 1
+    shape = tensors[f"rnn/{name}"].shape
+    assert find(tensors | {f"rnn/{name}": InMemory(np.ones(shape, np.int32))}) == []
 
 
 def test_slots_of_an_optimizer_are_left_out() -> None:

@@ -10,10 +10,13 @@ import pytest
 import tensorflow as tf
 from graphs import ops
 from keras3_samples import BROKEN, Export
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from cudnn_convert.model import Model
+from cudnn_convert.model import InMemory, Model
 from cudnn_convert.read import read
+from cudnn_convert.read.restored import plain
+from cudnn_convert.read.restored import variables as restored_variables
 
 
 def proto(folder: Path) -> Any:
@@ -160,3 +163,92 @@ def restored(loaded: Any, meta: Any) -> dict[int, np.ndarray]:
                 name = child.local_name
                 todo.append((child.node_id, one[int(name)] if name.isdigit() else getattr(one, name)))
     return found
+
+
+def call(name: str = "StatefulPartitionedCall", function: str = "restore", *given: str) -> Any:
+    """A MetaGraph whose saver restores by a call of `function` on the variables `given`."""
+    meta = meta_graph_pb2.MetaGraphDef()
+    meta.saver_def.restore_op_name = "StatefulPartitionedCall:0"
+    node = meta.graph_def.node.add(name=name, op="StatefulPartitionedCall", input=["saver_filename", *given])
+    node.attr["f"].func.name = function
+    for handle in given:
+        meta.graph_def.node.add(name=handle, op="VarHandleOp")
+    return meta
+
+
+def restoring(meta: Any, keys: list[str], assigned: list[tuple[str, str]]) -> Any:
+    """The function `restore` of `a0`, `a1` ..., which assigns each `(argument, tensor)`."""
+    function = meta.graph_def.library.function.add()
+    function.signature.name = "restore"
+    arguments = ["file", *(f"a{number}" for number in range(len(assigned)))]
+    for name in arguments:
+        function.signature.input_arg.add(name=name)
+    names = function.node_def.add(name="names", op="Const")
+    names.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([key.encode() for key in keys]))
+    function.node_def.add(name="read", op="RestoreV2", input=["file", "names:output:0", "slices:output:0"])
+    function.node_def.add(name="one", op="Identity", input=["read:tensors:1"])
+    function.node_def.add(name="two", op="Identity", input=["one:output:0"])
+    function.node_def.add(name="made", op="Fill", input=["names:output:0", "read:tensors:0"])
+    for number, (argument, tensor) in enumerate(assigned):
+        function.node_def.add(name=f"assign_{number}", op="AssignVariableOp", input=[argument, tensor])
+    return meta
+
+
+KEYS = ["x", "y", "z", "lost"]
+STORED = {key: InMemory(np.float32([number])) for number, key in enumerate(KEYS[:3])}
+
+
+def test_a_value_goes_where_the_restoring_function_assigns_it() -> None:
+    meta = call("StatefulPartitionedCall", "restore", "u", "v", "w")
+    assigned = [("a0", "two:output:0"), ("a1", "read:tensors:2"), ("a2", "read:tensors:0")]
+    found = restored_variables(restoring(meta, KEYS, assigned), STORED)
+    assert found == {"u": STORED["y"], "v": STORED["z"], "w": STORED["x"]}
+
+
+def test_what_is_no_entry_or_no_variable_has_no_value() -> None:
+    """A computed value, an argument, an entry that is not there, a handle of another kind or of nobody."""
+    meta = call("StatefulPartitionedCall", "restore", "u", "v", "w", "table", "own")
+    next(node for node in meta.graph_def.node if node.name == "table").op = "HashTableV2"
+    assigned = [("a0", "made:output:0"), ("a1", "file"), ("a2", "read:tensors:3")]
+    assigned += [("a3", "read:tensors:0"), ("a4", "read:tensors:1"), ("nobody", "read:tensors:2")]
+    assert restored_variables(restoring(meta, KEYS, assigned), STORED) == {"own": STORED["y"]}
+
+
+@pytest.mark.parametrize(
+    "meta", [call("elsewhere"), call(function="another")], ids=["no call", "no function"]
+)
+def test_a_saver_of_another_kind_restores_nothing(meta: Any) -> None:
+    assert restored_variables(restoring(meta, KEYS, []), STORED) == {}
+
+
+def test_a_graph_in_the_way_of_tensorflow_1() -> None:
+    """Variables are called as their nodes are; what reads a file's name from one gets it at once."""
+    graph = graph_pb2.GraphDef()
+    for name, op, given in (
+        ("path", "Const", []),
+        ("number", "Const", []),
+        ("held", "VarHandleOp", []),
+        ("count", "VarHandleOp", []),
+        ("assign", "AssignVariableOp", ["held", "path"]),
+        ("assign_1", "AssignVariableOp", ["count", "number"]),
+        ("read", "ReadVariableOp", ["held"]),
+        ("read_1", "ReadVariableOp", ["count"]),
+        ("table", "InitializeTableFromTextFileV2", ["handle", "read"]),
+        ("add", "AddV2", ["read_1", "x"]),
+    ):
+        graph.node.add(name=name, op=op, input=given)
+    for name in (2, 3):
+        graph.node[name].attr["shared_name"].s = b"w"
+    before = graph.SerializeToString(deterministic=True)
+    made = {node.name: node for node in plain(graph, {"path:0"}).node}
+    assert graph.SerializeToString(deterministic=True) == before
+    assert {name: list(node.input) for name, node in made.items() if node.input} == {
+        "assign": ["held", "path"],
+        "assign_1": ["count", "number"],
+        "read": ["held"],
+        "read_1": ["count"],
+        "table": ["handle", "path"],
+        "add": ["read_1", "x"],
+    }
+    named = {name: node.attr["shared_name"].s for name, node in made.items() if "shared_name" in node.attr}
+    assert named == {"held": b"held", "count": b"count"}

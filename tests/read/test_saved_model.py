@@ -14,8 +14,9 @@ from samples import fixture
 from sources import refused
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.model import Signature
-from cudnn_convert.read import read
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import Mode, Signature
+from cudnn_convert.read import read, saved_model
 
 WORDS, TAGS = fixture("1.15.5-saved_model_words").prefix, fixture("1.15.5-saved_model_tags").prefix
 Change = Callable[[saved_model_pb2.SavedModel], object]
@@ -203,3 +204,100 @@ def test_objects_belong_to_one_graph(tmp_path: Path) -> None:
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
     found = "found 2, one of them with objects; save it with one"
     assert line == f"{folder}: meta_graphs: expected one where objects are saved, {found}"
+
+
+def x() -> object:
+    return tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+
+
+def small(make: Callable[[], object] = x) -> bytes:
+    """A SavedModel with a graph, nothing else."""
+    with tf.Graph().as_default() as graph:
+        make()
+    saved = saved_model_pb2.SavedModel()
+    meta = saved.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    meta.graph_def.CopyFrom(graph.as_graph_def())
+    return saved.SerializeToString()
+
+
+def test_a_graph_without_variables(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(small())
+    for folder in (None, tmp_path / "variables"):
+        if folder is not None:
+            folder.mkdir()
+        model = read(tmp_path)
+        assert (model.variables, model.canonical, model.assets, model.saved) == ({}, (), {}, None)
+        assert [node.name for node in model.graph.node] == ["x"]
+    (tmp_path / "variables" / "variables.data-00000-of-00001").write_bytes(b"")
+    with pytest.raises(ReadError, match=r"expected variables\.index, found no such file"):
+        read(tmp_path)
+
+
+def test_a_graph_without_nodes(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(small(lambda: None))
+    with pytest.raises(ReadError) as caught:
+        read(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: graph_def: expected nodes, found none; copy it again"
+
+
+def test_two_nodes_of_one_name_are_no_graph(tmp_path: Path) -> None:
+    saved = saved_model_pb2.SavedModel.FromString(small())
+    saved.meta_graphs[0].graph_def.node.add().CopyFrom(saved.meta_graphs[0].graph_def.node[0])
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    with pytest.raises(ReadError) as caught:
+        read(tmp_path)
+    assert str(caught.value).startswith(
+        f"{tmp_path}: graph: expected nodes of different names, found x twice"
+    )
+
+
+def test_the_binary_proto_goes_before_the_text(tmp_path: Path) -> None:
+    """As in TensorFlow's own loader, v1.15.0 loader_impl.py parse_saved_model."""
+    (tmp_path / "saved_model.pbtxt").write_text("text that is none")
+    (tmp_path / "saved_model.pb").write_bytes(small())
+    assert [node.name for node in read(tmp_path / "saved_model.pbtxt").graph.node] == ["x"]
+
+
+def test_no_other_file_of_the_folder_stands_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "saved_model.pb"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(small())
+    (folder / "notes.txt").write_text("mine")
+    assert saved_model.recognise(folder) == folder
+    assert saved_model.recognise(folder / "saved_model.pb") == folder
+    assert saved_model.recognise(folder / "notes.txt") is None
+    assert saved_model.recognise(folder / "saved_model.pbtxt") is None
+    assert saved_model.recognise(tmp_path) is None
+
+
+def test_canonical_keys_among_the_variables(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(small())
+    (tmp_path / "variables").mkdir()
+    for path in fixture("1.15.5-gru_bi").folder.glob("model.ckpt.[di]*"):
+        shutil.copy(path, tmp_path / "variables" / path.name.replace("model.ckpt", "variables"))
+    [found] = read(tmp_path).canonical
+    assert (found.scope, found.modes, found.directions) == ("cudnn_gru/", (Mode.GRU,), 2)
+
+
+def test_tensorflow_1_keeps_its_graph_as_it_is(tmp_path: Path) -> None:
+    def make() -> None:
+        tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="w", name="v")
+
+    (tmp_path / "saved_model.pb").write_bytes(small(make))
+    model = read(tmp_path)
+    assert model.saved is None
+    [node] = model.graph.node
+    assert (node.name, node.attr["shared_name"].s) == ("v", b"w")
+
+
+def test_tensorflow_2_names_variables_by_their_nodes(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.scale = tf.Variable([2.0, 5.0], name="factor")
+    module.call = tf.function(lambda x: x * module.scale, [tf.TensorSpec([None, 2])])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call.get_concrete_function())
+    model = read(tmp_path)
+    [node] = [node for node in model.graph.node if node.op == "VarHandleOp"]
+    assert node.attr["shared_name"].s.decode() == node.name
+    assert {name: found.read().tolist() for name, found in model.variables.items()} == {node.name: [2.0, 5.0]}
+    assert model.saved == saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import cramjam
-import numpy as np
 import pytest
 from tables import MAGIC, block, entry, signed, table, varint
 
-from cudnn_convert.read.checkpoints import wire
 from cudnn_convert.read.checkpoints.table import Table
 
 #: Two blocks, the second with keys that share what stands before them, and a restart in the middle.
@@ -50,6 +48,46 @@ def test_a_block_is_read_once_for_all_its_keys(tmp_path: Path, monkeypatch: pyte
     assert len(read) == 2
 
 
+def test_a_large_block_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1 MiB or less it is; others are read again for each key, and hide nothing of the next block."""
+    small = block({b"a": b"1", b"b": bytes((1 << 20) - len(block({b"a": b"1", b"b": b""})) - 2)})
+    large = block({b"c": b"3", b"d": bytes((1 << 20) - len(block({b"c": b"3", b"d": b""})) - 1)})
+    assert (len(small), len(large)) == (1 << 20, (1 << 20) + 1)
+    found = made(tmp_path, table([(b"b", small), (b"d", large), (b"e", block({b"e": b"5"}))]))
+    read, inner = [], Table._block
+    monkeypatch.setattr(Table, "_block", lambda self, *given: read.append(given[1][0]) or inner(self, *given))
+    assert bytes(found.find(b"a")) == b"1"
+    assert bytes(found.find(b"b")).count(0) > 1_000_000
+    assert len(read) == 1
+    assert bytes(found.find(b"c")) == b"3"
+    assert bytes(found.find(b"d")).count(0) > 1_000_000
+    assert len(read) == 3
+    assert bytes(found.find(b"e")) == b"5"
+    assert bytes(found.find(b"a")) == b"1"
+    assert len(read) == len(set(read)) + 2 == 5
+
+
+@pytest.mark.parametrize("last", HELD)
+def test_any_block_may_be_looked_into_first(tmp_path: Path, last: bytes) -> None:
+    found = made(tmp_path, table(BLOCKS))
+    assert bytes(found.find(last)) == HELD[last]
+
+
+def test_the_bytes_of_the_block_of_a_key(tmp_path: Path) -> None:
+    found = made(tmp_path, table(BLOCKS))
+    keys = (b"", b"apple", b"apples", b"cherry", b"d", b"zoo")
+    small, large = len(FIRST), len(SECOND)
+    assert [found.stored(key) for key in keys] == [small, small, large, large, large, 0]
+
+
+@pytest.mark.parametrize("nothing", [block({}), bytes(4)], ids=["one restart", "none"])
+def test_blocks_may_hold_nothing(tmp_path: Path, nothing: bytes) -> None:
+    """A meta index is such a block; no restart at all is no fault either (block.cc Block::NewIterator)."""
+    assert list(made(tmp_path, table([])).entries()) == []
+    found = made(tmp_path, table([(b"a", nothing), *BLOCKS[1:]]))
+    assert [bytes(value) for _, value in found.entries()] == [b"22", b"", b"333", b"4"]
+
+
 def footer(index: bytes, *, offset: int, size: int) -> bytes:
     handles = varint(0) + varint(0) + varint(offset) + varint(size)
     return signed(index, 0) + handles.ljust(40, b"\0") + MAGIC.to_bytes(8, "little")
@@ -62,6 +100,11 @@ LARGE = varint(1 << 30) + b"\0" * 40
 BAD: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "a file of 0 bytes"),
     "short": (table(BLOCKS)[-47:], "a file of 47 bytes"),
+    "a footer alone": (footer(b"", offset=0, size=0)[-48:], "a block of 0 bytes at 0 in a file of 48 bytes"),
+    "an index that ends within the footer": (
+        footer(block({}), offset=0, size=len(block({})) + 1),
+        "a block of 9 bytes at 0 in a file of 61 bytes",
+    ),
     "no table": (b"words " * 20, "a file that does not end as a table"),
     "index beyond the file": (
         footer(block({}), offset=1 << 62, size=1 << 63),
@@ -81,8 +124,16 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a kind nobody knows": (table(BLOCKS, kind=2), "a block at 0 of kind 2"),
     "no Snappy": (table(BLOCKS, kind=1), "snappy: corrupt input"),
     "Snappy of a gigabyte": (table([(b"a", LARGE)], kind=1), "1073741824 bytes in 45"),
+    "Snappy of more than its copies can make": (
+        table([(b"a", varint(22 * 42 + 1) + b"\0" * 40)], kind=1),
+        "925 bytes in 42",
+    ),
     "Snappy of nothing": (table([(b"a", b"")], kind=1), "snappy: corrupt input"),
     "an empty block": (table([(b"a", b"")]), "a block of 0 bytes that ends before it begins"),
+    "less than a number of restarts": (
+        table([(b"a", b"\0\0\0")]),
+        "a block of 3 bytes that ends before it begins",
+    ),
     "many restarts": (
         table([(b"a", b"\0" * 8 + b"\xff" * 4)]),
         "a block of 12 bytes that ends before it begins",
@@ -99,10 +150,13 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a key behind the index": (table([(b"a", block({b"b": b""}))]), "keys out of order"),
     "keys that fall": (table([(b"b", block({b"b": b"", b"a": b""}))]), "keys out of order"),
     "an index that falls": (table([]), "an index out of order"),
+    "an index of one key twice": (table([]), "an index out of order"),
     "keys that grow and grow": (table([(b"b", WIDE)]), "bytes of keys in a block of"),
 }
 INDEX = block({b"b": varint(0) + varint(1)})[:-8] + block({b"a": varint(0) + varint(1)})
-BAD["an index that falls"] = (footer(INDEX, offset=0, size=len(INDEX)), "an index out of order")
+TWICE = block({b"b": varint(0) + varint(1)})[:-8] + block({b"b": varint(0) + varint(1)})
+for name, index in (("an index that falls", INDEX), ("an index of one key twice", TWICE)):
+    BAD[name] = (footer(index, offset=0, size=len(index)), "an index out of order")
 
 
 @pytest.mark.parametrize(("held", "message"), BAD.values(), ids=BAD)
@@ -121,56 +175,23 @@ def test_keys_out_of_order_are_refused_in_a_search_too(tmp_path: Path, keys: lis
         made(tmp_path, table([(b"b", held)])).find(b"a")
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_keys_of_a_block_spell_64_times_its_size_and_no_more(tmp_path: Path, short: int) -> None:
+    """250 keys of 1024 bytes, which differ in their last one, in 4000 bytes or 3999."""
+    keys = entry(0, b"k" * 1023 + b"\0", b"") + b"".join(
+        entry(1023, bytes([last]), b"") for last in range(1, 249)
+    )
+    room = 4000 - short - len(keys) - len(entry(1023, b"z", b"")) - 8
+    held = keys + entry(1023, b"\xff", bytes(room - 1)) + b"\0\0\0\0\1\0\0\0"
+    assert len(held) == 4000 - short
+    found = made(tmp_path, table([(b"z", held)]))
+    if short:
+        with pytest.raises(ValueError, match="256000 bytes of keys in a block of 3999"):
+            list(found.entries())
+    else:
+        assert [len(key) for key, _ in found.entries()] == [1024] * 250
+
+
 def test_a_key_that_grows_spells_no_more_than_the_limit(tmp_path: Path) -> None:
     held = b"".join(entry(place, b"a", b"") for place in range(100)) + b"\0\0\0\0\1\0\0\0"
     assert [len(key) for key, _ in made(tmp_path, table([(b"b", held)])).entries()] == list(range(1, 101))
-
-
-NUMBERS = [0, 1, 127, 128, 300, 2**32, 2**63 - 1, -1, -300, -(2**63)]
-
-
-def test_numbers_of_a_packed_field() -> None:
-    packed = b"".join(varint(number % 2**64) for number in NUMBERS)
-    np.testing.assert_array_equal(wire.varints(memoryview(packed)).astype(np.int64), NUMBERS)
-    assert wire.varints(memoryview(b"")).size == 0
-    for damaged in (b"\x80", b"\1\x80", b"\xff" * 10 + b"\1"):
-        with pytest.raises(ValueError, match="a number without an end"):
-            wire.varints(memoryview(damaged))
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_alone(number: int) -> None:
-    found = wire.fields(memoryview(b"\x08" + varint(number % 2**64) + b"\x10\7"))
-    assert (wire.integer(found, 1), wire.integer(found, 2), wire.integer(found, 3)) == (number, 7, 0)
-
-
-def test_a_repeated_field_may_be_packed_or_not() -> None:
-    numbers = wire.fields(memoryview(b"\x08\1\x0a\2\2\3\x08\4"))
-    assert wire.numbers(numbers, 1, 0).tolist() == [1, 2, 3, 4]
-    floats = wire.fields(memoryview(b"\x0d\0\0\x80\x3f" + b"\x0a\4\0\0\0\x40"))
-    assert wire.numbers(floats, 1, 4).view(np.float32).tolist() == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        (b"\x0a\5abc", "a message that ends within a field"),
-        (b"\x0d\0\0", "a message that ends within a field"),
-        (b"\x0b", "a field of kind 3"),
-        (b"\x08", "a number without an end"),
-        (b"\x08" + b"\x80" * 10 + b"\1", "a number without an end"),
-    ],
-)
-def test_a_message_that_is_none(held: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        wire.fields(memoryview(held))
-
-
-def test_a_field_of_another_kind() -> None:
-    found = wire.fields(memoryview(b"\x08\1\x12\1a\x12\1b"))
-    with pytest.raises(ValueError, match="bytes for the number in field 2"):
-        wire.integer(found, 2)
-    with pytest.raises(ValueError, match="a number for the bytes in field 1"):
-        wire.content(found, 1)
-    with pytest.raises(ValueError, match="2 of field 2"):
-        wire.content(found, 2)

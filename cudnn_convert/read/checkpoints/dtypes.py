@@ -14,7 +14,7 @@ import numpy as np
 FLOAT, DOUBLE, STRING, COMPLEX64, INT64, BOOL = 1, 2, 7, 8, 9, 10
 COMPLEX128, HALF = 18, 19
 #: int32, uint8, int16, int8, qint8, quint8, qint32, uint16
-SMALL_INTEGERS: Final = (3, 4, 5, 6, 11, 12, 13, 17)
+SMALL_INTEGERS: Final = frozenset({3, 4, 5, 6, 11, 12, 13, 17})
 _QUANTIZED: Final = {11: ("qint8", "i1"), 12: ("quint8", "u1"), 13: ("qint32", "<i4")} | {
     15: ("qint16", "<i2"),
     16: ("quint16", "<u2"),

@@ -141,8 +141,11 @@ def _unsigned(number: int) -> bytes:
 
 
 def _signed(number: int) -> bytes:
-    """As many ones as there are bytes, then the number's own bits, all turned where it is negative."""
-    length = (number if number >= 0 else ~number).bit_length() // 7 + 1
+    """As many ones as there are bytes, then the number's own bits, all turned where it is negative.
+
+    No negative number but -1 stands in a slice that there is.
+    """
+    length = number.bit_length() // 7 + 1
     ones = ((1 << length) - 1) << 7 * length
     bits = number & ((1 << 8 * length) - 1)
     return (bits ^ ones).to_bytes(length, "big")

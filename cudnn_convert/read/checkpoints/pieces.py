@@ -93,11 +93,11 @@ def shape(extents: Extents) -> tuple[int, ...]:
     return tuple(length for _, length in extents)
 
 
-def common(one: Extents, other: Extents) -> Extents:
-    """What two slices of a tensor share, its lengths 0 where they share nothing."""
-    starts = [max(first, second) for (first, _), (second, _) in zip(one, other, strict=True)]
-    ends = [min(sum(first), sum(second)) for first, second in zip(one, other, strict=True)]
-    return tuple((start, max(0, end - start)) for start, end in zip(starts, ends, strict=True))
+def common(*slices: Extents) -> Extents:
+    """What slices of a tensor share, its lengths 0 where they share nothing."""
+    axes = zip(*slices, strict=True)
+    shared = [(max(start for start, _ in axis), min(sum(extent) for extent in axis)) for axis in axes]
+    return tuple((start, max(0, end - start)) for start, end in shared)
 
 
 def parsed(words: str) -> tuple[tuple[int, ...], Extents]:

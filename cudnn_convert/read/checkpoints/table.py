@@ -58,7 +58,7 @@ class Table:
         self._lasts, self._handles = [key for key, _ in index], [handle for _, handle in index]
         if any(one >= other for one, other in zip(self._lasts, self._lasts[1:], strict=False)):
             raise ValueError("an index out of order")
-        self._looked_into: tuple[int, dict[bytes, memoryview]] = (-1, {})
+        self._looked_into: dict[int, dict[bytes, memoryview]] = {}
 
     def entries(self) -> Iterator[tuple[bytes, memoryview]]:
         """Every key with its value, in order. Raises ValueError, OSError."""
@@ -76,12 +76,12 @@ class Table:
         place = bisect_left(self._lasts, key)
         if place == len(self._handles):
             raise ValueError("no such key")
-        known, held = self._looked_into
-        if known != place:
+        held = self._looked_into.get(place)
+        if held is None:
             with FileIO(str(self.path)) as stream:
                 block = self._block(stream, self._handles[place])
             held = dict(self._ordered(place, block))
-            self._looked_into = (place, held) if len(block) <= _KEPT else (-1, {})
+            self._looked_into = {place: held} if len(block) <= _KEPT else {}
         if key not in held:
             raise ValueError("no such key")
         return held[key]
@@ -130,7 +130,7 @@ def _handle(data: memoryview, place: int) -> tuple[Handle, int]:
 
 def _entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
-    if len(block) < 4 or end < 0:
+    if end < 0:
         raise ValueError(f"a block of {len(block)} bytes that ends before it begins")
     place, key, spelt = 0, b"", 0
     while place < end:

@@ -29,8 +29,6 @@ _FIELDS: Final = {
     **dict.fromkeys(dtypes.SMALL_INTEGERS, (7, 0)),
 }
 _STRINGS: Final = 8
-#: A varint of one byte may stand for a number of eight.
-_WIDENED: Final = 8
 
 
 def stored(files: Sequence[Path]) -> dict[str, Stored]:
@@ -42,7 +40,7 @@ def stored(files: Sequence[Path]) -> dict[str, Stored]:
             before = found.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
             if (before.shape, before.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"tensor {tensor.name} of two kinds")
-            pieces = (
+            pieces = tuple(
                 Slice(
                     table,
                     entries.slice_key(tensor.name, each),
@@ -51,7 +49,7 @@ def stored(files: Sequence[Path]) -> dict[str, Stored]:
                 )
                 for each in tensor.slices
             )
-            found[tensor.name] = Stored(tensor.shape, tensor.dtype, (*before.pieces, *pieces))
+            found[tensor.name] = Stored(tensor.shape, tensor.dtype, before.pieces + pieces)
     return found
 
 
@@ -67,7 +65,7 @@ class Slice:
     def check(self) -> None:
         """Raises ValueError where the entry's block cannot hold it."""
         size, most = math.prod(shape(self.extents)), self.table.stored(self.key) * EXPANSION
-        if size > most or size * dtypes.of(self.dtype).itemsize > most * _WIDENED:
+        if size > most:  # no element is smaller than a byte
             raise ValueError(f"a block too small for {size} elements")
 
     def read(self) -> Array:

@@ -40,10 +40,11 @@ def fields(data: memoryview) -> Fields:
             value, place = varint(data, place)
         elif kind == _LENGTH or kind in _FIXED:
             size, place = varint(data, place) if kind == _LENGTH else (_FIXED[kind], place)
-            value, place = data[place : place + size], place + size
-            if place > len(data):
+            held = data[place : place + size]
+            if len(held) < size:
                 raise ValueError("a message that ends within a field")
-            value = value if kind == _LENGTH else int.from_bytes(value, "little")
+            place += size
+            value = held if kind == _LENGTH else int.from_bytes(held, "little")
         else:
             raise ValueError(f"a field of kind {kind}")
         found.setdefault(tag >> 3, []).append(value)
@@ -80,7 +81,7 @@ def numbers(found: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | 
     values = found.get(number, [])
     if not width:
         chunks = [varints(v) if isinstance(v, memoryview) else np.array([v], np.uint64) for v in values]
-        return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0, np.uint64), *chunks])
+        return np.concatenate(chunks) if chunks else np.empty(0, np.uint64)
     held = [v if isinstance(v, memoryview) else v.to_bytes(8, "little")[:width] for v in values]
     return np.frombuffer(held[0] if len(held) == 1 else b"".join(held), np.uint8)
 

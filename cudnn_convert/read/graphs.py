@@ -1,0 +1,140 @@
+"""What a graph says of itself, seen before anything follows it: names, inputs, functions, constants.
+
+TensorFlow would refuse most of this, in words of its own and only what it imports; our own walks
+follow inputs from node to node and would not end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import limits
+from cudnn_convert.errors import ReadError
+from cudnn_convert.read import node_claims
+
+#: The one edge by which a sound graph comes back to where it was (tensorflow v1.15.0 core/graph/validate.cc).
+_BACK: Final = frozenset({"NextIteration", "RefNextIteration"})
+_SHOWN: Final = 3
+_LONG: Final = 200
+#: Bytes of an element where the type has none of its own, such as a string's.
+_LARGEST: Final = 16
+
+
+def require(path: Path, graph: Any) -> None:
+    """Raises ReadError where a GraphDef cannot be what a program wrote, or grows beyond the limits."""
+    _require_nodes(path, "graph", graph.node, ())
+    for function in graph.library.function:
+        arguments = [argument.name for argument in function.signature.input_arg]
+        _require_nodes(path, f"function {_shown(function.signature.name)}", function.node_def, arguments)
+    _require_finite(path, graph)
+
+
+def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str]) -> None:
+    names = [node.name for node in nodes]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ReadError(path, where, expected="nodes of different names", found=f"{_listed(twice)} twice")
+    inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
+    known = {*names, *arguments}
+    lost = [f"{name} without {_shown(op)}" for name, ops in inputs.items() for op in ops if op not in known]
+    if lost:
+        raise ReadError(path, where, expected="nodes with all their inputs", found=_listed(lost))
+    back = {node.name for node in nodes if node.op in _BACK}
+    if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
+        raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
+    for node in nodes:
+        if fault := node_claims.fault(node, is_template=where != "graph"):
+            expected = f"a {_shown(node.op)} as TensorFlow writes it"
+            raise ReadError(path, f"{where}: {_shown(node.name)}", expected=expected, found=fault)
+        if node.op == "Const":
+            _require_stored(path, f"{where}: {_shown(node.name)}", node.attr["value"].tensor)
+
+
+def _op(name: str) -> str:
+    """The node or argument that an input names: `op`, `op:k`, `^op`, in a function `op:output:k`."""
+    return name.removeprefix("^").partition(":")[0]
+
+
+def _circle(inputs: Mapping[str, list[str]]) -> str:
+    """A few of the names that lead back to each other, "" where all lead to an end."""
+    readers: dict[str, list[str]] = {name: [] for name in inputs}
+    left = {}
+    for name, ops in inputs.items():
+        own = [op for op in ops if op in readers]
+        left[name] = len(own)
+        for op in own:
+            readers[op].append(name)
+    ready = [name for name, count in left.items() if not count]
+    while ready:
+        name = ready.pop()
+        del left[name]
+        for reader in readers[name]:
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    return _listed(left)
+
+
+def _require_stored(path: Path, where: str, tensor: Any) -> None:
+    """A constant may state one value for many; not for more than a file of its size could mean."""
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    if min(sizes, default=0) < 0:
+        raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
+    claimed, held = prod(sizes) * _LARGEST, limits.current()
+    if claimed > held.expanded and claimed > held.expansion * tensor.ByteSize():
+        found = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes"
+        advice = f"if that is meant, give --limit expanded={claimed}"
+        raise ReadError(path, where, expected="the values of its shape", found=found, advice=advice)
+
+
+def _require_finite(path: Path, graph: Any) -> None:
+    """Functions that do not call themselves, and of which no node becomes more than the limit's nodes."""
+    library = {function.signature.name: function for function in graph.library.function}
+    sizes: dict[str, int] = {}
+    opened: list[str] = []
+    todo = [(name, False) for name in library]
+    while todo:
+        name, is_through = todo.pop()
+        if is_through:
+            sizes[opened.pop()] = _size(library[name].node_def, sizes)
+        elif name in opened:
+            found = " -> ".join(map(_shown, [*opened[opened.index(name) :][:_SHOWN], name]))
+            raise ReadError(path, "functions", expected="none that calls itself", found=found)
+        elif name not in sizes:
+            opened.append(name)
+            todo.append((name, True))
+            called = {called for node in library[name].node_def for called in _called(node, library)}
+            todo += [(one, False) for one in sorted(called)]
+    most = max([_size(graph.node, sizes), *sizes.values()])
+    if most > limits.current().nodes:
+        expected, found = f"at most {limits.current().nodes} nodes with all functions laid flat", f"{most}"
+        advice = f"if that is meant, give --limit nodes={most}"
+        raise ReadError(path, "graph", expected=expected, found=found, advice=advice)
+
+
+def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
+    return sum(1 + sum(sizes[called] for called in _called(node, sizes)) for node in nodes)
+
+
+def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
+    """The functions of `library` that a node names."""
+    names = [node.op]
+    for attr in node.attr.values():
+        names += [attr.func.name, *(func.name for func in attr.list.func)]
+    return (name for name in names if name in library)
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [*names]
+    shown = ", ".join(map(_shown, found[:_SHOWN]))
+    return f"{shown} and {len(found) - _SHOWN} more" if len(found) > _SHOWN else shown
+
+
+def _shown(name: str) -> str:
+    """A name in one line, and not all of one that is a page long."""
+    told = name if name.isprintable() else repr(name)
+    return told if len(told) <= _LONG else f"{told[:_LONG]}..."

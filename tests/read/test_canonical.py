@@ -1,0 +1,38 @@
+"""All dialects of canonical keys in one checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudnn_convert.model import InMemory
+from cudnn_convert.read import canonical
+
+RNG = np.random.default_rng(17)
+REGIONS = {f"old/CudnnRNNParamsToCanonical:{k}": (12 if k < 1 else 9 if k < 2 else 3,) for k in range(4)}
+SHAPES = {
+    "keras": {"rnn/kernel": (2, 12), "rnn/recurrent_kernel": (3, 12), "rnn/bias": (24,)},
+    "regions": REGIONS,
+    "contrib": {
+        "new/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel": (5, 12),
+        "new/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias": (12,),
+    },
+}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_sets_come_in_the_order_of_the_dialects(turned: bool) -> None:
+    """Whatever the order of the keys: recurrences of an artifact stand in the order of the sets."""
+    keys = {key: shape for shapes in SHAPES.values() for key, shape in shapes.items()}
+    tensors = {key: InMemory(RNG.normal(size=shape)) for key, shape in keys.items()}
+    if turned:
+        tensors = dict(reversed(tensors.items()))
+    found = canonical.find(Path("model.ckpt"), tensors)
+    assert [*dict.fromkeys((one.scope, one.dialect) for one in found)] == [
+        ("new/", "contrib"),
+        ("old/", "regions"),
+        ("rnn/", "keras"),
+    ]
+    assert canonical.find(Path("model.ckpt"), {}) == ()

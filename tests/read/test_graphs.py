@@ -1,0 +1,177 @@
+"""What a graph says of itself is looked at before anything follows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert import limits
+from cudnn_convert.errors import ReadError
+from cudnn_convert.limits import Limits
+from cudnn_convert.read import graphs
+
+PATH = Path("model.pb")
+
+
+def graph(nodes: dict[str, list[str]], *, ops: dict[str, str] | None = None) -> Any:
+    made = graph_pb2.GraphDef()
+    for name, inputs in nodes.items():
+        # An op that nobody knows: what it takes is not looked at.
+        made.node.add(name=name, op=(ops or {}).get(name, "Mine"), input=inputs).attr["T"].type = 1
+    return made
+
+
+def function(made: Any, name: str, nodes: dict[str, list[str]], calls: dict[str, list[str]]) -> None:
+    """A function of the argument `x`; `calls` are the functions that a node names."""
+    added = made.library.function.add()
+    added.signature.name = name
+    added.signature.input_arg.add(name="x")
+    for node, inputs in nodes.items():
+        held = added.node_def.add(name=node, op="Call", input=inputs)
+        for place, called in enumerate(calls.get(node, ())):
+            held.attr[f"f{place}"].func.name = called
+
+
+def refused(made: Any) -> str:
+    with pytest.raises(ReadError) as caught:
+        graphs.require(PATH, made)
+    return str(caught.value).removeprefix("model.pb: ")
+
+
+def test_a_sound_graph() -> None:
+    made = graph({"a": [], "b": ["a", "a:1", "^a"], "c": ["b:0", "^b"]})
+    function(made, "f", {"y": ["x", "^z"], "z": ["x"], "w": ["z:output:0", "y:out:1"]}, {"w": ["g"]})
+    function(made, "g", {"y": ["x"]}, {})
+    graphs.require(PATH, made)
+    graphs.require(PATH, graph_pb2.GraphDef())
+
+
+def test_a_loop_comes_back_by_the_one_edge_that_may() -> None:
+    nodes = {"e": [], "m": ["e", "n"], "s": ["m"], "n": ["s:1"]}
+    for op in ("NextIteration", "RefNextIteration"):
+        graphs.require(PATH, graph(nodes, ops={"n": op}))
+    told = "graph: expected inputs that lead to an end, found a circle: m, s, n"
+    assert refused(graph(nodes, ops={"n": "Another"})) == told
+
+
+def test_a_circle_of_many() -> None:
+    nodes = {f"n{k}": [f"n{(k + 1) % 6}"] for k in range(6)}
+    told = "graph: expected inputs that lead to an end, found a circle: n0, n1, n2 and 3 more"
+    assert refused(graph(nodes)) == told
+    assert refused(graph({"a": ["^a"]})).endswith("found a circle: a")
+
+
+def test_names_that_stand_twice() -> None:
+    made = graph({"a": [], "b": []})
+    made.node.add(name="a", op="Mine")
+    assert refused(made) == "graph: expected nodes of different names, found a twice"
+
+
+def test_inputs_that_are_not_there() -> None:
+    made = graph({"a": ["lost:1"], "b": ["^gone"]})
+    told = "graph: expected nodes with all their inputs, found a without lost, b without gone"
+    assert refused(made) == told
+
+
+def test_a_function_is_a_graph_too() -> None:
+    made = graph({"a": []})
+    function(made, "f", {"y": ["z:out:0"], "z": ["y:out:0"]}, {})
+    assert refused(made) == "function f: expected inputs that lead to an end, found a circle: y, z"
+    made = graph({"a": []})
+    function(made, "f", {"y": ["a"]}, {})
+    assert refused(made) == "function f: expected nodes with all their inputs, found y without a"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_functions_that_come_back_to_themselves(depth: int) -> None:
+    made = graph({"a": []})
+    for k in range(depth):
+        function(made, f"f{k}", {"y": ["x"]}, {"y": [f"f{(k + 1) % depth}"]})
+    found = refused(made)
+    assert re.fullmatch(r"functions: expected none that calls itself, found (f\d -> ){1,3}f\d", found)
+    names = found.rpartition("found ")[2].split(" -> ")
+    assert len(names) == min(depth, 3) + 1
+    assert depth > 3 or names[0] == names[-1]
+
+
+def test_a_function_of_the_name_of_an_op_is_called_by_it() -> None:
+    made = graph({"a": []})
+    function(made, "Call", {"y": ["x"]}, {})
+    assert refused(made) == "functions: expected none that calls itself, found Call -> Call"
+
+
+def nested(levels: int, *, calls: int = 2) -> Any:
+    """`calls ** levels` nodes of the innermost function."""
+    made = graph({"a": []}, ops={"a": "f0"})
+    for k in range(levels):
+        nodes = {f"y{place}": ["x"] for place in range(calls)}
+        function(made, f"f{k}", nodes, {node: [f"f{k + 1}"] for node in nodes})
+    function(made, f"f{levels}", {"y": ["x"]}, {})
+    return made
+
+
+def test_how_many_nodes_a_graph_has_when_its_functions_are_laid_flat() -> None:
+    # 1 + 2 + 4 + 8 nodes that call, and 8 that do not.
+    for most in (23, 24):
+        with limits.within(Limits(nodes=most)):
+            graphs.require(PATH, nested(3))
+    with limits.within(Limits(nodes=22)):
+        told = "graph: expected at most 22 nodes with all functions laid flat, found 23"
+        assert refused(nested(3)) == f"{told}; if that is meant, give --limit nodes=23"
+    assert "found 3221225471;" in refused(nested(30)), "and it takes no time to tell"
+
+
+def test_functions_that_nothing_calls_count_by_themselves() -> None:
+    made = nested(3)
+    del made.node[:]
+    with limits.within(Limits(nodes=22)):
+        graphs.require(PATH, made)
+    with limits.within(Limits(nodes=21)):
+        assert "found 22;" in refused(made)
+
+
+def constant(*sizes: int, stored: int = 1) -> Any:
+    made = graph_pb2.GraphDef()
+    node = made.node.add(name="c", op="Const")
+    tensor = node.attr["value"].tensor
+    node.attr["dtype"].type = tensor.dtype = 1
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    tensor.float_val.extend([0.5] * stored)
+    return made
+
+
+def test_a_constant_of_a_few_bytes_may_be_large_but_not_any_size() -> None:
+    graphs.require(PATH, constant(1 << 12, 1 << 12))
+    with limits.within(Limits(expanded=1 << 10, expansion=10)):
+        graphs.require(PATH, constant(8, 8))
+        graphs.require(PATH, constant(8, 9, stored=72))
+        told = "graph: c: expected the values of its shape, found 72 of"
+        found = refused(constant(8, 9))
+        assert found.startswith(told)
+        assert found.endswith("bytes; if that is meant, give --limit expanded=1152")
+    assert refused(constant(1 << 60)).startswith(
+        f"graph: c: expected the values of its shape, found {1 << 60}"
+    )
+
+
+def test_a_constant_within_a_function_is_looked_at_too() -> None:
+    made = graph({"a": []})
+    function(made, "f", {}, {})
+    made.library.function[0].node_def.append(constant(1 << 60).node[0])
+    assert refused(made).startswith("function f: c: expected the values of its shape")
+
+
+def test_a_shape_without_a_size() -> None:
+    assert refused(constant(-1, 4)) == "graph: c: expected a shape of known sizes, found [-1, 4]"
+    graphs.require(PATH, constant(0, 1 << 60))
+
+
+def test_names_are_told_in_one_line_and_not_whole() -> None:
+    assert refused(graph({"a\nb": ["a\nb"]})).endswith(r"found a circle: 'a\nb'")
+    assert refused(graph({"n" * 300: ["n" * 300]})).endswith("n" * 200 + "...")
+    assert refused(graph({"n" * 200: ["n" * 200]})).endswith(" " + "n" * 200)

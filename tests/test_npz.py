@@ -1,0 +1,109 @@
+"""An archive of arrays is read as NumPy wrote it; what claims more than it is, is refused unread."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_convert import npz
+from cudnn_convert.limits import Limits, within
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def written(folder: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(folder / "a.npz", "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return folder / "a.npz"
+
+
+def member(value: Any, **changes: bytes) -> bytes:
+    held = io.BytesIO()
+    np.save(held, value)
+    return held.getvalue()
+
+
+def claiming(shape: str, dtype: str = "'<f4'", version: bytes = b"\1\0") -> bytes:
+    """The bytes of VALUES under another header."""
+    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    width = 2 if version == b"\1\0" else 4
+    return b"\x93NUMPY" + version + len(text).to_bytes(width, "little") + text.encode() + VALUES.tobytes()
+
+
+def test_arrays_are_as_numpy_wrote_them(tmp_path: Path) -> None:
+    given = {
+        "a": VALUES,
+        "b/c": np.asfortranarray(VALUES),
+        "none": np.zeros((0, 4)),
+        "words": np.array(["x", "yz"]),
+    }
+    np.savez_compressed(tmp_path / "a.npz", **given)
+    found = npz.load(tmp_path / "a.npz")
+    assert list(found) == list(given)
+    for key, value in given.items():
+        assert found[key].dtype == value.dtype
+        np.testing.assert_array_equal(found[key], value)
+
+
+def test_one_key_is_read_without_the_others(tmp_path: Path) -> None:
+    path = written(tmp_path, {"a.npy": member(VALUES), "b.npy": b"nothing"})
+    np.testing.assert_array_equal(npz.load(path, only="a")["a"], VALUES)
+    assert npz.load(path, only="c") == {}
+    with pytest.raises(ValueError, match="magic"):
+        npz.load(path)
+
+
+def test_a_wide_header_is_read(tmp_path: Path) -> None:
+    found = npz.load(written(tmp_path, {"a.npy": claiming("(2, 3)", version=b"\2\0")}))
+    np.testing.assert_array_equal(found["a"], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (claiming("(1099511627776,)"), r"24 bytes for float32\[1099511627776\]"),
+        (claiming("(2, 2)"), r"24 bytes for float32\[2, 2\]"),
+        (claiming("(-2, -3)"), r"24 bytes for float32\[-2, -3\]"),
+        (claiming("(3,)", "'|O'"), "elements of object"),
+        (claiming("(3,)", "[('a', '<f4'), ('b', '<f4')]"), "elements of"),
+        (claiming("(99999,)", "'|V0'"), "elements of"),
+        (claiming("(2, 3)", version=b"\3\0"), "no archive of plain arrays"),
+        (claiming("(1.5,)"), "shape"),
+        (claiming("(2, 3"), "header|array"),
+        (b"no array at all", "magic"),
+        (b"", "magic|EOF"),
+    ],
+)
+def test_what_is_no_plain_array_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        npz.load(written(tmp_path, {"a.npy": content}))
+
+
+def test_a_member_may_grow_as_far_as_the_limits_go(tmp_path: Path) -> None:
+    content = member(np.zeros(10_000, np.float32))
+    path = written(tmp_path, {"a.npy": content}, zipfile.ZIP_DEFLATED)
+    stored = zipfile.ZipFile(path).infolist()[0].compress_size
+    times = len(content) // stored
+    with within(Limits(expanded=len(content), expansion=1)):
+        assert npz.load(path)["a"].shape == (10_000,)
+    with within(Limits(expanded=1, expansion=times + 1)):
+        assert npz.load(path)["a"].shape == (10_000,)
+    with (
+        within(Limits(expanded=len(content) - 1, expansion=times)),
+        pytest.raises(ValueError, match=f"{len(content)} bytes in {stored}"),
+    ):
+        npz.load(path)
+
+
+def test_what_is_no_zip_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="no archive of plain arrays: File is not a zip file"):
+        npz.load(tmp_path / "a.npz")
+    with pytest.raises(OSError, match="No such file"):
+        npz.load(tmp_path / "b.npz")

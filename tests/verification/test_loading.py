@@ -1,0 +1,204 @@
+"""An artifact of somebody else is loaded and run as its source would be: no file is written by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert.errors import ReadError, UnsupportedModelError
+from cudnn_convert.keras.custom import Vouched
+from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.verification import run
+
+v1 = tf.compat.v1
+PARTS = [Part(SERVING, Signature({"x": "x:0"}, {"y": "y:0"}))]
+FEED = {"x": np.array([1.0, 2.0], np.float32)}
+CURE = "vouch for the file with --trust"
+#: Makes an artifact in a folder, with an op that writes `target` where it is told to; gives its path.
+Maker = Callable[[Path, Path | None], Path]
+
+
+def write(target: Path | None, name: str = "write") -> list[Any]:
+    """What is to be done before the artifact's own arithmetic: the canary, or nothing."""
+    if target is None:
+        return []
+    return [tf.raw_ops.WriteFile(filename=str(target), contents="seen", name=name)]
+
+
+def drawn(target: Path | None, *, restore: bool = False, init: bool = False) -> tuple[Any, Any, Any]:
+    """In the current graph `y = x * w`; which of its parts writes, what restores and what initialises."""
+    weight = v1.get_variable("w", initializer=np.float32(3), use_resource=True)
+    x = v1.placeholder(tf.float32, [None], "x")
+    with tf.control_dependencies(write(None if restore or init else target)):
+        tf.multiply(x, weight, "y")
+    saver = v1.train.Saver([weight])
+    with tf.control_dependencies(write(target if init else None)):
+        ready = tf.no_op("ready")
+    return saver, ready, weight
+
+
+def frozen(folder: Path, target: Path | None) -> Path:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None], "x")
+        with tf.control_dependencies(write(target)):
+            tf.multiply(x, 3.0, "y")
+    path = folder / "model.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def loop(folder: Path, target: Path | None) -> Path:
+    """The body of a While of functions writes."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None], "x")
+
+        def body(k: Any, y: Any) -> Any:
+            with tf.control_dependencies(write(target)):
+                return k + 1, y * 3.0
+
+        tf.identity(tf.while_loop(lambda k, _: k < 1, body, [tf.constant(0), x])[1], "y")
+    assert {"While", "StatelessWhile"} & {node.op for node in graph.as_graph_def().node}
+    path = folder / "model.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def checkpoint(folder: Path, target: Path | None, *, restore: bool = False) -> Path:
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        saver, _, weight = drawn(target, restore=restore)
+        session.run(weight.initializer)
+        saver.save(session, str(folder / "model.ckpt"))
+    if restore:
+        meta = v1.MetaGraphDef.FromString((folder / "model.ckpt.meta").read_bytes())
+        with graph.as_default():
+            writing = write(target)
+        added = graph.as_graph_def().node
+        known = {node.name for node in meta.graph_def.node}
+        meta.graph_def.node.extend(node for node in added if node.name not in known)
+        restoring = next(n for n in meta.graph_def.node if n.name == meta.saver_def.restore_op_name)
+        restoring.input.extend(f"^{op.name}" for op in writing)
+        (folder / "model.ckpt.meta").write_bytes(meta.SerializeToString())
+    return folder / "model.ckpt"
+
+
+def checkpoint_restoring(folder: Path, target: Path | None) -> Path:
+    return checkpoint(folder, target, restore=True)
+
+
+def of_tensorflow_1(folder: Path, target: Path | None, *, init: bool = False) -> Path:
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        _, ready, weight = drawn(target, init=init)
+        session.run(weight.initializer)
+        builder = v1.saved_model.Builder(str(folder / "saved"))
+        infos = {
+            name: v1.saved_model.build_tensor_info(graph.get_tensor_by_name(f"{name}:0")) for name in "xy"
+        }
+        signature = v1.saved_model.build_signature_def({"x": infos["x"]}, {"y": infos["y"]})
+        builder.add_meta_graph_and_variables(session, ["serve"], {SERVING: signature}, main_op=ready)
+        builder.save()
+    return folder / "saved"
+
+
+def initialising(folder: Path, target: Path | None) -> Path:
+    return of_tensorflow_1(folder, target, init=True)
+
+
+def of_tensorflow_2(folder: Path, target: Path | None) -> Path:
+    module = tf.Module()
+    module.w = tf.Variable(3.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+    def serve(x: Any) -> Any:
+        with tf.control_dependencies(write(target)):
+            return {"y": x * module.w}
+
+    tf.saved_model.save(module, str(folder / "saved"), signatures={SERVING: serve})
+    return folder / "saved"
+
+
+def with_a_method(folder: Path, target: Path | None) -> Path:
+    """A function that its loader calls, for it has the name of a method: nothing of the model needs it."""
+    module = tf.Module()
+    module.w = tf.Variable(3.0)
+    module.child = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+    def serve(x: Any) -> Any:
+        return {"y": x * module.w}
+
+    @tf.function(input_signature=[])
+    def method() -> Any:
+        with tf.control_dependencies(write(target)):
+            return tf.constant(1)
+
+    module.child.method = method
+    tf.saved_model.save(module, str(folder / "saved"), signatures={SERVING: serve})
+    if target is not None:
+        path = folder / "saved" / "saved_model.pb"
+        saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+        for node in saved.meta_graphs[0].object_graph_def.nodes:
+            for child in node.children:
+                if child.local_name == "method":
+                    child.local_name = "_maybe_initialize_trackable"
+        path.write_bytes(saved.SerializeToString())
+    return folder / "saved"
+
+
+ARTIFACTS: dict[str, tuple[str, Maker]] = {
+    "a frozen graph": ("frozen", frozen),
+    "a loop": ("frozen", loop),
+    "a checkpoint": ("checkpoint", checkpoint),
+    "a checkpoint where it is restored": ("checkpoint", checkpoint_restoring),
+    "a SavedModel of TensorFlow 1": ("savedmodel", of_tensorflow_1),
+    "a SavedModel of TensorFlow 1 where it is loaded": ("savedmodel", initialising),
+    "a SavedModel of TensorFlow 2": ("savedmodel", of_tensorflow_2),
+    "a method of an object": ("savedmodel", with_a_method),
+}
+
+
+@pytest.fixture(params=ARTIFACTS.values(), ids=ARTIFACTS)
+def artifact(request: pytest.FixtureRequest) -> tuple[str, Maker]:
+    found: tuple[str, Maker] = request.param
+    return found
+
+
+def answer(form: str, path: Path, vouched: Vouched) -> Any:
+    return run.opened(form, path, PARTS, vouched)(FEED)["y"]
+
+
+def test_it_writes_no_file(artifact: tuple[str, Maker], tmp_path: Path) -> None:
+    form, make = artifact
+    target = tmp_path / "canary"
+    path = make(tmp_path, target)
+    target.unlink(missing_ok=True)  # what made the artifact may have run it
+    with pytest.raises(UnsupportedModelError) as caught:
+        answer(form, path, Vouched())
+    (reason,) = caught.value.reasons
+    assert reason.endswith(f"write: expected arithmetic only while verifying, found WriteFile; {CURE}")
+    assert caught.value.path == str(path)
+    assert not target.exists()
+    if make is not with_a_method:  # which TensorFlow itself would trip over
+        np.testing.assert_array_equal(answer(form, path, Vouched(trust=True)), [3, 6])
+        assert target.read_text() == "seen"
+
+
+def test_it_runs_where_it_only_computes(artifact: tuple[str, Maker], tmp_path: Path) -> None:
+    form, make = artifact
+    np.testing.assert_array_equal(answer(form, make(tmp_path, None), Vouched()), [3, 6])
+
+
+def test_a_file_outside_of_its_assets_is_refused(tmp_path: Path) -> None:
+    path = of_tensorflow_2(tmp_path, None)
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    asset = saved.meta_graphs[0].asset_file_def.add(filename="../../../etc/passwd")
+    asset.tensor_info.name = "name:0"
+    (path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    with pytest.raises(ReadError) as caught:
+        answer("savedmodel", path, Vouched())
+    assert str(caught.value) == f"{path}: asset: expected a file in assets/, found '../../../etc/passwd'"

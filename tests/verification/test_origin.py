@@ -1,0 +1,221 @@
+"""What an artifact says of itself is a claim: it is of the form that is written, or refused by name."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import onnx
+import pytest
+
+from cudnn_convert.errors import AccessError, ReadError, UsageError
+from cudnn_convert.options import READING, Options, kept
+from cudnn_convert.verification import arrays, origin, recording
+
+ENDS = {"inputs": {"x": "x:0"}, "outputs": {"y": "y:0"}}
+TOLD = {**ENDS, "tensors": ENDS, "options": {"tag": None}, "more": 1}
+LISTS = {name: ["a"] for name in ("inputs", "outputs", "set")}
+OPTIONS = {name: getattr(Options(), name) for name in READING} | LISTS
+
+
+def record(folder: Path, text: str) -> Path:
+    (folder / "frozen_graph.pb").write_bytes(b"")
+    (folder / "conversion.json").write_text(text)
+    return folder
+
+
+def onnx_file(folder: Path, text: str) -> Path:
+    model = onnx.ModelProto()
+    model.metadata_props.add(key="other", value="{")
+    model.metadata_props.add(key="cudnn_convert", value=text)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    return folder / "m.onnx"
+
+
+def archive(folder: Path, text: str) -> Path:
+    with zipfile.ZipFile(folder / "m.keras", "w") as held:
+        held.writestr("metadata.json", f'{{"cudnn_convert": {text}}}')
+    return folder / "m.keras"
+
+
+def hdf5(folder: Path, text: str) -> Path:
+    with h5py.File(folder / "m.h5", "w") as file:
+        file.attrs["cudnn_convert"] = text
+    return folder / "m.h5"
+
+
+def npz(folder: Path, text: str) -> Path:
+    np.savez(folder / "m.npz", cudnn_convert=np.frombuffer(text.encode(), np.uint8))
+    return folder / "m.npz"
+
+
+CARRIERS = [record, onnx_file, archive, hdf5, npz]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_what_was_written_is_read(tmp_path: Path, carrier: Callable[[Path, str], Path]) -> None:
+    _, _, found = origin.read(carrier(tmp_path, json.dumps(TOLD)))
+    assert found == TOLD
+
+
+WRONG: list[Any] = [{**TOLD, "options": 3}, {**TOLD, "inputs": {"x": 1}}, {**TOLD, "outputs": ["y"]}, 7]
+WRONG += [
+    {**TOLD, "tensors": {**ENDS, "inputs": {"x": None}}},
+    {**TOLD, "tensors": {"inputs": {}}},
+    {"options": {}},
+    {**TOLD, "tensors": None},
+]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("told", WRONG)
+def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], Path], told: Any) -> None:
+    path = carrier(tmp_path, json.dumps(told))
+    with pytest.raises(ReadError) as caught:
+        origin.read(path)
+    where = path / "conversion.json" if carrier is record else path
+    found = "provenance: expected JSON as this tool writes it, found a damaged or another one"
+    assert str(caught.value) == f"{where}: {found}"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")]
+)
+def test_text_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+    for carrier in (record, onnx_file, hdf5):
+        with pytest.raises(ReadError, match="provenance: expected JSON as this tool writes it"):
+            origin.read(carrier(tmp_path, text))
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    for name, told in (
+        ("m.onnx", "file: expected an ONNX model, found none"),
+        ("m.h5", "HDF5: expected a readable HDF5 file"),
+        ("m.keras", "metadata.json: expected a readable zip member"),
+        ("m.npz", "file: expected weights as --format npz or safetensors writes them, found a damaged"),
+    ):
+        (tmp_path / name).write_bytes(b"\xff\xff\xff")
+        with pytest.raises(ReadError) as caught:
+            origin.read(tmp_path / name)
+        assert str(caught.value).startswith(f"{tmp_path / name}: {told}")
+
+
+def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = record(tmp_path, json.dumps(TOLD))
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(AccessError) as caught:
+        origin.read(path)
+    assert str(caught.value) == f"{tmp_path / 'conversion.json'}: cannot read: Permission denied"
+
+
+def test_files_without_provenance_have_none(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(onnx.ModelProto(ir_version=8).SerializeToString())
+    with h5py.File(tmp_path / "m.h5", "w"), zipfile.ZipFile(tmp_path / "m.keras", "w") as held:
+        held.writestr("metadata.json", "{}")
+    np.savez(tmp_path / "m.npz", a=np.zeros(2))
+    assert [origin.read(tmp_path / f"m.{kind}")[2] for kind in ("onnx", "h5", "keras", "npz")] == [None] * 4
+
+
+def test_options_are_kept_as_they_were_written() -> None:
+    told = OPTIONS | {"forget_bias": 1, "layers": 2**63 - 1, "mode": "lstm", "states": True}
+    assert kept(told | {"lowering": "fast"}, where="a: provenance") == told
+    with pytest.raises(
+        UsageError, match="--layers: expected what this tool writes, found 9223372036854775808"
+    ):
+        kept(told | {"layers": 2**63}, where="a: provenance")
+    with pytest.raises(UsageError, match="--forget-bias: expected what this tool writes, found -1"):
+        kept(told | {"forget_bias": -(10**400)}, where="a: provenance")
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("value", [{"a": 1}, ..., [1]])
+def test_an_option_of_another_type_is_refused(name: str, value: Any) -> None:
+    told = {key: held for key, held in OPTIONS.items() if key != name} | (
+        {} if value is ... else {name: value}
+    )
+    found = "none" if value is ... else repr(value)
+    with pytest.raises(UsageError) as caught:
+        kept(told, where="a: provenance")
+    flag = name.replace("_", "-")
+    assert str(caught.value) == f"a: provenance: --{flag}: expected what this tool writes, found {found}"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "is_lost"),
+    [
+        *(
+            ("f4", "f4", False),
+            ("f8", "f4", False),
+            ("i8", "f4", False),
+            ("?", "i4", False),
+            ("u1", "i4", False),
+        ),
+        *(("f4", "i4", True), ("f4", "?", True), ("f4", "u1", True), ("c8", "f4", True), ("c8", "c8", False)),
+        *(("S3", "f4", True), ("U3", "O", False), ("S3", "O", False), ("f4", "O", True), ("f4", "S3", True)),
+        *(("V2", "f4", True), ("V2", "V2", False), ("i4", "u1", False)),
+    ],
+)
+def test_which_values_would_be_lost(given: str, wanted: str, is_lost: bool) -> None:
+    assert arrays.are_cut_off(np.dtype(given), np.dtype(wanted)) == is_lost
+
+
+META = {
+    **{"format": recording.FORMAT, "version": recording.VERSION, "recorder": "r", "source": "s"},
+    **{"tensorflow": "2", "python": "3", "cuda": None, "cudnn": None},
+    "devices": [{"type": "CPU", "description": "", "name": "c"}],
+    "tf32": {"on": False, "reason": "none"},
+    "inputs": {"x": {"tensor": "x:0", "dtype": "float32"}},
+    "outputs": {},
+}
+
+
+def recorded(folder: Path, meta: Any, value: Any = 1.0) -> Path:
+    text = np.frombuffer((meta if isinstance(meta, str) else json.dumps(meta)).encode(), np.uint8)
+    np.savez(folder / "r.npz", **{"meta": text, "feed0/in/x": value})
+    return folder / "r.npz"
+
+
+def test_a_recording_is_read(tmp_path: Path) -> None:
+    found = recording.read(recorded(tmp_path, META))
+    assert (found.inputs, found.outputs, found.is_tf32) == ({"x": "x:0"}, {}, False)
+    short = {**META, "inputs": {"x": {"tensor": "x:0", "dtype": "bfloat16"}}}
+    raw = np.array([0x3F80], np.uint16).view("V2")
+    assert recording.read(recorded(tmp_path, short, raw)).feeds[0]["x"].astype(float) == [1.0]
+    kept_raw = recording.read(recorded(tmp_path, META, raw)).feeds[0]["x"]
+    assert kept_raw.dtype == np.dtype("V2")
+    wide = np.zeros(1, "V4")
+    assert recording.read(recorded(tmp_path, short, wide)).feeds[0]["x"].dtype == np.dtype("V4")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("inputs", 1), ("inputs", {"x": "x:0"}), ("inputs", {"x": {"tensor": "x:0"}}), ("outputs", None)),
+        *(("outputs", {"y": {"tensor": 1, "dtype": "float32"}}), ("devices", {}), ("devices", ["CPU"])),
+        *(("devices", [{"type": "CPU"}]), ("devices", [{"type": 1, "description": ""}])),
+        *(("tf32", True), ("tf32", {"on": 1, "reason": ""}), ("tf32", {"on": True})),
+    ],
+)
+def test_meta_of_another_form_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        recording.read(recorded(tmp_path, {**META, name: value}))
+    expected = f"meta: expected {name} as record writes it, found another form"
+    assert str(caught.value) == f"--golden {tmp_path / 'r.npz'}: {expected}"
+
+
+def test_meta_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a recording, found a meta of another kind"):
+        recording.read(recorded(tmp_path, "[" * 100_000))
+
+
+def test_a_number_of_a_feed_is_bounded() -> None:
+    found = {f"feed{'1' * 5000}/x": np.zeros(1)}
+    assert arrays.calls(found, where="here") == [found]
