@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every docs mutants lint tf1-restore keras-backends bench clean
+.PHONY: demo test test-every docs mutants lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -54,9 +54,17 @@ keras-backends: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-# Speed, as ratios; nothing of it is judged.
+# Is anything ever lost? 200 conversions that are killed, two at a time, a full disk; some minutes. SEED repeats.
+crash: .venv/ready
+	$(BIN)/python scripts/crash $(if $(SEED),--seed $(SEED))
+
+# Ten minutes of mutated files of every kind: read or refused in a line each? SEED and SECONDS as in the script.
+fuzz: .venv/ready
+	$(BIN)/python scripts/fuzz $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
+# Speed, as ratios to what a user would have instead; BENCH="--conversions --large --scratch DIR" for costs.
 bench: .venv/ready
-	$(BIN)/python scripts/bench_repaired.py
+	$(BIN)/python scripts/bench $(BENCH)
 
 clean:
 	rm -rf .venv out site

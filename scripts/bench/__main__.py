@@ -1,0 +1,128 @@
+"""How fast the artifacts are, as ratios to what a user would have instead, and what a conversion costs.
+
+    python scripts/bench                      # speed, with one and with two threads
+    python scripts/bench --cells lstm --shapes u1,u6 --threads 1 --only savedmodel,tf1
+    python scripts/bench --conversions [--large --scratch FOLDER]
+    python scripts/bench --repaired           # repaired SavedModels against Keras' own
+    python scripts/bench --page               # the page of the stored results, nothing measured
+
+With --write the results go to scripts/bench/results.json, a section for each kind, and docs/performance.md is
+written from all that stand there. PyTorch and OpenVINO take part where they are installed. Linux; leave the
+machine alone meanwhile. Ends with 1 where a goal of what was measured is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import children
+import conversions
+import kept
+import listing
+import machine
+import performance_page
+from roster import FORM, PEERS
+from shapes import CELLS, QUICK, SHAPES
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RESULTS: Final = Path(__file__).with_name("results.json")
+_PAIRS: Final = 200
+
+
+def speed(given: argparse.Namespace) -> dict[str, Any]:
+    """The section `speed`."""
+    shapes = given.shapes or [shape.name for shape in (QUICK if given.quick else SHAPES)]
+    rounds = 3 if given.quick else given.rounds
+    asked = {"cells": given.cells, "shapes": shapes, "only": given.only, "rounds": rounds, "seed": given.seed}
+    found = [children.measured("speed", threads=threads, **asked) for threads in given.threads]
+    runs = [run for part in found for run in part["runs"]]
+    return {"runs": runs, "absent": found[0]["absent"], "rounds": rounds, "seed": given.seed}
+
+
+def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was asked for, each as soon as it is measured."""
+    if given.conversions:
+        costs = conversions.costs(scratch=given.scratch, large=given.large, quick=given.quick)
+        yield "conversions", {"costs": [*costs]}
+    elif given.repaired:
+        pairs = 3 if given.quick else _PAIRS
+        yield "repaired", {"rows": children.measured("repaired", threads=1, pairs=pairs, quick=given.quick)}
+    elif not given.page:
+        yield "speed", speed(given)
+
+
+def show(found: Mapping[str, Any]) -> bool:
+    """Prints tables and goals; whether all goals that were measured are met."""
+    if section := found.get("speed"):
+        for table in listing.speed(kept.timings(section)):
+            print(f"\n{table.plain()}")
+        for name in section["absent"]:
+            print(f"\nnot installed, left out: {name}")
+    if section := found.get("conversions"):
+        print(f"\n{listing.costs(section['costs']).plain()}")
+    if section := found.get("repaired"):
+        print(f"\n{listing.repaired(section['rows']).plain()}")
+    judged = performance_page.verdicts(found)
+    print(f"\n{performance_page.told(judged).plain()}")
+    return all(one.met is not False for one in judged)
+
+
+def main() -> int:
+    parser = _flags()
+    given = parser.parse_args()
+    parts = ("cells", "shapes", "only", "threads", "quick")
+    whole = all(getattr(given, name) == parser.get_default(name) for name in parts)
+    if given.write and given.results == RESULTS and not whole:
+        parser.error("--write keeps whole sections: not with --cells, --shapes, --only or --threads")
+    if given.page and not given.results.exists():
+        parser.error(f"{given.results}: expected results of a run with --write, found none")
+    measured = {name: {**section, "taken": machine.taken()} for name, section in sections(given)}
+    if given.write:
+        for name, section in measured.items():
+            kept.keep(given.results, name, section)
+    if given.write or given.page:
+        for name, text in performance_page.written(kept.read(given.results)).items():
+            (given.docs / name).write_text(text, encoding="utf-8")
+    return 0 if show(measured or kept.read(given.results)) else 1
+
+
+def _flags() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
+    kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
+    kind.add_argument("--page", action="store_true", help="write the page of the stored results")
+    parser.add_argument("--cells", type=_of(CELLS), default=CELLS, help="lstm,gru")
+    parser.add_argument("--shapes", type=_of([one.name for one in (*SHAPES, *QUICK)]), default=[])
+    parser.add_argument("--only", type=_of([*PEERS]), default=[], help="implementations, by name")
+    parser.add_argument("--threads", type=lambda text: [*map(int, text.split(","))], default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--large", action="store_true", help="with --conversions: a checkpoint of 4 GB too")
+    parser.add_argument("--scratch", type=Path, help="with --conversions: where the checkpoints go")
+    parser.add_argument("--write", action="store_true", help="keep the results and write the page")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny: does all of it run?
+    return parser
+
+
+def _of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Names apart by commas, each of which must be known; a form of ours by any name."""
+
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known and not name.startswith(FORM)]:
+            said = f"expected some of {', '.join(known)}, found {', '.join(unknown)}"
+            raise argparse.ArgumentTypeError(said)
+        return found
+
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""What is measured: a way to compute a recurrence, and how a user would call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # the tables need neither TensorFlow nor the package
+    from problem import Problem
+
+    from cudnn_convert.model import Array
+
+#: Our artifacts. A call goes through a Session, through a function of TensorFlow 2, or through another
+#: runtime: everyone is compared with ours called in the same way.
+SESSION: Final = "savedmodel"
+FUNCTION: Final = "savedmodel_function"
+ONNX: Final = "onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One implementation, ready: `call` is one complete run, `answer` makes of what it gave the array
+    `[steps, batch, directions*units]`."""
+
+    call: Callable[[], Any]
+    answer: Callable[[Any], Array]
+
+
+def _always(_: Problem) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`build` takes a problem and the number of threads; `package` is what it needs beyond our own needs."""
+
+    name: str
+    build: Callable[[Problem, int], Built]
+    package: str = ""
+    fits: Callable[[Problem], bool] = _always

@@ -1,0 +1,144 @@
+"""What a conversion costs: whole processes of the command line, in turn with what they are measured by."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import children
+import whole
+from networks import LARGE, SMALL, TINY, Sized
+
+#: How often each is measured: the large ones take a minute each.
+_TIMES: Final = (11, 3)
+_QUICK: Final = (2, 1)
+_COPY: Final = (
+    "import shutil, sys; [shutil.copyfile(p, sys.argv[1] + str(k)) for k, p in enumerate(sys.argv[2:])]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A conversion, and the program of Python that it is measured by, which `beside` tells in words.
+
+    `kind` is that of its checkpoint. `seconds_goal` bounds the ratio of the seconds, `bytes_goal` the memory,
+    or `sizes_goal` by the checkpoint's size; 0 where no goal is.
+    """
+
+    name: str
+    kind: str
+    flags: tuple[str, ...]
+    beside: str
+    program: str
+    seconds_goal: float
+    bytes_goal: float = 0.0
+    sizes_goal: float = 0.0
+
+
+_ONNX: Final = ("--format", "onnx")
+_SMALL_JOBS: Final = (
+    _Job(
+        "checkpoint without a graph to ONNX, verified",
+        "weights",
+        _ONNX,
+        "importing numpy, onnx and onnxruntime",
+        "import numpy, onnx, onnxruntime",
+        2.0,
+        bytes_goal=150e6,
+    ),
+    _Job(
+        "checkpoint with a graph to a SavedModel, verified",
+        "graph",
+        (),
+        "importing tensorflow",
+        "import tensorflow",
+        3.0,
+    ),
+)
+_LARGE_JOBS: Final = (
+    _Job(
+        "checkpoint to ONNX, not verified",
+        "weights",
+        (*_ONNX, "--no-verify"),
+        "copying its files",
+        _COPY,
+        1.6,
+        sizes_goal=1.2,
+    ),
+    _Job(
+        "checkpoint to a SavedModel, not verified",
+        "weights",
+        ("--no-verify",),
+        "copying its files",
+        _COPY,
+        2.0,
+        sizes_goal=1.5,
+    ),
+)
+
+
+def costs(*, scratch: Path | None, large: bool, quick: bool) -> Iterator[dict[str, Any]]:
+    """Each cost as `results.json` keeps it; those of a large checkpoint with `large` alone."""
+    few, fewer = _QUICK if quick else _TIMES
+    with tempfile.TemporaryDirectory(prefix="bench.", dir=scratch) as folder:
+        yield from _costs(Path(folder, "small"), _SMALL_JOBS, TINY if quick else SMALL, few)
+        if large:
+            yield from _costs(Path(folder, "large"), _LARGE_JOBS, TINY if quick else LARGE, fewer)
+
+
+def _costs(folder: Path, jobs: Sequence[_Job], sized: Sized, times: int) -> Iterator[dict[str, Any]]:
+    _require(folder.parent, 4 * 4 * sized.layers * sized.units * (sized.inputs + sized.units) * 3)
+    network = [sized.layers, sized.units, sized.inputs]
+    made: dict[str, str] = {}
+    for job in jobs:
+        if job.kind not in made:
+            made[job.kind] = children.measured(
+                "networks", threads=1, folder=str(folder), kind=job.kind, sized=network
+            )
+        found = _cost(job, Path(made[job.kind]), folder, times)
+        print(f"{job.name}: {found['seconds']} s, {job.beside}: {found['beside_seconds']} s", flush=True)
+        yield found
+
+
+def _cost(job: _Job, prefix: Path, folder: Path, times: int) -> dict[str, Any]:
+    """Both processes in turn, after one of each that warms the page cache."""
+    files = [str(path) for path in sorted(prefix.parent.glob(f"{prefix.name}.*"))]
+    size = sum(Path(path).stat().st_size for path in files)
+    out, copy = folder / "out", folder / "copy"
+    convert = [sys.executable, "-m", "cudnn_convert", str(prefix), str(out), *job.flags, "--quiet"]
+    copied = [f"{copy}/", *files] if job.program == _COPY else []
+    beside = [sys.executable, "-c", job.program, *copied]
+    seconds, memory, other = [], [], []
+    for _ in range(times + 1):
+        copy.mkdir()
+        other.append(whole.cost(beside)[0])
+        shutil.rmtree(copy)
+        taken, used = whole.cost(convert)
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+        seconds.append(taken)
+        memory.append(used)
+    return {
+        "name": job.name,
+        "beside": job.beside,
+        "size": size,
+        "seconds": seconds[1:],
+        "beside_seconds": other[1:],
+        "memory": memory[1:],
+        "seconds_goal": job.seconds_goal,
+        "bytes_goal": job.bytes_goal or job.sizes_goal * size,
+    }
+
+
+def _require(folder: Path, needed: int) -> None:
+    """The checkpoint, what is made of it and a copy of it are there at the same time."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SystemExit(
+            f"bench: {folder}: expected {needed / 1e9:.1f} GB free, found {free / 1e9:.1f}; "
+            "name another folder with --scratch"
+        )

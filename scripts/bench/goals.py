@@ -1,0 +1,133 @@
+"""What speed and costs are to be, and whether they are: judged by medians, speed mostly with one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from contender import ONNX, SESSION
+from kept import Timing
+from ratios import Ratio, ratio, summary
+from roster import OURS, own
+from shapes import counted
+
+#: How many times faster than TensorFlow 1's cells, by cell and shape.
+FASTER: Final = MappingProxyType(
+    {
+        ("lstm", "u1"): 2.0,
+        ("lstm", "u6"): 3.0,
+        ("lstm", "u2"): 1.4,
+        ("gru", "u1"): 1.6,
+        ("gru", "u6"): 1.8,
+    }
+)
+NOWHERE_BELOW: Final = 0.95
+#: Our time over that of the best form of TensorFlow.
+NEAR_BEST: Final = 1.05
+#: The time of ONNX Runtime's own node over ours.
+NEAR_NODE: Final = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A goal, what was found where it is furthest from it, and whether it is met; None: not measured."""
+
+    goal: str
+    found: str
+    met: bool | None
+
+    @property
+    def word(self) -> str:
+        return {True: "met", False: "not met", None: "not measured"}[self.met]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    where: str
+    found: Ratio
+
+
+def verdicts(timings: Sequence[Timing]) -> Iterator[Verdict]:
+    """Every goal of speed."""
+    alone = [one for one in timings if one.threads == 1]
+    for (cell, shape), least in FASTER.items():
+        here = [one for one in alone if (one.cell, one.shape) == (cell, shape)]
+        goal = f"SavedModel, {cell.upper()} at {shape}: at least {least}x as fast as TensorFlow 1's cells"
+        yield _least(goal, least, _over(here, "tf1", SESSION))
+    goal = f"SavedModel: nowhere below {NOWHERE_BELOW}x of TensorFlow 1's cells"
+    yield _least(goal, NOWHERE_BELOW, _over(alone, "tf1", SESSION))
+    best = [place for one in alone if (place := _best(one)) is not None]
+    share = round((NEAR_BEST - 1) * 100)
+    yield _most(f"SavedModel: within {share} % of TensorFlow's best form without XLA", NEAR_BEST, best)
+    goal = f"ONNX: at least {NEAR_NODE}x of ONNX Runtime's fused node alone, with any number of threads"
+    yield _least(goal, NEAR_NODE, _over(timings, "bare_node", ONNX))
+
+
+def _over(timings: Sequence[Timing], name: str, own: str) -> list[_Place]:
+    found = [(_named(one), one.over(name, own)) for one in timings]
+    return [_Place(where, value) for where, value in found if value is not None]
+
+
+def _best(timing: Timing) -> _Place | None:
+    """Ours over the fastest of TensorFlow's others; each is compared with ours called in the same way."""
+    found = [
+        _Place(f"{_named(timing)}, {name}", value)
+        for name in timing.micros
+        if name not in OURS and own(name) != ONNX and (value := timing.over(own(name), name)) is not None
+    ]
+    return max(found, key=_median, default=None)
+
+
+def _least(goal: str, bound: float, places: Sequence[_Place]) -> Verdict:
+    return _judged(goal, places, min, lambda found: found >= bound)
+
+
+def _most(goal: str, bound: float, places: Sequence[_Place]) -> Verdict:
+    return _judged(goal, places, max, lambda found: found <= bound)
+
+
+def _judged(
+    goal: str, places: Sequence[_Place], furthest: Callable[..., _Place], meets: Callable[[float], bool]
+) -> Verdict:
+    if not places:
+        return Verdict(goal, "", None)
+    worst = furthest(places, key=_median)
+    return Verdict(goal, f"{worst.found} ({worst.where})", meets(worst.found.median))
+
+
+def _median(place: _Place) -> float:
+    return place.found.median
+
+
+def _named(timing: Timing) -> str:
+    threads = "" if timing.threads == 1 else f", {timing.threads} threads"
+    return f"{timing.cell} {timing.shape}{threads}"
+
+
+def of_costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
+    """Every goal of a conversion's cost."""
+    for cost in costs:
+        found = ratio(cost["seconds"], cost["beside_seconds"])
+        goal = f"{cost['name']}: at most {cost['seconds_goal']}x the time of {cost['beside']}"
+        yield Verdict(goal, str(found), found.median <= cost["seconds_goal"])
+        if bound := cost["bytes_goal"]:
+            used = summary(cost["memory"]).median
+            goal = f"{cost['name']}: at most {bound / 1e6:.0f} MB of memory"
+            yield Verdict(goal, f"{used / 1e6:.0f} MB", used <= bound)
+
+
+def of_repaired(rows: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
+    """A repaired SavedModel is as fast as Keras' own: judged by the lower bound of the ratio."""
+    for bound in sorted({row["bound"] for row in rows}):
+        here = [row for row in rows if row["bound"] == bound]
+        steps = " or ".join(sorted({counted(row["steps"], "step") for row in here}))
+        places = [_Place(_row(row), ratio(row["repaired"], row["keras"])) for row in here]
+        worst = max(places, key=lambda place: place.found.low)
+        goal = f"repaired SavedModel, {steps}: the lower bound below {bound}x the time of Keras' own"
+        yield Verdict(goal, f"{worst.found} ({worst.where})", worst.found.low < bound)
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return f"{row['cell']}, {row['units']} units, batch {row['batch']}"

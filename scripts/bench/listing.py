@@ -1,0 +1,117 @@
+"""The tables, for people: the same cells as plain text and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import roster
+from kept import Timing
+from ratios import ratio, summary
+from roster import OURS
+from shapes import QUICK, SHAPES, counted
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in a table: a figure, and in smaller letters how sure it is."""
+
+    figure: str
+    sure: str = ""
+
+    @property
+    def plain(self) -> str:
+        return f"{self.figure} {self.sure}".strip()
+
+    @property
+    def marked(self) -> str:
+        return f"{self.figure}<br><small>{self.sure}</small>" if self.sure else self.figure
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def plain(self) -> str:
+        lines = [list(self.heads), *([cell.plain for cell in row] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        told = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+        ]
+        return "\n".join([self.title, *(line.rstrip() for line in told)])
+
+    def markdown(self) -> str:
+        rows = ["| " + " | ".join(cell.marked for cell in row) + " |" for row in self.rows]
+        rule = "|---|" + "---:|" * (len(self.heads) - 1)
+        return "\n".join([f"| {' | '.join(self.heads)} |", rule, *rows])
+
+
+def speed(timings: Sequence[Timing]) -> Iterator[Table]:
+    """A table for each number of threads and cell: ours in microseconds, the others' time over ours."""
+    for threads, cell in dict.fromkeys((one.threads, one.cell) for one in timings):
+        here = ordered([one for one in timings if (one.threads, one.cell) == (threads, cell)])
+        present = roster.ordered(name for one in here for name in one.micros)
+        rows = [
+            [Cell(roster.words(name)), *(_cell(one, name) for one in here), _error(here, name)]
+            for name in present
+        ]
+        many = "1 thread" if threads == 1 else f"{threads} threads"
+        heads = ["", *(one.shape for one in here), "largest error"]
+        yield Table(f"{cell.upper()}, {many}", heads, rows)
+
+
+def costs(found: Sequence[Mapping[str, Any]]) -> Table:
+    """What conversions cost, each beside the process that it is measured by."""
+    rows = []
+    for cost in found:
+        seconds, beside = summary(cost["seconds"]), summary(cost["beside_seconds"])
+        against = ratio(cost["seconds"], cost["beside_seconds"])
+        rows.append(
+            [
+                Cell(cost["name"]),
+                Cell(f"{cost['size'] / 1e6:.0f} MB"),
+                Cell(f"{seconds.median:.2f} s", f"{seconds.low:.2f}-{seconds.high:.2f}"),
+                Cell(f"{beside.median:.2f} s", cost["beside"]),
+                Cell(f"{against.median:.2f}", f"{against.low:.2f}-{against.high:.2f}"),
+                Cell(f"{summary(cost['memory']).median / 1e6:.0f} MB"),
+            ]
+        )
+    heads = ["whole process", "checkpoint", "takes", "beside it", "ratio", "memory at its peak"]
+    return Table("Conversions", heads, rows)
+
+
+def repaired(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Repaired SavedModels over Keras' own."""
+    rows = []
+    for row in found:
+        against = ratio(row["repaired"], row["keras"])
+        sizes = f"{row['units']} units, {counted(row['steps'], 'step')}, batch {row['batch']}"
+        rows.append(
+            [
+                Cell(f"{row['cell'].upper()}, {sizes}"),
+                Cell(f"{summary(row['keras']).median:.3f} ms"),
+                Cell(f"{against.median:.3f}", f"{against.low:.3f}-{against.high:.3f}"),
+            ]
+        )
+    return Table("Repaired SavedModels", ["", "Keras' own for a CPU", "repaired over it"], rows)
+
+
+def ordered(timings: Sequence[Timing]) -> list[Timing]:
+    """In the order of the shapes."""
+    place = {shape.name: k for k, shape in enumerate((*SHAPES, *QUICK))}
+    return sorted(timings, key=lambda one: place[one.shape])
+
+
+def _cell(timing: Timing, name: str) -> Cell:
+    if name in OURS:
+        median, spread = timing.median(name), timing.spread(name)
+        return Cell("-") if median is None or spread is None else Cell(f"{median:.0f} µs", f"±{spread:.0%}")
+    found = timing.over(name, roster.own(name))
+    return Cell("-") if found is None else Cell(f"{found.median:.2f}", f"{found.low:.2f}-{found.high:.2f}")
+
+
+def _error(timings: Sequence[Timing], name: str) -> Cell:
+    return Cell(f"{max(one.errors[name] for one in timings if name in one.errors):.0e}")

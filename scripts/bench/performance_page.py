@@ -1,0 +1,137 @@
+"""docs/performance.md and its plots, made of the stored results: no figure on it comes from anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import goals
+import listing
+import rounds
+from charts import chart
+from goals import Verdict
+from kept import Timing, timings
+from listing import Cell, Table
+from ratios import CONFIDENCE
+from roster import own, words
+from shapes import QUICK, SHAPES
+
+NAME: Final = "performance.md"
+_PLOTS: Final = MappingProxyType(
+    {
+        "tensorflow": ("TensorFlow", ("tf1", "tf_keras", "keras")),
+        "runtimes": (
+            "ONNX and other runtimes",
+            ("bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino"),
+        ),
+    }
+)
+_INTRODUCTION: Final = """\
+# Performance
+
+`make bench` measured every figure on this page and wrote it. What matters is ratios: microseconds belong
+to one machine. Every implementation has the same random weights, and its answer was compared with a float64
+reference before it was timed; "largest error" is the largest absolute difference from it."""
+_JUDGED: Final = """\
+Judged by medians, of one thread where nothing else is said, at the place that is furthest from the goal."""
+_METHOD: Final = """\
+All implementations of a column are in one process that is bound to as many cores as it has threads. They run
+in turn, in an order drawn anew for each of {rounds} rounds (seed {seed}): a pause of {pause:.0f} ms, a call
+to warm up, then calls for about {block:.0f} ms, at least one. Each round gives one ratio. A table shows
+their median, and below it the bounds that hold the median with {confidence:.0%} (order statistics); below our
+own times stands the distance between the quartiles.
+
+Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
+a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
+function differ by what a call itself costs. Keras takes its batch first, as it does by default, everyone else
+time. OpenVINO is told the sizes and to compute in float32; its default on some processors is bfloat16."""
+
+
+def written(sections: Mapping[str, Any]) -> dict[str, str]:
+    """The page and its plots, by file name, of the sections that were measured."""
+    found = [_INTRODUCTION, *_judged(sections)]
+    plots: dict[str, str] = {}
+    if speed := sections.get("speed"):
+        plots = dict(_plots(timings(speed)))
+        found += _speed(speed, plots)
+    if costs := sections.get("conversions"):
+        found += [
+            "## What a conversion costs",
+            _about(costs["taken"]),
+            listing.costs(costs["costs"]).markdown(),
+        ]
+    if repaired := sections.get("repaired"):
+        found += [
+            "## Repaired SavedModels of Keras 3",
+            _about(repaired["taken"]),
+            listing.repaired(repaired["rows"]).markdown(),
+        ]
+    return {NAME: "\n\n".join(found) + "\n", **plots}
+
+
+def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
+    """All goals, those of sections that were not measured left out."""
+    found: list[Verdict] = []
+    if speed := sections.get("speed"):
+        found += goals.verdicts(timings(speed))
+    if costs := sections.get("conversions"):
+        found += goals.of_costs(costs["costs"])
+    if repaired := sections.get("repaired"):
+        found += goals.of_repaired(repaired["rows"])
+    return found
+
+
+def told(judged: Iterable[Verdict]) -> Table:
+    rows = [[Cell(one.goal), Cell(one.found or "-"), Cell(one.word)] for one in judged]
+    return Table("Goals", ["goal", "found", "verdict"], rows)
+
+
+def _judged(sections: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Goals"
+    yield _JUDGED
+    yield told(verdicts(sections)).markdown()
+
+
+def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
+    found = timings(section)
+    present = {one.shape for one in found}
+    yield "## Speed"
+    yield _METHOD.format(
+        rounds=section["rounds"],
+        seed=section["seed"],
+        pause=rounds.PAUSE * 1e3,
+        block=rounds.BLOCK * 1e3,
+        confidence=CONFIDENCE,
+    )
+    yield _about(section["taken"])
+    if section["absent"]:
+        names = ", ".join(words(name) for name in section["absent"])
+        yield f"Not installed where this was measured: {names}."
+    shapes = [[Cell(one.name), Cell(one.told)] for one in (*SHAPES, *QUICK) if one.name in present]
+    yield Table("", ["", "one call"], shapes).markdown().replace("---:", "---")
+    for plot in plots:
+        cell, family = plot.removesuffix(".svg").split("-")[1:]
+        yield f"![{cell.upper()}, 1 thread: {_PLOTS[family][0]}, time over ours by shape]({plot})"
+    for table in listing.speed(found):
+        yield f"### {table.title}"
+        yield table.markdown()
+
+
+def _plots(found: Sequence[Timing]) -> Iterator[tuple[str, str]]:
+    for cell in dict.fromkeys(one.cell for one in found):
+        here = listing.ordered([one for one in found if one.cell == cell and one.threads == 1])
+        for family, (title, names) in _PLOTS.items():
+            series = {
+                words(name).replace("`", ""): [one.over(name, own(name)) for one in here] for name in names
+            }
+            shown = {name: values for name, values in series.items() if any(values)}
+            if shown:
+                about = f"{cell.upper()}, 1 thread, {title}: time over ours"
+                yield f"speed-{cell}-{family}.svg", chart(about, [one.shape for one in here], shown)
+
+
+def _about(taken: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in taken["versions"].items())
+    machine = f"{taken['cpu']}, {taken['cores']} cores, {taken['gigabytes']} GB, {taken['system']}"
+    return f"Measured {taken['date']} on {machine}; {versions}."

@@ -1,0 +1,52 @@
+"""Everything in turn: blocks of a few milliseconds, in an order that is drawn anew for every round."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+#: Seconds that a block takes, at least one call.
+BLOCK: Final = 4e-3
+#: Seconds before a block: threads of other runtimes that wait by spinning have gone to sleep then.
+PAUSE: Final = 22e-3
+_WARM: Final = 3
+
+
+def timed(
+    calls: Mapping[str, Callable[[], Any]], *, rounds: int, chance: random.Random
+) -> dict[str, list[float]]:
+    """The microseconds of one call, a value for each round, by name; a call is complete when it returns."""
+    counts = {name: max(1, round(BLOCK / _shortest(call))) for name, call in calls.items()}
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    names = sorted(calls)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            chance.shuffle(names)
+            for name in names:
+                time.sleep(PAUSE)
+                calls[name]()
+                found[name].append(_block(calls[name], counts[name]))
+    finally:
+        gc.enable()
+    return found
+
+
+def _block(call: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return round((time.perf_counter() - start) / count * 1e6, 2)
+
+
+def _shortest(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(_WARM):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)

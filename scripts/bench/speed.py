@@ -1,0 +1,63 @@
+"""The speed of every implementation, in a process of its own for each number of threads."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from roster import absent, contenders
+from shapes import QUICK, SHAPES, Shape, counted
+
+#: What an implementation in float32 may differ from the float64 reference.
+TOLERANCE: Final = 2e-5
+
+
+def measured(
+    *, threads: int, cells: Sequence[str], shapes: Sequence[str], only: Sequence[str], rounds: int, seed: int
+) -> dict[str, Any]:
+    """The runs as `results.json` keeps them, and the names of those that are not installed here."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    known = {shape.name: shape for shape in (*SHAPES, *QUICK)}
+    wanted = [Run(cell, known[name], threads, seed=seed, rounds=rounds) for name in shapes for cell in cells]
+    return {"runs": [run.taken(only) for run in wanted], "absent": absent(contenders().values())}
+
+
+class Run:
+    """One cell and shape."""
+
+    def __init__(self, cell: str, shape: Shape, threads: int, *, seed: int, rounds: int) -> None:
+        self.cell, self.shape, self.threads, self.seed, self.rounds = cell, shape, threads, seed, rounds
+
+    def taken(self, only: Sequence[str]) -> dict[str, Any]:
+        from problem import error, posed
+        from rounds import timed
+
+        from cudnn_convert.quiet import quiet
+
+        calls, errors = {}, {}
+        with tempfile.TemporaryDirectory(prefix="bench.") as folder, quiet():
+            problem = posed(self.cell, self.shape, Path(folder), seed=self.seed)
+            everyone = contenders()
+            missing = absent(everyone.values())
+            for name, one in everyone.items():
+                if name not in missing and one.fits(problem) and (not only or name in only):
+                    built = one.build(problem, self.threads)
+                    errors[name] = float(f"{error(problem, built.answer(built.call())):.1e}")
+                    self.check(name, errors[name])
+                    calls[name] = built.call
+            micros = timed(calls, rounds=self.rounds, chance=random.Random(self.seed))
+        named = {"cell": self.cell, "shape": self.shape.name, "threads": self.threads}
+        return named | {"errors": errors, "micros": micros}
+
+    def check(self, name: str, found: float) -> None:
+        """Raises SystemExit where an answer is not the reference's."""
+        where = f"{self.cell} {self.shape.name}, {counted(self.threads, 'thread')}: {name}"
+        if not found <= TOLERANCE:
+            raise SystemExit(f"{where}: expected the reference's answer, found an error of {found:.1e}")
+        print(f"{where}: largest error {found:.1e}", flush=True)

@@ -1,0 +1,43 @@
+"""A whole process: its seconds and its memory, as whoever calls it sees them.
+
+    python scripts/bench/whole.py COMMAND...
+
+Run as a program it runs one command and prints both as JSON. It imports next to nothing: what a process
+starts from counts as its memory (Linux keeps the high-water mark through exec). The command line does its
+work in a child that it waits for, so that RUSAGE_CHILDREN covers it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+
+def cost(command: Sequence[str]) -> tuple[float, float]:
+    """Seconds, and bytes of memory at the peak of the largest process. Raises SystemExit where it fails."""
+    ended = subprocess.run([sys.executable, __file__, *command], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        last = ended.stderr.strip().rpartition("\n")[2]
+        raise SystemExit(f"bench: {' '.join(command)}: ended with {ended.returncode}: {last}")
+    seconds, memory = json.loads(ended.stdout)
+    return seconds, memory
+
+
+def main() -> int:
+    start = time.perf_counter()
+    ended = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    seconds = time.perf_counter() - start
+    if ended.returncode:
+        sys.stderr.buffer.write(ended.stderr[-2000:])
+        return 1
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(json.dumps([round(seconds, 4), used * (1 if sys.platform == "darwin" else 1024)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""What the bench says of known times: its figures, its verdicts, its page. Nothing here is timed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from samples import ROOT
+
+BENCH = ROOT / "scripts" / "bench"
+TAKEN = {
+    "date": "2026-02-29",
+    "cpu": "A Processor 9",
+    "cores": 2,
+    "gigabytes": 25.3,
+    "system": "Linux",
+    "versions": {"python": "3.11.7", "tensorflow": "2.21.0"},
+}
+#: Ours takes 100 microseconds, so that a ratio is a hundredth of what stands here.
+U1 = {
+    "savedmodel": [100.0, 100.0, 100.0],
+    "tf1": [210.0, 200.0, 190.0],
+    "form_block": [97.0, 99.0, 98.0],
+    "form_new": [80.0, 96.0, 99.0],
+    "onnx": [40.0, 40.0, 40.0],
+    "bare_node": [38.0, 39.0, 40.0],
+    "tf2onnx_tf1": [120.0, 160.0, 120.0],
+}
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def run(cell: str, shape: str, micros: dict[str, list[float]], threads: int = 1) -> dict[str, Any]:
+    errors = dict.fromkeys(micros, 1e-7)
+    return {"cell": cell, "shape": shape, "threads": threads, "errors": errors, "micros": micros}
+
+
+def speed(*runs: dict[str, Any]) -> dict[str, Any]:
+    return {"runs": [*runs], "absent": ["torch"], "rounds": 3, "seed": 7, "taken": TAKEN}
+
+
+def verdicts(*runs: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    import goals
+    from kept import timings
+
+    return {one.goal: (one.found, one.word) for one in goals.verdicts(timings(speed(*runs)))}
+
+
+def test_a_ratio_is_of_rounds() -> None:
+    """The medians' ratio would be 9/3; of fewer than six rounds the bounds are the ends."""
+    from ratios import Ratio, ratio
+
+    assert ratio([2.0, 9.0, 16.0], [1.0, 3.0, 8.0]) == Ratio(2.0, 2.0, 3.0)
+    assert str(Ratio(2.0, 1.254, 3.0)) == "2.00 [1.25, 3.00]"
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(5, 1, 5), (6, 1, 6), (9, 2, 8), (10, 2, 9), (21, 6, 16)])
+def test_bounds_are_the_order_statistics_of_tables(count: int, low: int, high: int) -> None:
+    """David and Nagaraja, Order Statistics: of 9 values the second and the eighth hold it with 96 %."""
+    from ratios import summary
+
+    values = [float(one) for one in range(1, count + 1)]
+    random.Random(3).shuffle(values)
+    found = summary(values)
+    assert (found.low, found.median, found.high) == (low, (count + 1) / 2, high)
+
+
+def test_the_spread_is_that_of_the_quartiles() -> None:
+    from ratios import spread
+
+    assert spread([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(2 / 3)
+    assert spread([5.0]) == 0
+
+
+def test_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 4 ms: four calls of the quick one, one of the slow one, each after a pause and a call."""
+    import rounds
+
+    class Clock:
+        now = 0.0
+        told = ""
+
+        def perf_counter(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            assert seconds == rounds.PAUSE
+            self.told += "|"
+
+        def call(self, name: str, seconds: float) -> None:
+            self.now += seconds
+            self.told += name
+
+    clock = Clock()
+    monkeypatch.setattr(rounds, "time", clock)
+    calls = {"q": lambda: clock.call("q", 1e-3), "s": lambda: clock.call("s", 1e-2)}
+    found = rounds.timed(calls, rounds=8, chance=random.Random(1))
+    assert found == {"q": [pytest.approx(1e3)] * 8, "s": [pytest.approx(1e4)] * 8}
+    warm, *blocks = clock.told.split("|")
+    assert warm == "qqqsss"
+    assert sorted(blocks) == ["qqqqq"] * 8 + ["ss"] * 8
+    pairs = ["".join(one[0] for one in blocks[k : k + 2]) for k in range(0, 16, 2)]
+    assert {*pairs} == {"qs", "sq"}
+
+
+def test_goals_are_judged_by_medians() -> None:
+    """2.0 is enough; one thread judges but for ONNX."""
+    slow = {"savedmodel": [100.0] * 3, "tf1": [179.0] * 3, "form_loop": [100.0] * 3}
+    two = {"savedmodel": [100.0] * 3, "tf1": [10.0] * 3, "onnx": [100.0] * 3, "bare_node": [96.0] * 3}
+    found = verdicts(run("lstm", "u1", U1), run("gru", "u6", slow), run("gru", "u6", two, threads=2))
+    cells = "as fast as TensorFlow 1's cells"
+    assert found == {
+        f"SavedModel, LSTM at u1: at least 2.0x {cells}": ("2.00 [1.90, 2.10] (lstm u1)", "met"),
+        f"SavedModel, LSTM at u6: at least 3.0x {cells}": ("", "not measured"),
+        f"SavedModel, LSTM at u2: at least 1.4x {cells}": ("", "not measured"),
+        f"SavedModel, GRU at u1: at least 1.6x {cells}": ("", "not measured"),
+        f"SavedModel, GRU at u6: at least 1.8x {cells}": ("1.79 [1.79, 1.79] (gru u6)", "not met"),
+        "SavedModel: nowhere below 0.95x of TensorFlow 1's cells": ("1.79 [1.79, 1.79] (gru u6)", "met"),
+        "SavedModel: within 5 % of TensorFlow's best form without XLA": (
+            "1.04 [1.01, 1.25] (lstm u1, form_new)",
+            "met",
+        ),
+        "ONNX: at least 0.97x of ONNX Runtime's fused node alone, with any number of threads": (
+            "0.96 [0.96, 0.96] (gru u6, 2 threads)",
+            "not met",
+        ),
+    }
+
+
+def test_a_function_is_compared_with_a_function() -> None:
+    """Keras's 94 are slower than our function's 90, though our Session's 100 are slower than both."""
+    micros = {"savedmodel": [100.0], "savedmodel_function": [90.0], "keras": [94.0], "onnx": [9.0]}
+    found = verdicts(run("lstm", "u2", micros))
+    best = found["SavedModel: within 5 % of TensorFlow's best form without XLA"]
+    assert best == ("0.96 [0.96, 0.96] (lstm u2, keras)", "met")
+
+
+def test_costs_are_judged() -> None:
+    import goals
+
+    cost = {
+        "name": "this",
+        "beside": "that",
+        "seconds": [3.0, 4.0, 5.0],
+        "beside_seconds": [2.0, 2.0, 2.0],
+        "memory": [140e6, 151e6, 149e6],
+        "seconds_goal": 1.9,
+        "bytes_goal": 150e6,
+    }
+    assert [(one.goal, one.found, one.word) for one in goals.of_costs([cost])] == [
+        ("this: at most 1.9x the time of that", "2.00 [1.50, 2.50]", "not met"),
+        ("this: at most 150 MB of memory", "149 MB", "met"),
+    ]
+    assert len([*goals.of_costs([{**cost, "bytes_goal": 0}])]) == 1
+
+
+def test_the_page_of_stored_results(tmp_path: Path) -> None:
+    """The command reads results, writes the page, names who is missing, and ends with 1 for a goal unmet."""
+    import kept
+
+    results, docs = tmp_path / "results.json", tmp_path / "docs"
+    docs.mkdir()
+    row = {"cell": "gru", "units": 128, "steps": 1, "batch": 16, "bound": 1.15}
+    row |= {"keras": [2.0] * 3, "repaired": [2.2, 2.4, 2.6]}
+    kept.keep(results, "repaired", {"rows": [row], "taken": TAKEN})
+    kept.keep(results, "speed", speed(run("lstm", "u1", U1), run("lstm", "u1", U1, threads=2)))
+    assert '"tf1": [210.0, 200.0, 190.0]' in results.read_text()
+    command = [sys.executable, str(BENCH), "--page", "--results", str(results), "--docs", str(docs)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "not installed, left out: torch" in ended.stdout
+    page = (docs / "performance.md").read_text()
+    for line in (
+        "Not installed where this was measured: PyTorch, `nn.LSTM` and `nn.GRU`.",
+        "Measured 2026-02-29 on A Processor 9, 2 cores, 25.3 GB, Linux; python 3.11.7, tensorflow 2.21.0.",
+        "| u1 | 100 steps, batch 1, 128 inputs, 128 units |",
+        "| our SavedModel, in a Session | 100 µs<br><small>±0%</small> | 1e-07 |",
+        "| our lowering, form `new` | 0.96<br><small>0.80-0.99</small> | 1e-07 |",
+        "| tf2onnx of the TensorFlow 1 graph | 3.00<br><small>3.00-4.00</small> | 1e-07 |",
+        "| GRU, 128 units, 1 step, batch 16 | 2.000 ms | 1.200<br><small>1.100-1.300</small> |",
+        "![LSTM, 1 thread: TensorFlow, time over ours by shape](speed-lstm-tensorflow.svg)",
+        "### LSTM, 2 threads",
+    ):
+        assert line in page.splitlines(), line
+    assert [path.name for path in sorted(docs.glob("*.svg"))] == [
+        "speed-lstm-runtimes.svg",
+        "speed-lstm-tensorflow.svg",
+    ]
+    told = ElementTree.parse(docs / "speed-lstm-tensorflow.svg").getroot()
+    assert "TensorFlow 1: compatible cells in dynamic_rnn" in [*told.itertext()]
+
+    slower = {**U1, "bare_node": [30.0] * 3}
+    kept.keep(results, "speed", speed(run("lstm", "u1", slower)))
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "0.75 [0.75, 0.75] (lstm u1)" in ended.stdout
+
+
+def test_who_is_not_installed_is_named() -> None:
+    from contender import Contender
+    from roster import absent
+
+    def build(*_: Any) -> Any: ...
+
+    given = [Contender("here", build, package="json"), Contender("gone", build, package="no_such_package")]
+    assert absent([*given, Contender("always", build)]) == ["gone"]
+
+
+def test_part_of_a_measurement_is_not_kept() -> None:
+    command = [sys.executable, str(BENCH), "--write", "--only", "tf1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "--write keeps whole sections" in ended.stderr
+
+
+def test_no_page_of_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH), "--page", "--results", str(tmp_path / "none.json")]
+    ended = subprocess.run([*command, "--docs", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "none.json: expected results of a run with --write, found none" in ended.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_memory_is_that_of_the_largest_process() -> None:
+    """A child that its parent waits for counts, as that of the command line does."""
+    from whole import cost
+
+    child = "import os; p = os.fork(); p and os.waitpid(p, 0); p or len(b'x' * 123_000_000)"
+    seconds, memory = cost([sys.executable, "-c", child])
+    assert 123e6 < memory < 200e6
+    assert seconds > 0
+    assert cost([sys.executable, "-c", ""])[1] < 100e6
+    with pytest.raises(SystemExit, match="ended with 1: ZeroDivisionError: division by zero"):
+        cost([sys.executable, "-c", "1 / 0"])
+
+
+def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
+    """What takes part gives the float64 reference's answer; directions swapped, it does not."""
+    import numpy as np
+    import ours
+    import tensorflow_one
+    from problem import error, posed
+    from shapes import QUICK
+    from speed import Run
+
+    problem = posed("lstm", QUICK[2], tmp_path, seed=4)
+    builds = [tensorflow_one.build, *(lambda p, t, name=name: ours.form(name, p, t) for name in ours.FORMS)]
+    for build in builds:
+        built = build(problem, 1)
+        answer = built.answer(built.call())
+        assert error(problem, answer) < 1e-6
+    assert error(problem, np.roll(answer, problem.shape.units, axis=2)) > 1e-2
+    assert error(problem, answer[:, :1]) == float("inf")
+    with pytest.raises(SystemExit, match=r"lstm q3, 2 threads: tf1: expected .* found an error of 1.0e-02"):
+        Run("lstm", QUICK[2], 2, seed=4, rounds=3).check("tf1", 1e-2)
