@@ -1,8 +1,13 @@
-"""A library does not talk: TensorFlow's and tf2onnx's loggers are held at errors while it works."""
+"""A library does not talk, and does not mind what its caller is in the middle of.
+
+TensorFlow's and tf2onnx's loggers are held at errors while it works. TensorFlow runs ops at once while it
+works, also where the caller is building a graph or has turned that off.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -12,10 +17,14 @@ _LOGGERS: Final = ("tensorflow", "tf2onnx", "absl")
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Holds the loggers of the libraries underneath at ERROR, and leaves them as they were."""
+    """Holds the loggers of the libraries underneath at ERROR, and leaves all as it was."""
     with ExitStack() as stack:
         for name in _LOGGERS:
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
+        if "tensorflow" in sys.modules:  # else nobody has built a graph yet
+            from tensorflow.python.eager import context
+
+            stack.enter_context(context.eager_mode())
         yield

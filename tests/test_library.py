@@ -182,3 +182,15 @@ def test_a_cut_off_artifact_is_a_read_error(tmp_path: Path, form: str) -> None:
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(cudnn_convert.ReadError, match=r"artifact: expected .*, found"):
         cudnn_convert.verify(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
+def test_a_caller_may_be_building_a_graph(tmp_path: Path, form: str) -> None:
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        report = cudnn_convert.convert(fixture("1.15.5-gru_uni_2l").prefix, tmp_path / "out", format=form)
+        assert not tf.executing_eagerly()
+    assert report.verification is not None
+    assert report.verification.passed
+    assert graph.get_operations() == []
