@@ -60,7 +60,7 @@ crash: .venv/ready
 
 # Ten minutes of mutated files of every kind: read or refused in a line each? SEED and SECONDS as in the script.
 fuzz: .venv/ready
-	$(BIN)/python scripts/fuzz $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+	$(BIN)/python scripts/fuzz --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 
 # Speed, as ratios to what a user would have instead; BENCH="--conversions --large --scratch DIR" for costs.
 bench: .venv/ready

@@ -15,6 +15,8 @@ _FIELDS: Final = {
     **{"type": "type", "tensor": "tensor", "shape": "shape", "func": "func", "string": "s"},
     **{"int": "i", "float": "f", "bool": "b"},
 }
+#: Where a number takes two values.
+_PAIRS: Final = ("scomplex_val", "dcomplex_val")
 #: An attribute of a function's node that is told where the function is called.
 _TOLD_LATER: Final = "placeholder"
 
@@ -99,12 +101,16 @@ def _fault_of_value(node: Any) -> str | None:
 
     held, told = node.attr["value"].tensor, node.attr["dtype"].type
     sizes = [dim.size for dim in held.tensor_shape.dim]
-    if not told or node.attr["value"].WhichOneof("value") == _TOLD_LATER:
-        return None
+    if not told or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
+        return None  # told where a function is called; graphs.py refuses a size below 0 by name
     if held.dtype != told:
         return f"a value of another type than {dtypes.as_dtype(told).name}"
     if held.tensor_shape.unknown_rank:
         return "a value without a shape"
+    for field, values in held.ListFields():
+        told_size = prod(sizes) * (2 if field.name in _PAIRS else 1)
+        if field.name.endswith("_val") and len(values) > max(told_size, 1):
+            return f"{len(values)} values for a shape of {told_size}"
     wanted = prod(sizes) * dtypes.as_dtype(told).size
     if held.tensor_content and len(held.tensor_content) != wanted:
         return f"{len(held.tensor_content)} bytes for a value of {wanted}"

@@ -94,7 +94,7 @@ def _tflite(path: Path) -> dict[str, Any] | None:
 
     try:
         found = tflite.provenance(path)
-    except (struct.error, IndexError, TypeError, ValueError, AssertionError) as cause:
+    except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
         raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
     return None if found is None else _parsed(path, found)
 

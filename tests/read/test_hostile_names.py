@@ -7,12 +7,14 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
 
 from cudnn_convert import layouts
 from cudnn_convert.errors import ReadError
 from cudnn_convert.keras import rewrite
 from cudnn_convert.model import Architecture, InMemory, Mode
-from cudnn_convert.read import contrib_names, keras_names, region_names
+from cudnn_convert.read import contrib_names, keras_names, region_names, restored
 
 SHAPES = {"kernel": (4, 12), "recurrent_kernel": (3, 12), "bias": (24,)}
 STEM = "rnn/multi_rnn_cell/cell_{}/cudnn_compatible_lstm_cell/"
@@ -63,3 +65,23 @@ def test_a_number_without_an_end_is_none() -> None:
     assert contrib_names.find(Path("m"), cell("1" * 5000)) == ()
     keys = {f"rnn/CudnnRNNParamsToCanonical:{'1' * 5000}": InMemory(np.zeros(3))}
     assert region_names.find(Path("m"), keys) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        *(("r:tensors:0", ["a"]), ("r:tensors:1", ["b\ufffd"]), ("r:tensors:2", []), ("r:tensors:-1", [])),
+        *(("r", []), ("r:tensors:" + "1" * 5000, []), ("n:output:0", [])),
+    ],
+)
+def test_a_value_is_restored_by_a_key_that_is_there(given: str, keys: list[str]) -> None:
+    function = function_pb2.FunctionDef()
+    names = function.node_def.add(name="n", op="Const").attr["value"].tensor
+    names.CopyFrom(tf.make_tensor_proto([b"a", b"b\xff"]))
+    function.node_def.add(name="r", op="RestoreV2", input=["file", "n:output:0", "slices"])
+    function.node_def.add(name="set", op="AssignVariableOp", input=["handle", given])
+    assert [*restored._assigned(function)] == [("handle", key) for key in keys]
+    names.CopyFrom(tf.make_tensor_proto([1, 2]))
+    assert [*restored._assigned(function)] == []
+    function.node_def[0].op = "Placeholder"
+    assert [*restored._assigned(function)] == []

@@ -94,6 +94,14 @@ def test_sound_nodes_have_no_fault(text: str) -> None:
             "a value of another type than float32",
         ),
         (
+            constant("tensor { dtype: DT_FLOAT tensor_shape {} float_val: [1, 2] }"),
+            "2 values for a shape of 1",
+        ),
+        (
+            constant("tensor { dtype: DT_FLOAT tensor_shape {} scomplex_val: [1, 2, 3] }"),
+            "3 values for a shape of 2",
+        ),
+        (
             constant("tensor { dtype: DT_FLOAT tensor_shape { unknown_rank: true } }"),
             "a value without a shape",
         ),

@@ -116,6 +116,18 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytes
     assert str(caught.value) == f"{tmp_path / 'conversion.json'}: cannot read: Permission denied"
 
 
+def test_a_buffer_without_bytes_is_no_provenance(tmp_path: Path) -> None:
+    from tensorflow.lite.python import schema_py_generated as schema
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    model = schema.ModelT()
+    model.buffers = [schema.BufferT()]
+    model.metadata = [schema.MetadataT(name="cudnn_convert", buffer=0)]
+    (tmp_path / "m.tflite").write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    with pytest.raises(ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found none"):
+        origin.read(tmp_path / "m.tflite")
+
+
 def test_files_without_provenance_have_none(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(onnx.ModelProto(ir_version=8).SerializeToString())
     with h5py.File(tmp_path / "m.h5", "w"), zipfile.ZipFile(tmp_path / "m.keras", "w") as held:

@@ -1,0 +1,146 @@
+"""What is done with an input: everything that the tool does with a file before it runs or writes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import origins
+
+from cudnn_convert import pipeline, planning
+from cudnn_convert.cli import described
+from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
+from cudnn_convert.inspection import walk
+from cudnn_convert.lineage import arrays
+from cudnn_convert.model import Model
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.read import read
+from cudnn_convert.verification import golden, own_feeds, run
+
+#: Characters of one line of a message.
+LONGEST = 1000
+
+
+class UnsoundError(Exception):
+    """A refusal that does not say itself in a line for each reason."""
+
+
+def looked(look: str, path: Path) -> str:
+    """The refusal of an input, "" for one that is read; any other exception is a crash."""
+    try:
+        LOOKS[look](path)
+    except CudnnConvertError as error:
+        return _checked(error)
+    return ""
+
+
+def _checked(error: CudnnConvertError) -> str:
+    lines = str(error).splitlines()
+    most = (
+        len(error.reasons)
+        if isinstance(error, RefusalError)
+        else None
+        if isinstance(error, UsageError)
+        else 1
+    )
+    if not lines or (most is not None and len(lines) > most):
+        raise UnsoundError(f"{len(lines)} lines: {str(error)[:2000]!r}") from error
+    for line in lines:
+        if not line.isprintable() or len(line) > LONGEST:
+            raise UnsoundError(f"{len(line)} characters: {line[:2000]!r}") from error
+    return lines[0]
+
+
+def _source(path: Path) -> None:
+    """Every tensor is read, then all is planned and told; where both refuse, the first says why."""
+    refused: CudnnConvertError | None = None
+    try:
+        _read_all(read(path))
+    except CudnnConvertError as error:
+        refused = error
+        _checked(error)
+    _inspected(path, Options())
+    if refused is not None:
+        raise refused
+
+
+def _read_all(model: Model) -> None:
+    refused = None
+    for tensor in _tensors(model):
+        try:
+            found = tensor.read()
+            assert found.shape == tensor.shape, (found.shape, tensor.shape)
+            assert found.dtype == tensor.dtype, (found.dtype, tensor.dtype)
+        except CudnnConvertError as error:
+            refused = refused or error
+    for one in model.canonical:
+        try:
+            for mode in one.modes:
+                one.decode(mode)
+            one.tensors()
+        except CudnnConvertError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+
+
+def _tensors(model: Model) -> Iterator[Any]:
+    yield from model.variables.values()
+    if (made := model.architecture) is not None:
+        yield from (tensor for listed in made.weights.values() for _, tensor in listed)
+        yield from (tensor for _, tensor in made.optimizer)
+        yield from made.extras.values()
+
+
+def _inspected(path: Path, options: Options) -> None:
+    """As the command does, printed in both ways to a stream that takes what a terminal takes."""
+    found = walk.inspected(path, options)
+    found.to_json()
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8", sys.stdout.errors)):
+        described.show(found)
+
+
+def _architecture(path: Path) -> None:
+    _inspected(path, Options(architecture=path.with_name("model.json")))
+
+
+def _artifact(path: Path) -> None:
+    """Paired with its source, and its weights, which a map of them looks for."""
+    _, own, options = pipeline._paired(origins.SOURCE, path, Options())
+    arrays.read(options.format, own)
+
+
+def _arrays(path: Path) -> None:
+    """Paired with its source, and opened to be computed."""
+    made, own, options = pipeline._paired(origins.SOURCE, path, Options())
+    run.opened(options.format, own, made.parts)
+
+
+def _recording(path: Path) -> None:
+    golden.opened(_plan(origins.RECORDED), path)
+
+
+def _data(path: Path) -> None:
+    own_feeds.read(_plan(origins.SOURCE), path)
+
+
+@cache
+def _plan(source: Path) -> Plan:
+    ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
+    return planning.planned(read(source), Options(format="onnx", **ends))
+
+
+LOOKS: Mapping[str, Callable[[Path], None]] = {
+    "source": _source,
+    "architecture": _architecture,
+    "artifact": _artifact,
+    "arrays": _arrays,
+    "recording": _recording,
+    "data": _data,
+}

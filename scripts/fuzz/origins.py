@@ -1,0 +1,176 @@
+"""The sound files that inputs are made from: the smallest of each kind of tests/data, and artifacts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+from google.protobuf import text_format
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert import convert
+from cudnn_convert.write.place import RECORD
+
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+TF1 = DATA / "tf1" / "1.15.5"
+KERAS = DATA / "keras"
+EXPORTS = DATA / "keras3_exports"
+#: Weights without a graph: the source of every artifact, for it is planned in a millisecond.
+SOURCE = TF1 / "keras_weights_lstm" / "model.ckpt"
+RECORDING = DATA / "recordings" / "params_lstm_bi-1.4.1.npz"
+#: The source of the recording, and what was asked of it.
+RECORDED = DATA / "tf1" / "1.3.0" / "params_lstm_bi" / "model.ckpt"
+RECORDED_ENDS = {"inputs": ("c:0", "h:0", "x:0"), "outputs": ("rnn_out:0", "state_h:0", "state_c:0")}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A sound input: `files` by their paths in its folder, of which `entry` is given to what `look` names.
+
+    A checkpoint's `entry` is no file, but its prefix.
+    """
+
+    reader: str
+    entry: str
+    files: Mapping[str, bytes]
+    look: str = "source"
+
+
+def origins(only: str = "") -> list[Origin]:
+    """All of them, or those of the readers with `only` in their names; always in the same order."""
+    found = recorded()
+    if any(only in kind for kind in ("artifact", "record of an artifact")):
+        found += _artifacts()
+    return [one for one in found if only in one.reader]
+
+
+def recorded() -> list[Origin]:
+    """Those that lie in tests/data as they are."""
+    return [*_checkpoints(), *_graphs(), *_keras(), *_given()]
+
+
+def _folder(path: Path, unwanted: tuple[str, ...] = ()) -> dict[str, bytes]:
+    """The files of a fixture, without its answers."""
+    ours = {"golden.npz", "case.json", *unwanted}
+    return {
+        one.relative_to(path).as_posix(): one.read_bytes()
+        for one in sorted(path.rglob("*"))
+        if one.is_file() and one.name not in ours
+    }
+
+
+def _checkpoints() -> Iterator[Origin]:
+    for name in ("object_lstm_1l", "keras_weights_lstm", "keras_weights_gru_bi"):
+        yield Origin("checkpoint V2", "model.ckpt", _folder(TF1 / name))
+    for name in ("raw_only", "v3_batch_major", "two_layers"):
+        yield Origin("checkpoint V2", "model.ckpt", _folder(TF1 / name, ("model.ckpt.meta",)))
+    for name in ("op_skip_relu", "op_auto_gru", "op_proj_lstm", "block_fused_lengths", "v3_batch_major"):
+        yield Origin("checkpoint V2, .meta", "model.ckpt", _folder(TF1 / name))
+    for name in ("state_lstm", "while_rows", "resource_vars", "moving_average"):
+        yield Origin("checkpoint V2, .meta", "model.ckpt", _folder(TF1 / name))
+    for name in ("checkpoint_v1", "checkpoint_v1_sharded"):
+        whole = _folder(TF1 / name)
+        yield Origin("checkpoint V1", "model.ckpt", {k: v for k, v in whole.items() if k[-5:] != ".meta"})
+        yield Origin("checkpoint V1, .meta", "model.ckpt", whole)
+    yield Origin("checkpoint partitioned", "model.ckpt", _folder(TF1 / "partitioned"))
+    yield Origin("checkpoint partitioned", "model.ckpt", _folder(TF1 / "checkpoint_sharded"))
+    named = {"checkpoint": b'model_checkpoint_path: "model.ckpt"\nall_model_checkpoint_paths: "model.ckpt"\n'}
+    yield Origin("checkpoint folder", ".", _folder(TF1 / "object_lstm_1l") | named)
+
+
+def _graphs() -> Iterator[Origin]:
+    yield Origin("frozen graph", "frozen.pb", _folder(TF1 / "frozen_binary"))
+    yield Origin("frozen graph, text", "frozen.pbtxt", _folder(TF1 / "frozen_text"))
+    words = _folder(TF1 / "saved_model_words" / "model")
+    yield Origin("SavedModel 1", ".", words)
+    yield Origin("SavedModel 1", ".", _folder(TF1 / "saved_model_tags" / "model"))
+    saved = saved_model_pb2.SavedModel.FromString(words.pop("saved_model.pb"))
+    saved.meta_graphs[0].meta_info_def.ClearField("stripped_op_list")  # half of it, and read by nobody
+    text = text_format.MessageToString(saved).encode()
+    yield Origin("SavedModel 1, text", ".", words | {"saved_model.pbtxt": text})
+    for name in ("gru", "lstm", "raw_ops", "stateful"):
+        yield Origin("SavedModel 2", ".", _folder(EXPORTS / "keras-3.15.1" / name / "saved_model"))
+
+
+def _keras() -> Iterator[Origin]:
+    wholes = ["keras-2.2.4/sequential_lstm", "tf.keras-1.15.5/siamese", "tf_keras-2.21.0/stateful_lstm"]
+    wholes += ["keras-2.2.4/compiled", "tf.keras-1.15.5/bidirectional", "keras-2.2.4/nested"]
+    wholes += ["keras-2.2.4/lambda_pwned", "tf_keras-2.21.0/encoder_decoder", "keras-2.2.4/chunked_names"]
+    for name in wholes:
+        yield Origin("HDF5 model", "model.h5", _only(KERAS / name / "model.h5"))
+    for path in ("weights_sequential/weights.h5", "weights_without_zero/weights.h5"):
+        yield Origin("HDF5 weights", "weights.h5", _only(KERAS / "keras-2.2.4" / path))
+    yield Origin(
+        "HDF5 weights", "model.weights.h5", _only(KERAS / "tf_keras-2.21.0/weights_format_3/model.weights.h5")
+    )
+    for name in ("archive_pwned", "archive_siamese", "archive_bidirectional"):
+        yield Origin(
+            "archive of tf_keras", "model.keras", _only(KERAS / "tf_keras-2.21.0" / name / "model.keras")
+        )
+    for version in ("3.3.3", "3.15.1"):
+        path = EXPORTS / f"keras-{version}" / "archive" / "gpu_archive.keras"
+        yield Origin("archive of Keras 3", path.name, _only(path))
+    folder = KERAS / "keras-2.2.4" / "weights_functional"
+    told = {"weights.h5": (folder / "weights.h5").read_bytes()}
+    for name in ("weights_functional", "weights_sequential"):
+        config = (KERAS / "keras-2.2.4" / name / "model.json").read_bytes()
+        yield Origin("architecture", "weights.h5", told | {"model.json": config}, "architecture")
+
+
+def _only(path: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes()}
+
+
+def _given() -> Iterator[Origin]:
+    yield Origin("recording", "recording.npz", {"recording.npz": RECORDING.read_bytes()}, "recording")
+    feeds = io.BytesIO()
+    np.savez(feeds, **{f"feed{k}/inputs": np.full((2, 3 + k, 4), k, np.float32) for k in range(2)})
+    yield Origin("data", "data.npz", {"data.npz": feeds.getvalue()}, "data")
+
+
+def _artifacts() -> list[Origin]:
+    """What a conversion writes; made in a child, for TensorFlow may not have run anything before a fork."""
+    with tempfile.TemporaryDirectory() as held:
+        folder = Path(held)
+        _in_child(lambda: _make(folder))
+        found = [
+            Origin("artifact arrays", f"model.{kind}", _only(folder / f"model.{kind}"), "arrays")
+            for kind in ("npz", "safetensors")
+        ]
+        for kind in ("onnx", "tflite", "h5", "keras"):
+            found.append(Origin("artifact", f"model.{kind}", _only(folder / f"model.{kind}"), "artifact"))
+        found.append(Origin("artifact record", ".", _folder(folder / "out"), "artifact"))
+    return found
+
+
+def _make(folder: Path) -> None:
+    """One of each kind; the files of Keras only have to carry a provenance."""
+    for kind in ("npz", "safetensors", "onnx", "tflite"):
+        convert(SOURCE, folder / f"model.{kind}", format=kind, verify=False)
+    convert(SOURCE, folder / "out", format="frozen", verify=False)
+    record = json.loads((folder / "out" / RECORD).read_text())
+    with h5py.File(folder / "model.h5", "w") as file:
+        file.attrs["cudnn_convert"] = json.dumps(record)
+    with zipfile.ZipFile(folder / "model.keras", "w") as archive:
+        archive.writestr(zipfile.ZipInfo("metadata.json"), json.dumps({"cudnn_convert": record}))
+
+
+def _in_child(work: Callable[[], None]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    if os.waitpid(pid, 0)[1]:
+        raise RuntimeError("no artifacts could be made")
