@@ -40,7 +40,7 @@ def halved(found: Finished) -> Finished:
         for node in all_nodes(graph)
         if node.op_type in _RECURRENT and len(node.input) > _BIASES
     }
-    taken = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    taken = {name for node in all_nodes(graph) for names in (node.input, node.output) for name in names}
     casts = []
     for tensor in graph.initializer:
         name = tensor.name

@@ -6,6 +6,7 @@ Tests are collected and TensorFlow is imported once: a child costs a fork, the c
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import resource
 import shutil
@@ -60,6 +61,10 @@ class Hunt:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         items = {item.nodeid: item for item in session.items}
+        for trial in self._trials:  # some modules are imported late, by the tests that need them
+            if trial.mutant is not None:
+                parts = trial.mutant.path.with_suffix("").parts
+                importlib.import_module(".".join(part for part in parts if part != "__init__"))
         functions()
         gc.collect()
         gc.freeze()  # what is here stays; a child that looks through it would copy it

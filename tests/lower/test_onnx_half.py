@@ -17,8 +17,8 @@ from cudnn_convert.lower.onnx_finish import Finished
 from cudnn_convert.model import Array
 
 RNG = np.random.default_rng(5)
-W, R = RNG.normal(size=(2, 24, 6)).astype("f4"), RNG.normal(size=(2, 24, 6)).astype("f4")
-B = RNG.normal(size=(2, 48)).astype("f4") * 100
+W, R = RNG.normal(size=(2, 72, 6)).astype("f4"), RNG.normal(size=(2, 72, 18)).astype("f4")
+B = RNG.normal(size=(2, 144)).astype("f4") * 100
 TABLE, SMALL = RNG.normal(size=(43, 6)).astype("f4"), RNG.normal(size=(17, 15)).astype("f4")
 LARGE = RNG.normal(size=(16, 16)).astype("f4")
 VECTOR, IDS = RNG.normal(size=300).astype("f4"), np.arange(300).reshape(20, 15)
@@ -42,17 +42,21 @@ def made() -> Finished:
             constant.ClearField("raw_data")
     nodes = [
         helper.make_node("Gather", ["table", "x"], ["rows"]),
-        helper.make_node("LSTM", ["rows", "W", "R", "B"], ["y"], hidden_size=6, direction="bidirectional"),
+        helper.make_node("LSTM", ["rows", "W", "R", "B"], ["y"], hidden_size=18, direction="bidirectional"),
         *(
             helper.make_node("ReduceSum", [name], [f"sum_{name}"], keepdims=0)
             for name in ("small", "large", "vector", "ids")
         ),
         helper.make_node("Neg", ["vector"], ["large_half"]),
+        helper.make_node("Sum", ["large"] * 4, ["fourfold"]),
+        helper.make_node("LSTM", ["rows", "W", "R"], ["plain"], hidden_size=18, direction="bidirectional"),
     ]
-    outputs = [helper.make_tensor_value_info("y", 1, ["t", 2, "b", 6])]
+    outputs = [helper.make_tensor_value_info("y", 1, ["t", 2, "b", 18])]
     outputs += [helper.make_tensor_value_info(f"sum_{name}", 1, []) for name in ("small", "large", "vector")]
     outputs += [helper.make_tensor_value_info("sum_ids", 7, [])]
     outputs += [helper.make_tensor_value_info("large_half", 1, [300])]
+    outputs += [helper.make_tensor_value_info("fourfold", 1, [16, 16])]
+    outputs += [helper.make_tensor_value_info("plain", 1, ["t", 2, "b", 18])]
     x = helper.make_tensor_value_info("x", 7, ["t", "b"])
     graph = helper.make_graph(nodes, "main", [x], outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -65,9 +69,9 @@ def test_matrices_alone_are_stored_as_half() -> None:
     half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
     assert stored == {
         "table_half": (half, [43, 6]),
-        "W_half": (half, [2, 24, 6]),
-        "R_half": (half, [2, 24, 6]),
-        "B": (single, [2, 48]),
+        "W_half": (half, [2, 72, 6]),
+        "R_half": (half, [2, 72, 18]),
+        "B": (single, [2, 144]),
         "small": (single, [17, 15]),
         "large_half_": (half, [16, 16]),
         "vector": (single, [300]),
