@@ -70,6 +70,17 @@ def machine_memory() -> int | None:
     return min(found, default=None)
 
 
+def is_bomb(size: int, stored: int) -> bool:
+    """Whether `size` bytes are more than the limits let a part of so few `stored` bytes become."""
+    held = current()
+    return size > held.expanded and size > held.expansion * stored
+
+
+def raising(size: int) -> str:
+    """What to do where a part of a file is large on purpose."""
+    return f"if that is meant, give --limit expanded={size}"
+
+
 _CURRENT: Final[ContextVar[Limits]] = ContextVar("limits")
 
 

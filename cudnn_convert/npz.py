@@ -41,8 +41,7 @@ def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    bound = limits.current()
-    if info.file_size > max(bound.expansion * info.compress_size, bound.expanded):
+    if limits.is_bomb(info.file_size, info.compress_size):
         raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
     with archive.open(info) as stream:
         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)

@@ -64,3 +64,11 @@ def test_a_container_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with monkeypatch.context() as patched:
             patched.setattr(limits, "Path", lambda _: tmp_path / "memory.max")
             assert limits.machine_memory() == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "stored", "found"), [(100, 1, False), (101, 1, True), (120, 40, False), (121, 40, True)]
+)
+def test_a_bomb_is_large_and_made_of_little(size: int, stored: int, found: bool) -> None:
+    with limits.within(Limits(expanded=100, expansion=3)):
+        assert limits.is_bomb(size, stored) is found

@@ -84,10 +84,9 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
     sizes = [dim.size for dim in tensor.tensor_shape.dim]
     if min(sizes, default=0) < 0:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
-    claimed, held = prod(sizes) * _LARGEST, limits.current()
-    if claimed > held.expanded and claimed > held.expansion * tensor.ByteSize():
-        found = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes"
-        advice = f"if that is meant, give --limit expanded={claimed}"
+    claimed = prod(sizes) * _LARGEST
+    if limits.is_bomb(claimed, tensor.ByteSize()):
+        found, advice = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes", limits.raising(claimed)
         raise ReadError(path, where, expected="the values of its shape", found=found, advice=advice)
 
 

@@ -16,14 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import limits
 from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array
 from cudnn_convert.read import heaps
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-#: What has more bytes than the first, and than the second times those stored, was made to fill memory.
-_LARGE: Final = 1 << 28
-_EXPANSION: Final = 100
 #: What h5py raises for a damaged file, beside what is told of places in it that cannot be.
 _FAILURES: Final = (RuntimeError, ValueError, TypeError, MemoryError, AttributeError)
 _ONE_FILE: Final = "save the model as one file"
@@ -40,11 +38,6 @@ def is_hdf5(path: Path) -> bool:
             if stream.read(len(_SIGNATURE)) == _SIGNATURE:
                 return True
     return False
-
-
-def is_bomb(size: int, stored: int) -> bool:
-    """Whether `size` bytes made of so few `stored` ones are more than a file of Keras has."""
-    return size > _LARGE and size > _EXPANSION * stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +122,11 @@ def dataset(store: Store, group: Any, path: str) -> Any:
         expected, found_at = "values in the file itself", "values in another file"
         raise ReadError(store.path, where, expected=expected, found=found_at, advice=_ONE_FILE)
     stored = found.id.get_storage_size()
-    if is_bomb(found.nbytes, stored) or (found.chunks is None and stored < found.nbytes):
-        expected = f"{found.nbytes} bytes of values"
-        raise ReadError(store.path, where, expected=expected, found=f"{stored} bytes stored", advice=AGAIN)
+    is_bomb = limits.is_bomb(found.nbytes, stored)
+    if is_bomb or (found.chunks is None and stored < found.nbytes):
+        expected, has = f"{found.nbytes} bytes of values", f"{stored} bytes stored"
+        advice = limits.raising(found.nbytes) if is_bomb else AGAIN
+        raise ReadError(store.path, where, expected=expected, found=has, advice=advice)
     return found
 
 

@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
+from cudnn_convert import limits
 from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.keras import claims
 from cudnn_convert.model import Architecture, Model, Tensor
@@ -78,9 +79,12 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             if archive.namelist().count(name) > 1:
                 raise ReadError(path, name, expected="one member of the name", found="several", advice=AGAIN)
             info: Any = archive.getinfo(name)
-            if hdf5.is_bomb(info.file_size, info.compress_size) or info.flag_bits & _ENCRYPTED:
-                found = f"{info.file_size} bytes in {info.compress_size}, or encrypted"
-                raise ReadError(path, name, expected="a plain member", found=found)
+            if info.flag_bits & _ENCRYPTED:
+                raise ReadError(path, name, expected="a plain member", found="an encrypted one")
+            if limits.is_bomb(info.file_size, info.compress_size):
+                found = f"{info.file_size} bytes in {info.compress_size}"
+                advice = limits.raising(info.file_size)
+                raise ReadError(path, name, expected="a plain member", found=found, advice=advice)
             return archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
