@@ -22,8 +22,6 @@ from cudnn_convert.model import Array
 from cudnn_convert.read import heaps
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-#: What h5py raises for a damaged file, beside what is told of places in it that cannot be.
-_FAILURES: Final = (RuntimeError, ValueError, TypeError, MemoryError, AttributeError)
 _ONE_FILE: Final = "save the model as one file"
 
 
@@ -71,7 +69,10 @@ class Store:
                 yield file
         except PermissionError:
             raise
-        except (OSError, ArithmeticError, LookupError, *_FAILURES) as cause:
+        except (
+            *(OSError, ArithmeticError, LookupError),  # what is told of places that cannot be
+            *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # of other damage
+        ) as cause:
             first = (str(cause).splitlines() or [""])[0].strip("'\"") or type(cause).__name__
             expected = "a readable HDF5 file"
             raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause

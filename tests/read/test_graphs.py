@@ -98,6 +98,17 @@ def test_functions_that_come_back_to_themselves(depth: int) -> None:
     assert depth > 3 or names[0] == names[-1]
 
 
+def test_what_leads_to_a_circle_of_functions_is_no_part_of_it() -> None:
+    """Whichever of them is looked at first."""
+    for last in ("lead", "one", "two"):
+        made = graph({"a": []})
+        calls = {"lead": "one", "one": "two", "two": "one"}
+        for name in sorted(calls, key=last.__eq__):
+            function(made, name, {"y": ["x"]}, {"y": [calls[name]]})
+        told = refused(made).removeprefix("functions: expected none that calls itself, found ")
+        assert told in ("one -> two -> one", "two -> one -> two")
+
+
 def test_a_function_of_the_name_of_an_op_is_called_by_it() -> None:
     made = graph({"a": []})
     function(made, "Call", {"y": ["x"]}, {})
