@@ -421,6 +421,27 @@ def test_where_nothing_can_be_cut_another_format_is_named() -> None:
     )
 
 
+def test_what_the_converter_would_compute_is_refused_before_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tf2onnx and TensorFlow's optimizer run what is constant, a file's content too."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        read = tf.raw_ops.ReadFile(filename=str(tmp_path / "secret"), name="odd")
+        tf.add(tf.strings.to_number(read), x, name="y")
+
+    def begun(*_: Any, **__: Any) -> None:
+        raise AssertionError("the converter has seen the graph")
+
+    for name in ("_prepared", "_converted"):
+        monkeypatch.setattr(f"cudnn_convert.lower.onnx.{name}", begun)
+    with pytest.raises(UnsupportedModelError) as refused:
+        lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"y": "y:0"}), [])
+    assert refused.value.reasons == (
+        "odd: expected an op that ONNX has, found ReadFile; choose --format savedmodel or frozen",
+    )
+
+
 def test_a_mistake_of_our_own_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise RuntimeError("ours")

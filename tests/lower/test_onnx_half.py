@@ -113,6 +113,7 @@ def test_the_model_that_is_given_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("value", "fits"), [(65504.0, True), (-65504.0, True), (65520.0, False), (-1e9, False)]
 )
+@pytest.mark.filterwarnings("error")
 def test_what_half_cannot_hold_is_refused(value: float, fits: bool) -> None:
     given = made()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,16 @@ def test_what_the_graph_says_beside_its_nodes_is_read(tmp_path: Path) -> None:
     assert model.signatures == {"serve": Signature({"x": "in:0"}, {"y": "out:1"})}
     assert model.assets == {"file:0": tmp_path / "words.txt"}
     assert model.initializers == ("fill",)
+
+
+def test_a_graph_that_is_none_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "model.ckpt", [("w", np.float32([1]))])
+    meta = meta_graph_pb2.MetaGraphDef()
+    meta.graph_def.node.add(name="w", op="Identity", input=["nowhere"])
+    path = beside(tmp_path / "model.ckpt", ".meta")
+    path.write_bytes(meta.SerializeToString())
+    with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*nowhere"):
+        read(tmp_path / "model.ckpt")
 
 
 @pytest.mark.parametrize("sample", [SMALL, "1.15.5-checkpoint_v1_sharded"])

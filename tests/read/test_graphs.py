@@ -136,6 +136,17 @@ def test_how_many_nodes_a_graph_has_when_its_functions_are_laid_flat() -> None:
     assert "found 3221225471;" in refused(nested(30)), "and it takes no time to tell"
 
 
+def test_functions_that_many_call_are_looked_at_once() -> None:
+    levels = 30
+    made = graph({"a": []}, ops={"a": "f0"})
+    for k in range(levels):
+        for name in "fg":
+            function(made, f"{name}{k}", {"y": ["x"], "z": ["x"]}, {"y": [f"f{k + 1}"], "z": [f"g{k + 1}"]})
+    for name in "fg":
+        function(made, f"{name}{levels}", {"y": ["x"]}, {})
+    assert f"found {3 * 2**levels - 1};" in refused(made), "and it takes no time to tell"
+
+
 def test_functions_that_nothing_calls_count_by_themselves() -> None:
     made = nested(3)
     del made.node[:]
@@ -184,5 +195,5 @@ def test_a_shape_without_a_size() -> None:
 
 def test_names_are_told_in_one_line_and_not_whole() -> None:
     assert refused(graph({"a\nb": ["a\nb"]})).endswith(r"found a circle: 'a\nb'")
-    assert refused(graph({"n" * 300: ["n" * 300]})).endswith("n" * 200 + "...")
+    assert refused(graph({"n" * 300: ["n" * 300]})).endswith(" " + "n" * 200 + "...")
     assert refused(graph({"n" * 200: ["n" * 200]})).endswith(" " + "n" * 200)
