@@ -39,7 +39,13 @@ with place.placed(out, source=Path("source"), folder=True, force=True) as fresh:
     {then}
 """
 #: As native code is that never returns: no handler of Python's interrupts it.
-DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); time.sleep(60)"
+DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
+#: Tests may be run in the background, where a shell has SIGINT ignored and nohup SIGHUP.
+HEARING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
 
 
 def program(work: str) -> str:
@@ -84,7 +90,9 @@ def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
     assert (tmp_path / "out" / "conversion.json").read_text() == "old"
 
 
-@pytest.mark.parametrize("work", ["while True: pass", DEAF], ids=["of Python", "of native code"])
+@pytest.mark.parametrize(
+    "work", ["while True: pass", f"{DEAF}; time.sleep(60)"], ids=["of Python", "of native code"]
+)
 def test_a_loop_without_end_is_ended(tmp_path: Path, work: str) -> None:
     began = time.monotonic()
     code, _, said = done(WRITING.format(then=work), tmp_path / "out", "seconds=1")
@@ -123,7 +131,7 @@ def test_scratch_files_of_a_crash_are_gone(tmp_path: Path) -> None:
 
 def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str], int]:
     """A run that has said it is ready, and the process id of its child; `first` comes before all."""
-    text = f"from cudnn_convert.cli import guard\n{first}\n{program(work)}"
+    text = f"{HEARING}from cudnn_convert.cli import guard\n{first}\n{program(work)}"
     call = [sys.executable, "-c", text, "formats", str(out)]
     run = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout is not None
@@ -154,7 +162,7 @@ def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Sig
 
 
 def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
-    run, _ = begun(WRITING.format(then=DEAF), tmp_path / "out", first="guard._GRACE = 1")
+    run, _ = begun(DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="guard._GRACE = 1")
     run.send_signal(signal.SIGINT)
     assert run.wait(30) == 130
     assert run.communicate()[1] == "cudnn-convert: SOURCE: stopped in the middle of native code\n"

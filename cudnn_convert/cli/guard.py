@@ -123,10 +123,10 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None) -> tuple[int,
     """The child's exit code, and in words why it is not its own."""
     told, late = False, False
 
-    def forward(*_: Any) -> None:
+    def forward(number: int, _: Any) -> None:
         nonlocal told
         told = True
-        os.kill(child, signal.SIGINT)
+        os.kill(child, number)
         signal.alarm(_GRACE)
 
     def end(*_: Any) -> None:
