@@ -24,7 +24,6 @@ from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.limits import Limits
 
 _BUG: Final = 70
-_INTERRUPTED: Final = 130
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
 #: A subcommand wins over a file of that name; `./verify` is the file.
@@ -105,7 +104,7 @@ def _answered(work: Callable[[], int]) -> int:
         print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return guard.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
     except MemoryError:

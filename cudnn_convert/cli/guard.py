@@ -19,14 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from cudnn_convert.errors import WriteError
+from cudnn_convert.errors import CudnnConvertError, WriteError
 from cudnn_convert.limits import Limits, machine_memory
 from cudnn_convert.write import place
 
 #: How long a child has to clean up after it was told to stop.
 _GRACE: Final = 10
-_CRASHED: Final = 1
-_INTERRUPTED: Final = 130
+_CRASHED: Final = CudnnConvertError.exit_code
+INTERRUPTED: Final = 130
 _STOPS: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -39,11 +39,11 @@ def guarded(
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to.
     """
-    scratch = _scratch()
+    scratch, parent = _scratch(), os.getpid()
     try:
         child = os.fork()
         if not child:
-            _work(work, limits, scratch)
+            _work(work, limits, scratch, parent)
         code, why = _outcome(child, limits, native)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -68,11 +68,11 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
-def _work(work: Callable[[], int], limits: Limits, scratch: str) -> None:
+def _work(work: Callable[[], int], limits: Limits, scratch: str, parent: int) -> None:
     """The child's whole life. It ends at once: destructors of native libraries have crashed before."""
     code = _CRASHED
     try:
-        _bind(limits)
+        _bind(limits, parent)
         tempfile.tempdir = os.environ["TMPDIR"] = scratch
         code = work()
         sys.stdout.flush()
@@ -83,10 +83,9 @@ def _work(work: Callable[[], int], limits: Limits, scratch: str) -> None:
         os._exit(code)
 
 
-def _bind(limits: Limits) -> None:
+def _bind(limits: Limits, parent: int) -> None:
     import resource
 
-    parent = os.getppid()
     bounds = {
         resource.RLIMIT_DATA: limits.memory or machine_memory(),
         resource.RLIMIT_FSIZE: limits.file,
@@ -100,7 +99,7 @@ def _bind(limits: Limits) -> None:
                 resource.setrlimit(kind, (soft, hard))
     if sys.platform == "linux":  # elsewhere a child whose parent is killed goes on to the end
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # it died before it could be told of
             os._exit(_CRASHED)
 
     def stop(*_: Any) -> None:
@@ -143,7 +142,7 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None) -> tuple[int,
     if code >= 0:
         return code, ""
     if told:
-        return _INTERRUPTED, "stopped in the middle of native code"
+        return INTERRUPTED, "stopped in the middle of native code"
     if late:
         what = f"expected an end within {limits.seconds} seconds, found none"
         return _CRASHED, f"{what}; raise it with --limit seconds=NUMBER"
