@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -260,11 +260,6 @@ def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     return Cell(
         mode, matrices(tensors["kernel"]), matrices(tensors["recurrent_kernel"]), bias, recurrent_bias
     )
-
-
-def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether weights can be of a type: NumPy calls bfloat16 a kind of its own."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:

@@ -27,6 +27,11 @@ WAYS: Final = ("forward", "backward")
 SERVING: Final = "serving_default"
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether weights can be of a type: NumPy calls bfloat16 a kind of its own."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
 class Gate(Enum):
     """A gate by its full name; the letters that sources use for it stand in `layouts`."""
 

@@ -19,7 +19,7 @@ from cudnn_convert import layouts
 from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.keras import architecture, layers
 from cudnn_convert.keras.architecture import Entry
-from cudnn_convert.model import Architecture, Array, Mode, Tensor
+from cudnn_convert.model import Architecture, Array, Mode, Tensor, is_float
 
 _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
 
@@ -192,7 +192,7 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     for place in range(len(listed) - 2 * stride):
         places = (place, place + stride, place + 2 * stride)
         kernel, recurrent, bias = (listed[one][1] for one in places)
-        are_weights = all(layouts.is_float(one.dtype) for one in (kernel, recurrent, bias))
+        are_weights = all(is_float(one.dtype) for one in (kernel, recurrent, bias))
         mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)

@@ -17,7 +17,7 @@ from cudnn_convert import layouts
 from cudnn_convert.lineage import arrays, places
 from cudnn_convert.lineage.places import Key, Places
 from cudnn_convert.lineage.search import whole
-from cudnn_convert.model import WAYS, Array, Gate, Model, Recurrence
+from cudnn_convert.model import WAYS, Array, Gate, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GateReport, LayoutReport, Place, VariableReport, WeightsReport
 
@@ -95,10 +95,9 @@ def _variables(
         if name in decoded:
             continue
         role = "other copy" if name in copies else "needed" if name in needed else "not needed"
-        is_float = np.dtype(tensor.dtype).kind == "f" or np.dtype(tensor.dtype).name == "bfloat16"
         target = None
         if role == "needed":
-            has_values = is_float and np.prod(tensor.shape, dtype=int) > 0
+            has_values = is_float(np.dtype(tensor.dtype)) and np.prod(tensor.shape, dtype=int) > 0
             target = whole(there, name, tensor.read()) if has_values else None
         yield VariableReport(name, tuple(tensor.shape), role, target)
     if plan.model.variables:

@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert import weights
 from cudnn_convert.errors import CudnnConvertError, ReadError
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, is_float
 from cudnn_convert.read import hdf5, keras_archive
 from cudnn_convert.read.hdf5 import Store
 
@@ -31,8 +31,7 @@ def read(form: str, artifact: Path) -> dict[str, Array]:
     found: dict[str, Array] = {}
     try:
         for name, value in _READERS[form](artifact):
-            is_float = value.dtype.kind == "f" or value.dtype.name == "bfloat16"
-            if is_float and value.ndim and value.size:
+            if is_float(value.dtype) and value.ndim and value.size:
                 found.setdefault(name, value)
     except CudnnConvertError:
         raise

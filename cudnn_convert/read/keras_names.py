@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert import layouts
-from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor, is_float
 
 _KERNEL: Final = re.compile(r"(?P<scope>(?:.*/)?)kernel(?P<suffix>(?:/\.ATTRIBUTES/VARIABLE_VALUE)?)")
 _WAY: Final = re.compile(r"(?P<around>(?:.*/)?)(?P<way>forward|backward)(?P<layer>_[^/]+)/")
@@ -62,7 +62,7 @@ def recognised(tensors: Mapping[str, Tensor]) -> Layer | None:
     """The CuDNN layer that `kernel`, `recurrent_kernel` and `bias` make by their shapes, or None."""
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None
-    if not all(layouts.is_float(tensor.dtype) for tensor in tensors.values()):
+    if not all(is_float(tensor.dtype) for tensor in tensors.values()):
         return None
     units, inputs = tensors["recurrent_kernel"].shape[0], tensors["kernel"].shape[0]
     for mode in (Mode.LSTM, Mode.GRU):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import Subject, Verification
 from cudnn_convert.testing import pairing, sides, steps
 from cudnn_convert.testing.sides import Side
@@ -98,8 +98,7 @@ def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[s
         raise UsageError(f"noise: expected outputs of {', '.join(wanted)}, found {', '.join(strange)}")
     found = {}
     for name, value in wanted.items():
-        is_float = value.dtype.kind == "f" or value.dtype.name == "bfloat16"
-        kind = terms.dtype if terms.dtype is not None and is_float else value.dtype
+        kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
         bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
         found[name] = expected.bound(bound, kind)
     return found

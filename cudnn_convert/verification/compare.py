@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import Element
 from cudnn_convert.verification import figures
 from cudnn_convert.verification.figures import Figures
@@ -115,8 +115,7 @@ def _one(
 
 
 def _is_any_float(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
-    kinds = [kind.kind == "f" or kind.name == "bfloat16" for kind in (found, expected)]
-    return all(kinds) or _is_same_type(found, expected, single=False)
+    return (is_float(found) and is_float(expected)) or _is_same_type(found, expected, single=False)
 
 
 def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:

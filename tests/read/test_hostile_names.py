@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
-from cudnn_convert import layouts
 from cudnn_convert.errors import ReadError
 from cudnn_convert.keras import rewrite
-from cudnn_convert.model import Architecture, InMemory, Mode
+from cudnn_convert.model import Architecture, InMemory, Mode, is_float
 from cudnn_convert.read import contrib_names, keras_names, region_names, restored
 
 SHAPES = {"kernel": (4, 12), "recurrent_kernel": (3, 12), "bias": (24,)}
@@ -27,7 +26,7 @@ def tensors(dtype: object, **others: object) -> dict[str, InMemory]:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 def test_floats_of_every_width_are_weights(dtype: object) -> None:
-    assert layouts.is_float(np.dtype(dtype))
+    assert is_float(np.dtype(dtype))
     found = keras_names.recognised(tensors(dtype))
     assert found is not None
     assert (found.mode, found.units, found.inputs) == (Mode.LSTM, 3, 4)
@@ -36,7 +35,7 @@ def test_floats_of_every_width_are_weights(dtype: object) -> None:
 @pytest.mark.parametrize("dtype", ["i4", "S4", "O", "?", "c8", "V2", [("a", "f4")]])
 @pytest.mark.parametrize("name", SHAPES)
 def test_nothing_else_is(dtype: object, name: str) -> None:
-    assert not layouts.is_float(np.dtype(dtype))
+    assert not is_float(np.dtype(dtype))
     held = tensors(np.float32, **{name: dtype})
     assert keras_names.recognised(held) is None
     entry = {"class_name": "CuDNNLSTM", "config": {"name": "lstm", "units": 3}}
