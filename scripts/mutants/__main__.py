@@ -48,16 +48,16 @@ def files(only: list[str]) -> list[Path]:
 def trials(
     hunted: Iterable[Mutant],
     tests: covered.Tests,
-    before: Mapping[str, str],
+    before: Mapping[str, Container[str]],
     known: Container[str],
     budget: float,
 ) -> Iterator[Trial]:
-    """Each mutant with the tests that reach it, as many as usually run in `_QUICK` seconds, its killer first.
+    """Each mutant with tests that reach it, its killers first, as many as usually run in `_QUICK` seconds.
 
     A survivor that is not `known` has to pass as many more as run in `budget` seconds.
     """
     for mutant in hunted:
-        reaching = sorted(tests.of(mutant), key=lambda test: test != before.get(mutant.name))
+        reaching = sorted(tests.of(mutant), key=lambda test: test not in before.get(mutant.name, ()))
         first = _within(reaching, tests, _QUICK)
         tried = {*first.tests}
         rest = _within([test for test in reaching if test not in tried], tests, budget)

@@ -1,7 +1,8 @@
-"""Which test killed which mutant last time: a hint, so that a second hunt goes to it first."""
+"""Which tests killed which mutants before: a hint, so that a second hunt goes to them first."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import covered
@@ -9,10 +10,14 @@ import covered
 _KEPT = covered.FOLDER / "killers.tsv"
 
 
-def known(path: Path = _KEPT) -> dict[str, str]:
-    """Tests by the name of a mutant, the latest of each; none before the first hunt."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return dict(line.rsplit("\t", 1) for line in lines if "\t" in line)
+def known(path: Path = _KEPT) -> dict[str, set[str]]:
+    """Tests by the name of a mutant, which those of equal lines share; none before the first hunt."""
+    found = defaultdict[str, set[str]](set)
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        name, tab, killer = line.rpartition("\t")
+        if tab:
+            found[name].add(killer)
+    return dict(found)
 
 
 def keep(name: str, killer: str, path: Path = _KEPT) -> None:

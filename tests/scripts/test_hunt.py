@@ -107,4 +107,4 @@ def test_killers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     killers.keep("a.py: x: 1 -> 2", "test_old", path)
     killers.keep("b.py: y: 1 -> 2", "test_b", path)
     killers.keep("a.py: x: 1 -> 2", "test_new", path)
-    assert killers.known(path) == {"a.py: x: 1 -> 2": "test_new", "b.py: y: 1 -> 2": "test_b"}
+    assert killers.known(path) == {"a.py: x: 1 -> 2": {"test_old", "test_new"}, "b.py: y: 1 -> 2": {"test_b"}}
