@@ -4,7 +4,7 @@ Each pseudo-layer has the variables that a hand-written CPU network of `MultiRNN
 `stack_bidirectional_dynamic_rnn` has, under `<scope><stem><cell>/`: a plain `tf.train.Saver` of such a
 network restores them. `<scope>` is that of the source's canonical keys, else that of its blob. An LSTM of
 float or half goes through `BlockLSTM`, which takes a kernel and a bias in that very order; everything else
-has its columns rearranged in the graph.
+has them taken apart in the graph.
 Source: tensorflow v1.15.0 python/ops/rnn.py, contrib/rnn/python/ops/rnn.py (scopes),
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatible* cells), core/ops/rnn_ops.cc BlockLSTM.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -99,9 +98,8 @@ class Cells:
         """As `recurrence.stack`, on the arrays of `tensors`."""
         kind = _kind(recurrence.sizes.mode, self.cell)
         if body.uses_block(recurrence, self.lowering):
-            op = partial(body.BLOCK, forget_bias=kind.forget_bias)
-            return body.stack(recurrence, block=True, block_op=op)
-        loop = body.stack(recurrence, block=False)
+            return body.stack(recurrence, self.lowering, forget_bias=kind.forget_bias)
+        loop = body.stack(recurrence, self.lowering)
         cells = list(_each(recurrence.cells))
 
         def compute(x: Any, h: Any, c: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:

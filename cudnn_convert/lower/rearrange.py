@@ -19,9 +19,9 @@ from cudnn_convert.model import Cell, Mode
 def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any, ...]:
     """The tensors that `recurrence.weights` names, from those of `layouts.pack_cell`."""
     inputs = cell.kernel.shape[-1]
+    kernel, bias, *candidate = arrays
     if cell.mode is Mode.GRU:
-        return _gru(inputs, *arrays)
-    kernel, bias = arrays
+        return _gru(kernel[:inputs], kernel[inputs:], bias, *candidate)
     if forget_bias:
         bias += layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias)
     if cell.mode is Mode.LSTM:
@@ -31,20 +31,20 @@ def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any,
     return kernel[:inputs], kernel[inputs:], bias
 
 
-def _gru(inputs: int, kernel: Any, bias: Any, *candidate: Any) -> tuple[Any, ...]:
-    """`candidate`: kernel and bias of the input's projection, then of the state's."""
-    columns = (
-        tf.concat([kernel[:inputs], candidate[0]], 1),
-        tf.concat([kernel[inputs:], candidate[2]], 1),
-        tf.concat([bias, candidate[1]], 0),
-        tf.concat([tf.zeros_like(bias), candidate[3]], 0),
-    )
-    return tuple(moved(array, Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP) for array in columns)
+def _gru(*arrays: Any) -> tuple[Any, ...]:
+    """`arrays`: the gates' kernel, recurrent kernel and bias; the candidate's, input before state."""
+    *gates, candidate, bias, recurrent_candidate, recurrent_bias = arrays
+    order = (Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP)
+    moved_gates = (moved(array, *order, gates=2) for array in gates)
+    return (*moved_gates, candidate, recurrent_candidate, bias, recurrent_bias)
 
 
-def moved(array: Any, mode: Mode, source: Layout, target: Layout) -> Any:
-    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`."""
-    order = layouts.moves(mode, source, target)
+def moved(array: Any, mode: Mode, source: Layout, target: Layout, *, gates: int | None = None) -> Any:
+    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`.
+
+    `gates`: how many there are columns of, the first of each layout; all without it.
+    """
+    order = layouts.moves(mode, source, target)[:gates]
     if order == sorted(order):
         return array
     blocks = tf.split(array, len(order), -1)

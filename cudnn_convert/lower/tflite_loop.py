@@ -19,6 +19,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from cudnn_convert import layouts
 from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower import steps
+from cudnn_convert.lower.sequences import times
+from cudnn_convert.lower.steps import State, Steps
 from cudnn_convert.lower.tensorflow import Form
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence
 
@@ -38,13 +41,13 @@ def _weights(recurrence: Recurrence) -> dict[str, Array]:
 def _of_cell(cell: Cell) -> dict[str, Array]:
     """The arrays of one pseudo-layer by name, in the order that it takes them; peepholes come last."""
     peepholes = {} if cell.peepholes is None else {"peepholes": cell.peepholes}
-    return body.weights(cell, block=False) | peepholes
+    return steps.weights(cell) | peepholes
 
 
 def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
     cell = recurrence.cells[0][0]
-    layer = partial(_layer, cell=_peeping if cell.peepholes is not None else body.cell)
+    layer = partial(_layer, cell=_peeping if cell.peepholes is not None else steps.of)
     return body.stacked(recurrence.sizes, layer, len(_of_cell(cell)), time_major=recurrence.time_major)
 
 
@@ -56,19 +59,17 @@ def _layer(
     arrays: Sequence[Any],
     *,
     backward: bool,
-    cell: Callable[..., tuple[Any, ...]],
+    cell: Callable[..., Steps],
 ) -> tuple[Any, Any, Any]:
-    kernel, recurrent, bias, *rest = arrays
-    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], recurrent.shape[0]
-    sums = tf.reshape(x, tf.stack([time * batch, kernel.shape[0]])) @ kernel + bias
-    sums = tf.reshape(sums, tf.stack([time, batch, kernel.shape[1]]))
+    sums, stepped = cell(mode, x, arrays, layouts.LOOP)
+    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], state[0].shape[-1]
     empty = tf.zeros(tf.stack([_STEPS, batch, width]), x.dtype)
     blocks = tf.zeros(tf.stack([(time + _STEPS - 1) // _STEPS * _STEPS, batch, width]), x.dtype)
 
     def block(first: Any, held: Any, *old: Any) -> tuple[Any, ...]:
         def step(t: Any, steps: Any, *old: Any) -> tuple[Any, ...]:
             at = time - 1 - t if backward else t
-            new = cell(mode, sums[at], old, (recurrent, *rest), layouts.LOOP)
+            new = stepped([part[at] for part in sums], old)
             y = new[0]
             if lengths is not None:
                 alive = tf.expand_dims(at < lengths, 1)
@@ -95,15 +96,17 @@ def _written(held: Any, rows: Any, at: Any) -> Any:
     return gen_xla_ops.xla_dynamic_update_slice(input=held, update=rows, indices=tf.stack([at, 0, 0]))
 
 
-def _peeping(
-    _: Mode, x: Any, old: tuple[Any, ...], weights: Sequence[Any], __: layouts.Layout
-) -> tuple[Any, ...]:
-    """One step of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
-    h, c = old
-    recurrent, peepholes = weights
-    i, f, o, memory = tf.split(x + h @ recurrent, 4, 1)
-    c = tf.sigmoid(f + peepholes[1] * c) * c + tf.sigmoid(i + peepholes[0] * c) * tf.tanh(memory)
-    return tf.sigmoid(o + peepholes[2] * c) * tf.tanh(c), c
+def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Steps:
+    """An LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
+    kernel, recurrent, bias, peepholes = arrays
+
+    def step(rows: Sequence[Any], state: State) -> State:
+        h, c = state
+        i, f, o, memory = tf.split(rows[0] + h @ recurrent, 4, 1)
+        c = tf.sigmoid(f + peepholes[1] * c) * c + tf.sigmoid(i + peepholes[0] * c) * tf.tanh(memory)
+        return tf.sigmoid(o + peepholes[2] * c) * tf.tanh(c), c
+
+    return [times(x, kernel) + bias], step
 
 
 FORM: Final = Form(_weights, _stack)

@@ -35,12 +35,17 @@ def test_an_lstm_of_icfo_becomes_ifoc_with_the_cells_own_forget_bias(forget_bias
     np.testing.assert_array_equal(bias, [1, 3 + forget_bias, 4, 2])
 
 
-def test_a_grus_candidate_joins_its_gates() -> None:
+def test_a_grus_candidate_stays_apart() -> None:
     candidate = ([[13], [23]], [3], [[33]], [30])
     found = looped(Mode.GRU, [[11, 12], [21, 22], [31, 32]], [1, 2], *candidate)
-    expected = [[[11, 12, 13], [21, 22, 23]], [[31, 32, 33]], [1, 2, 3], [0, 0, 30]]
+    expected = [[[11, 12], [21, 22]], [[31, 32]], [1, 2], [[13], [23]], [[33]], [3], [30]]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_first_gates_of_other_layouts_move_too() -> None:
+    found = rearrange.moved(tf.range(4), Mode.GRU, layouts.KERAS, layouts.LOOP, gates=2)
+    np.testing.assert_array_equal(found.numpy(), [2, 3, 0, 1])
 
 
 @pytest.mark.parametrize("mode", [Mode.RNN_TANH, Mode.RNN_RELU])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from cases import BATCH, STEPS, UNITS, Case, swapped
 
 from cudnn_convert import layouts
 from cudnn_convert.layouts import Layout
+from cudnn_convert.lower import block as in_block
+from cudnn_convert.lower import loop, steps, unpacked
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.lower import unpacked
-from cudnn_convert.model import Array, Cell, Convention, Gate, Mode, Sizes
+from cudnn_convert.model import Array, Cell, Convention, Mode, Sizes
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
-#: (steps, batch): many and few steps, fewer rows than steps and more, and a run without any.
-SHAPES = ((STEPS, BATCH), (2, 5), (1, 1), (0, 2))
+#: (steps, batch): many and few steps, fewer rows than steps and more, and a run without any. Of 10 steps an
+#: iteration: some and two odd ones, none odd, all odd.
+SHAPES = ((STEPS, BATCH), (2, 5), (1, 1), (0, 2), (22, 3), (20, 2))
 SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
 
 
@@ -50,14 +53,20 @@ def stored(case: Case, *, block: bool) -> list[Array]:
     return [value for cell in cells(case) for value in body.weights(cell, block=block).values()]
 
 
+def looped(case: Case, together: int = 10) -> body.Stack:
+    layer = partial(loop.layer, together=together)
+    each = len(steps.weights(cells(case)[0]))
+    return body.stacked(case.sizes, layer, each, time_major=case.time_major)
+
+
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
 @pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
 @EVERY_MODE
 def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
     case = Case(mode, layers, directions, op, time_major)
-    compute = body.stack(case.recurrence(), block=False)
-    judged(case, compute, stored(case, block=False))
+    judged(case, looped(case), stored(case, block=False))
+    judged(case, looped(case, together=1), stored(case, block=False))
 
 
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
@@ -65,22 +74,21 @@ def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major:
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
 def test_the_block(layers: int, directions: int, projection: int, time_major: bool) -> None:
     case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
-    compute = body.stack(case.recurrence(), block=True)
-    judged(case, compute, stored(case, block=True))
+    judged(case, body.stack(case.recurrence(), "fast"), stored(case, block=True))
 
 
 def test_the_block_without_lengths() -> None:
     case = Case(Mode.LSTM, 2, 2)
-    judged(case, body.stack(case.recurrence(), block=True), stored(case, block=True))
+    judged(case, body.stack(case.recurrence(), "fast"), stored(case, block=True))
 
 
-@pytest.mark.parametrize("block", [True, False])
-def test_a_large_cell_state_is_not_clipped(block: bool) -> None:
+@pytest.mark.parametrize("lowering", ["fast", "portable"])
+def test_a_large_cell_state_is_not_clipped(lowering: str) -> None:
     case = Case(Mode.LSTM)
-    compute = body.stack(case.recurrence(), block=block)
+    compute = body.stack(case.recurrence(), lowering)
     feeds = case.feeds()
     feeds["c"] = feeds["c"] * 20
-    found = compute(feeds["x"], feeds["h"], feeds["c"], None, *stored(case, block=block))
+    found = compute(feeds["x"], feeds["h"], feeds["c"], None, *stored(case, block=lowering == "fast"))
     for got, expected in zip(found, case.expected(feeds), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -88,27 +96,70 @@ def test_a_large_cell_state_is_not_clipped(block: bool) -> None:
 def test_what_is_no_lstm_hands_its_cell_state_on() -> None:
     for time_major in (True, False):
         case = Case(Mode.GRU, time_major=time_major)
-        compute = body.stack(case.recurrence(), block=False)
+        compute = body.stack(case.recurrence(), "fast")
         x, h = (case.feeds()[key] if time_major else swapped(case.feeds()[key]) for key in ("x", "h"))
         for given in (np.float32(2.5), np.ones((2, 3, 4), np.float32)):
             _, _, c = compute(x, h, given, None, *stored(case, block=False))
             np.testing.assert_array_equal(c, given, strict=True)
 
 
-@pytest.mark.parametrize("block", [True, False])
-def test_shapes_known_beforehand_are_no_hindrance(block: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "lowering"), [(Mode.LSTM, "fast"), (Mode.LSTM, "portable"), (Mode.GRU, "fast")]
+)
+def test_shapes_known_beforehand_are_no_hindrance(mode: Mode, lowering: str) -> None:
     """The batch may be known of the states and not of the input; what comes out is known as far as it is."""
-    case = Case(Mode.LSTM, 1, 2)
-    compute = body.stack(case.recurrence(), block=block)
+    case = Case(mode, 1, 2)
+    compute = body.stack(case.recurrence(), lowering)
+    arrays = stored(case, block=body.uses_block(case.recurrence(), lowering))
     specs = [tf.TensorSpec(shape) for shape in ([None, None, 4], [2, 1, UNITS], [2, 1, UNITS])]
     traced = tf.function(
-        lambda x, h, c: compute(x, h, c, None, *stored(case, block=block)), autograph=False
+        lambda x, h, c: compute(x, h, c, None, *arrays), autograph=False
     ).get_concrete_function(*specs)
     assert traced.output_shapes[0].as_list() == [None, None, 2 * UNITS]
     feeds = case.feeds(batch=1)
-    found = traced(*(tf.constant(feeds[key]) for key in ("x", "h", "c")))
-    for got, expected in zip(found, case.expected(feeds), strict=True):
+    right = case.expected(feeds)
+    found = traced(*(tf.constant(feeds[key]) for key in ("x", "h", "c")))[: len(right)]
+    for got, expected in zip(found, right, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`portable` goes step by step, in ops that TensorFlow Lite's converter knows."""
+    case, ran = Case(Mode.GRU), []
+    right = steps.of
+
+    def counted(*given: Any) -> Any:
+        sums, step = right(*given)
+        return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
+
+    monkeypatch.setattr(steps, "of", counted)
+    for lowering, each in (("fast", 10), ("portable", 1)):
+        compute = body.stack(case.recurrence(), lowering)
+        with tf.Graph().as_default() as graph:
+            ran.clear()
+            compute(*case.placeholders()[:3], None, *stored(case, block=False))
+            definition = graph.as_graph_def()
+        bodies = [node.op for function in definition.library.function for node in function.node_def]
+        # one for the odd steps, one for a single step
+        assert len(ran) == (each + 2 if each > 1 else 1)
+        assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
+        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
+
+
+def test_a_gru_s_candidate_has_matrices_of_its_own() -> None:
+    case = Case(Mode.GRU)
+    (cell,) = cells(case)
+    found = steps.weights(cell)
+    reset, update, candidate = cell.kernel
+    np.testing.assert_array_equal(found["gates_kernel"], np.concatenate([reset, update]).T)
+    np.testing.assert_array_equal(found["candidate_kernel"], candidate.T)
+    np.testing.assert_array_equal(found["candidate_recurrent_kernel"], cell.recurrent_kernel[2].T)
+    bias = cell.bias + cell.recurrent_bias
+    np.testing.assert_array_equal(found["gates_bias"], np.concatenate([bias[0], bias[1]]))
+    np.testing.assert_array_equal(found["candidate_bias"], cell.bias[2])
+    np.testing.assert_array_equal(found["candidate_recurrent_bias"], cell.recurrent_bias[2])
 
 
 def taken_apart(case: Case, layout: Layout) -> list[Array]:
@@ -147,11 +198,11 @@ def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPa
         taken.append(given["seq_len_max"].numpy())
         return tf.raw_ops.BlockLSTM(**given, forget_bias=0.0, cell_clip=-1.0)
 
-    monkeypatch.setattr(body, "BLOCK", block)
-    for steps in (1, 3, 4, 5):
+    monkeypatch.setattr(in_block, "BLOCK", block)
+    for time in (1, 3, 4, 5):
         for batch in (1, 5):
             for found, expected in zip(
-                *run(case, compute, taken_apart(case, layouts.LOOP), (steps, batch)), strict=True
+                *run(case, compute, taken_apart(case, layouts.LOOP), (time, batch)), strict=True
             ):
                 np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert taken == [4, 4, 5, 5]
@@ -201,11 +252,12 @@ def test_a_switch_is_for_what_the_block_is_faster_for(
 
 
 def test_gates_that_stand_side_by_side_go_through_one_sigmoid() -> None:
-    case = Case(Mode.LSTM)
     with tf.Graph().as_default() as graph:
-        state = [tf.compat.v1.placeholder("float32", [None, UNITS]) for _ in range(2)]
-        sums = tf.compat.v1.placeholder("float32", [None, 4 * UNITS])
-        body.cell(case.mode, sums, tuple(state), [np.eye(UNITS, 4 * UNITS, dtype=np.float32)], layouts.LOOP)
+        x = tf.compat.v1.placeholder("float32", [None, None, 2])
+        state = tuple(tf.compat.v1.placeholder("float32", [None, UNITS]) for _ in range(2))
+        arrays = [np.ones(shape, np.float32) for shape in ([2, 4 * UNITS], [UNITS, 4 * UNITS], [4 * UNITS])]
+        sums, step = steps.of(Mode.LSTM, x, arrays, layouts.LOOP)
+        step([part[0] for part in sums], state)
         found = collections.Counter(node.op for node in graph.as_graph_def().node)
     assert (found["Sigmoid"], found["Tanh"], found["Split"] + found["SplitV"]) == (1, 2, 2)
 
@@ -213,22 +265,21 @@ def test_gates_that_stand_side_by_side_go_through_one_sigmoid() -> None:
 @pytest.mark.parametrize("layout", [layouts.LOOP, layouts.KERAS, layouts.BLOCK_LSTM_V1, layouts.ONNX])
 def test_a_step_of_an_lstm_by_hand(layout: Layout) -> None:
     random = np.random.default_rng(3)
-    parts = {gate: random.normal(size=(3, UNITS)) for gate in Mode.LSTM.gates}
-    matrices = {gate: random.normal(size=(UNITS, UNITS)) for gate in Mode.LSTM.gates}
-    h, c = random.normal(size=(2, 3, UNITS))
-    order = layout.gates[Mode.LSTM]
-    sums = np.concatenate([parts[gate] for gate in order], 1)
-    recurrent = np.concatenate([matrices[gate] for gate in order], 1)
-    projection = random.normal(size=(UNITS, 2))
-    h_next, c_next = body.cell(Mode.LSTM, sums, (h, c), [recurrent], layout)
-    i, f, j, o = (
-        parts[gate] + h @ matrices[gate] for gate in (Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT)
+    kernels, recurrents = (
+        {gate: random.normal(size=(size, UNITS)) for gate in Mode.LSTM.gates} for size in (2, UNITS)
     )
+    biases = {gate: random.normal(size=UNITS) for gate in Mode.LSTM.gates}
+    x, (h, c) = random.normal(size=(1, 3, 2)), random.normal(size=(2, 3, UNITS))
+    order = layout.gates[Mode.LSTM]
+    arrays = [np.concatenate([part[gate] for gate in order], -1) for part in (kernels, recurrents, biases)]
+    i, f, j, o = (x[0] @ kernels[gate] + h @ recurrents[gate] + biases[gate] for gate in Mode.LSTM.gates)
     expected = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
-    np.testing.assert_allclose(c_next, expected, rtol=1e-12)
-    np.testing.assert_allclose(h_next, sigmoid(o) * np.tanh(expected), rtol=1e-12)
-    narrow = body.cell(Mode.LSTM, sums, (h, c), [recurrent, projection], layout)[0]
-    np.testing.assert_allclose(narrow, (sigmoid(o) * np.tanh(expected)) @ projection, rtol=1e-12)
+    projection = random.normal(size=(UNITS, 2))
+    for more, last in (([], np.eye(UNITS)), ([projection], projection)):
+        sums, step = steps.of(Mode.LSTM, tf.constant(x), [*arrays, *more], layout)
+        h_next, c_next = step([part[0] for part in sums], (h, c))
+        np.testing.assert_allclose(c_next, expected, rtol=1e-12)
+        np.testing.assert_allclose(h_next, (sigmoid(o) * np.tanh(expected)) @ last, rtol=1e-12)
 
 
 def sigmoid(x: Array) -> Array:

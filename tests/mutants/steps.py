@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.lower import recurrence
+from cudnn_convert.lower import steps as of_steps
+from cudnn_convert.lower.sequences import times
 from cudnn_convert.model import Gate, Mode
 
 Layer = Callable[..., tuple[Any, Any, Any]]
@@ -99,13 +101,20 @@ def computes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Layer], Layer]) 
 def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GRU as first published: the reset gate multiplies the state, not its product with the matrix."""
 
-    def cell(mode: Mode, x: Any, old: Any, weights: Any, layout: Any) -> tuple[Any, ...]:
-        (h,), (recurrent, bias), order = old, weights, layout.gates[mode]
-        sums, into_gates = (
-            dict(zip(order, tf.split(part, 3, 1), strict=True)) for part in (x + bias, recurrent)
-        )
-        r, z = (tf.sigmoid(sums[gate] + h @ into_gates[gate]) for gate in (Gate.RESET, Gate.UPDATE))
-        n = tf.tanh(sums[Gate.CANDIDATE] + (r * h) @ into_gates[Gate.CANDIDATE])
-        return ((1 - z) * n + z * h,)
+    def before(x: Any, order: Any, *arrays: Any) -> Any:
+        kernel, recurrent, bias, recurrent_bias = arrays
+        in_order = [
+            dict(zip(order, tf.split(part, 3, -1), strict=True))
+            for part in (times(x, kernel) + bias + recurrent_bias, recurrent)
+        ]
+        (sums, matrices), gates = in_order, (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
 
-    monkeypatch.setattr(recurrence, "cell", cell)
+        def step(rows: Any, state: Any) -> Any:
+            h, into = state[0], [matrices[gate] for gate in gates]
+            r, z = (tf.sigmoid(row + h @ matrix) for row, matrix in zip(rows[:2], into[:2], strict=True))
+            n = tf.tanh(rows[2] + (r * h) @ into[2])
+            return ((1 - z) * n + z * h,)
+
+        return [sums[gate] for gate in gates], step
+
+    monkeypatch.setattr(of_steps, "_whole_gru", before)

@@ -13,7 +13,8 @@ from mutants import changes, repaired, steps
 from mutants.conversions import exit_code
 
 from cudnn_convert import opaque
-from cudnn_convert.lower import recurrence
+from cudnn_convert.lower import loop
+from cudnn_convert.lower import steps as of_steps
 from cudnn_convert.model import Mode
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -29,9 +30,9 @@ def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def exchanges_activations(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = recurrence._ACTIVATIONS
+    table = of_steps._ACTIVATIONS
     monkeypatch.setattr(
-        recurrence, "_ACTIVATIONS", {mode: table[other] for mode, other in changes.EXCHANGED.items()}
+        of_steps, "_ACTIVATIONS", {mode: table[other] for mode, other in changes.EXCHANGED.items()}
     )
 
 
@@ -94,5 +95,5 @@ def test_without_a_mistake_all_is_well(tmp_path: Path, mode: Mode) -> None:
 def test_a_mistake_where_steps_are_few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     """There an LSTM goes another way; the few steps of one feed are all that takes it."""
     source = repaired.exported(Mode.LSTM, tmp_path / "source")
-    monkeypatch.setattr(recurrence, "_loop_layer", steps.CHANGES[name](recurrence._loop_layer))
+    monkeypatch.setattr(loop, "layer", steps.CHANGES[name](loop.layer))
     assert exit_code(source, tmp_path / "out") == 3

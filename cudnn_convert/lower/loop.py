@@ -1,0 +1,135 @@
+"""A pseudo-layer as a `while` loop over its steps, with the input's product hoisted out of it.
+
+What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes the odd steps
+one by one, a second the rest `together`. A single step, as in streaming, needs no loop. With one step an
+iteration the loop is plain: TensorFlow Lite's converter takes it, which knows no items of several sizes.
+Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert import layouts
+from cudnn_convert.layouts import Layout
+from cudnn_convert.lower import steps
+from cudnn_convert.lower.sequences import alive
+from cudnn_convert.lower.steps import State, Step
+from cudnn_convert.model import Mode
+
+
+def layer(
+    mode: Mode,
+    x: Any,
+    state: State,
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    layout: Layout = layouts.LOOP,
+    together: int = 1,
+) -> tuple[Any, Any, Any]:
+    """`y [time, batch, width]` and the final states of one pseudo-layer; `together`: steps an iteration."""
+    sums, step = steps.of(mode, x, arrays, layout)
+    if lengths is None:
+        return _walked(sums, step, state, backward=backward, together=together)
+    now = alive(x, lengths)
+    y, h, c = _walked([*sums, now], _masked(step), state, backward=backward, together=together)
+    return tf.where(now, y, tf.zeros_like(y)), h, c
+
+
+def _masked(step: Step) -> Step:
+    """The last of the rows tells who goes on; the others keep their state."""
+
+    def masked(rows: Sequence[Any], old: State) -> State:
+        *rows, now = rows
+        return tuple(tf.where(now, one, other) for one, other in zip(step(rows, old), old, strict=True))
+
+    return masked
+
+
+def _walked(
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
+) -> tuple[Any, Any, Any]:
+    def loops() -> tuple[Any, Any, Any]:
+        return _looped(sums, step, state, backward=backward, together=together)
+
+    def single() -> tuple[Any, Any, Any]:
+        new = step([rows[0] for rows in sums], state)
+        return new[0][None], new[0], new[-1]
+
+    if together == 1:
+        return loops()
+    y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
+    return tf.ensure_shape(y, [None, None, state[0].shape[-1]]), h, c
+
+
+def _looped(
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
+) -> tuple[Any, Any, Any]:
+    time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[-1]
+    odd = time % together
+    held = _List.reserved(sums[0].dtype, odd + time // together, [batch, width], several=together > 1)
+    known = [tf.TensorShape([])] * 3 + [tf.TensorShape([None, part.shape[-1]]) for part in state]
+
+    def several(count: int) -> Callable[..., tuple[Any, ...]]:
+        def body(item: Any, t: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
+            first = time - count - t if backward else t
+            given = []
+            for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
+                state = step(rows, state)
+                given.append(state[0])
+            at = held.items - 1 - item if backward else item
+            return item + 1, t + count, held.put(handle, at, _ordered(given, backward)), *state
+
+        return body
+
+    carried = (tf.constant(0), tf.constant(0), held.handle, *state)
+    ends = {1: odd, together: time}  # one loop where steps go one by one
+    for count, end in ends.items():
+        carried = tf.while_loop(
+            lambda _, t, *__, end=end: t < end, several(count), carried, shape_invariants=tuple(known)
+        )
+    _, _, handle, *final = carried
+    return tf.ensure_shape(held.joined(handle), [None, None, width]), final[0], final[-1]
+
+
+def _rows(sums: Any, first: Any, count: int) -> list[Any]:
+    return [sums[first]] if count == 1 else tf.unstack(sums[first : first + count], count)
+
+
+def _ordered(values: Iterable[Any], backward: bool) -> list[Any]:
+    return [*values][:: -1 if backward else 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A TensorList of `items`: of single steps, or of as many at once as an iteration took (`several`)."""
+
+    handle: Any
+    items: Any
+    shape: Any
+    dtype: Any
+    several: bool
+
+    @classmethod
+    def reserved(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
+        # The shape is given at run time: without a step there would be none to make an empty result of.
+        shape = tf.stack([-1, *step] if several else step)
+        made = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
+        return cls(made, items, shape, dtype, several)
+
+    def put(self, handle: Any, at: Any, steps: Sequence[Any]) -> Any:
+        item = tf.stack(steps) if self.several else steps[0]
+        return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
+
+    def joined(self, handle: Any) -> Any:
+        """`[time, batch, width]`."""
+        told = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
+        if not self.several:
+            return tf.raw_ops.TensorListStack(**told)
+        return tf.raw_ops.TensorListConcatV2(**told, leading_dims=tf.zeros([0], tf.int64)).tensor
