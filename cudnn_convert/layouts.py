@@ -6,13 +6,14 @@ A row cites where its order is defined. `Cell` itself is in cuDNN's order (`Mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
+from cudnn_convert import matrices
 from cudnn_convert.model import Array, Cell, Convention, Gate, Mode
 
 _I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
@@ -132,13 +133,12 @@ def _permutation(cell: Cell, layout: Layout) -> list[int]:
 def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, TensorFlow's convention."""
     order = _permutation(cell, layout)
-    kernel, recurrent = cell.kernel[order], cell.recurrent_kernel[order]
-    return _flat(kernel).T.copy(), _flat(recurrent).T.copy()
+    return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
 
 
 def stacked_columns(cell: Cell, layout: Layout) -> Array:
     """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
-    return np.concatenate(columns(cell, layout))
+    return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
 
 
 def projection_columns(cell: Cell) -> list[Array]:
@@ -180,8 +180,17 @@ def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
     return [cell.kernel[gate] for gate in order], [cell.recurrent_kernel[gate] for gate in order]
 
 
-def _flat(weights: Array) -> Array:
-    return weights.reshape(-1, weights.shape[-1])
+def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
+    """Kernels `[gates, units, inputs]` as columns, one below the other, gates in another order."""
+    gates, units, _ = kernels[0].shape
+    made = matrices.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
+    row = 0
+    for kernel in kernels:
+        rows = made[row : row + kernel.shape[2]]
+        for place, gate in enumerate(order):
+            matrices.fill(rows[:, place], kernel[gate].T)
+        row += len(rows)
+    return made.reshape(len(made), gates * units)
 
 
 def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
@@ -207,22 +216,29 @@ def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     order = [CONTRIB.gates[mode].index(gate) for gate in mode.gates]
     gates, bias = len(order), tensors["bias"].reshape(len(order), -1)[order]
     units = bias.shape[1]
-    weights = tensors["kernel"].T.reshape(gates, units, -1)[order]
+    # The gates change places, the values stay in their rows: whoever wants columns of them turns them.
+    stored = tensors["kernel"].reshape(-1, gates, units)
+    rows = np.empty_like(stored)
+    for place, gate in enumerate(order):
+        rows[:, place] = stored[:, gate]
+    weights = rows.transpose(1, 2, 0)
     half = bias * bias.dtype.type(0.5)
-    return Cell(mode, weights[:, :, :-units].copy(), weights[:, :, -units:].copy(), half, half.copy())
+    return Cell(mode, weights[:, :, :-units], weights[:, :, -units:], half, half.copy())
 
 
 def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
     order = [CONTRIB.gates[Mode.GRU].index(gate) for gate in Mode.GRU.gates]
     units = tensors["candidate/hidden_projection/bias"].shape[0]
-    weights = tensors["gates/kernel"].T.reshape(2, units, -1)
-    candidate = tensors["candidate/input_projection/kernel"].T[None]
-    hidden = tensors["candidate/hidden_projection/kernel"].T[None]
+    both = tensors["gates/kernel"].reshape(-1, 2, units)
+
+    def gates(rows: Array, candidate: Array) -> Array:
+        return np.asarray(np.concatenate([rows, candidate[:, None]], 1)[:, order].transpose(1, 2, 0))
+
     half = (tensors["gates/bias"] * tensors["gates/bias"].dtype.type(0.5)).reshape(2, units)
     return Cell(
         Mode.GRU,
-        np.concatenate([weights[:, :, :-units], candidate])[order],
-        np.concatenate([weights[:, :, -units:], hidden])[order],
+        gates(both[:-units], tensors["candidate/input_projection/kernel"]),
+        gates(both[-units:], tensors["candidate/hidden_projection/kernel"]),
         np.concatenate([half, tensors["candidate/input_projection/bias"][None]])[order],
         np.concatenate([half, tensors["candidate/hidden_projection/bias"][None]])[order],
     )

@@ -7,7 +7,7 @@ because the GRU's candidate needs them apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -193,7 +193,8 @@ class CanonicalParameters:
 
     `scope` is the variable scope they were found under; the blob they belong to is a variable of that
     scope or of a scope directly inside it. `modes` has two members where names cannot tell tanh from relu.
-    `decode` gives the cells `[layer][direction]` of the chosen mode; `tensors` is what the independent
+    `decode` gives the cells `[layer][direction]` of the chosen mode, and raises ReadError where some are not
+    there; `tensors` is what the independent
     reference evaluates: the arrays as stored, by their key without `scope` in the names of `dialect`
     (a key of `reference.DIALECTS`). `batch_major`: whether the layer that wrote them takes its batch
     first. `may_be_half`: whether a bidirectional layer of its writer left the other half out. `may_be_dense`:
@@ -206,7 +207,7 @@ class CanonicalParameters:
     directions: int
     units: int
     input_size: int
-    decode: Callable[[Mode], tuple[tuple[Cell, ...], ...]]
+    decode: Callable[[Mode], Sequence[tuple[Cell, ...]]]
     tensors: Callable[[], Mapping[str, Array]]
     dialect: str = "contrib"
     dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009 - a dtype is a constant
@@ -298,6 +299,7 @@ class Recurrence:
     `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in
     the root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with
     the same one share their weights. `dropout` is the rate that the node would apply between layers.
+    Large `cells`, and the evidence, are read again each time they are asked for (`layers`).
     """
 
     node: str
@@ -306,7 +308,7 @@ class Recurrence:
     time_major: bool
     lengths: bool
     dtype: np.dtype[Any]
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: Sequence[tuple[Cell, ...]]
     evidence: BlobEvidence | CanonicalEvidence
     shared: str
     passage: tuple[str, ...] = ()

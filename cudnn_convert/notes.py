@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
+from cudnn_convert.layers import Layers, is_finite
 from cudnn_convert.model import Recurrence, Signature
 
 Shape = tuple[int | None, ...]
@@ -44,19 +43,25 @@ def notes(
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
-    """Which weights are converted as they are, and yet are most likely not what was meant."""
+    """Which weights are converted as they are, and yet are most likely not what was meant.
+
+    Of large ones only as far as they have been read: a plan reads few, and a conversion asks again (`late`).
+    """
     found = [one.node for one in recurrences if not _is_finite(one)]
     if found:
         yield f"{', '.join(found)}: weights hold NaN or infinite values, and are converted as they are"
 
 
+def late(recurrences: Sequence[Recurrence], told: Sequence[str]) -> tuple[str, ...]:
+    """What only those could tell who have read the large ones, and what is not among `told`."""
+    large = [one for one in recurrences if isinstance(one.cells, Layers)]
+    return tuple(note for note in no_numbers(large) if note not in told)
+
+
 def _is_finite(recurrence: Recurrence) -> bool:
-    cells = (cell for layer in recurrence.cells for cell in layer)
-    parts = (
-        (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
-        for cell in cells
-    )
-    return all(bool(np.isfinite(part).all()) for held in parts for part in held if part is not None)
+    if isinstance(recurrence.cells, Layers):
+        return recurrence.cells.finite
+    return all(is_finite(cell) for layer in recurrence.cells for cell in layer)
 
 
 def _of(recurrence: Recurrence) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
-from cudnn_convert import layouts, opaque
+from cudnn_convert import layers, layouts, opaque
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import agreement, pairing, sizing
 from cudnn_convert.graph.facts import Facts
+from cudnn_convert.layers import Cells
 from cudnn_convert.model import (
     Array,
     BlobEvidence,
@@ -23,10 +25,12 @@ from cudnn_convert.model import (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Decoded cells `[layer][direction]`, their sizes, and the arrays they were decoded from."""
+    """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from: at once, or where they
+    are large when they are asked for.
+    """
 
     sizes: Sizes
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: Cells
     evidence: BlobEvidence | CanonicalEvidence
 
 
@@ -54,7 +58,7 @@ def take(
         found = _from_canonical(canonical, facts)
         if blob is not None:
             _refuse_disagreement(model, facts, found, blob, convention)
-        return _conventional(found, convention)
+        return _conventional(found, facts, convention)
     if blob is not None:
         return of_blob(model, facts, variable, blob, convention=convention)
     scope = variable.rpartition("/")[0] or "the root scope"
@@ -69,16 +73,14 @@ def take(
 
 def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
     """The weights in a blob of which there is one copy. Raises UnsupportedModelError."""
-    return _conventional(_from_blob(model, facts, variable, blob), convention)
+    return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 
-def _conventional(found: Weights, convention: Convention) -> Weights:
+def _conventional(found: Weights, facts: Facts, convention: Convention) -> Weights:
     canonical = isinstance(found.evidence, CanonicalEvidence)
-    cells = tuple(
-        tuple(layouts.conventional(cell, convention, canonical=canonical) for cell in layer)
-        for layer in found.cells
-    )
-    return replace(found, cells=cells)
+    change = partial(layouts.conventional, convention=convention, canonical=canonical)
+    cells = layers.changed(found.cells, change)
+    return replace(found, cells=cells if layers.are_large(found.sizes, facts.dtype) else tuple(cells))
 
 
 def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
@@ -87,9 +89,11 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
-    cells = _cast(canonical.decode(facts.mode), facts)  # which sees that all of them are there
-    stored = {key: value.astype(facts.dtype, copy=False) for key, value in canonical.tensors().items()}
-    return Weights(sizes, cells, CanonicalEvidence(stored, canonical.dialect))
+    cells = canonical.decode(facts.mode)  # which sees that all of them are there
+    found = canonical.tensors()
+    read = layers.Read(found, lambda key: found[key].astype(facts.dtype, copy=False))
+    stored = read if layers.are_large(sizes, facts.dtype) else {**read}
+    return Weights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
 
 
 def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weights:
@@ -108,7 +112,7 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
     return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
 
 
-def _cast(cells: tuple[tuple[Cell, ...], ...], facts: Facts) -> tuple[tuple[Cell, ...], ...]:
+def _cast(cells: Cells, facts: Facts) -> Cells:
     def part(array: Array) -> Array:
         return array.astype(facts.dtype, copy=False)
 
@@ -122,7 +126,7 @@ def _cast(cells: tuple[tuple[Cell, ...], ...], facts: Facts) -> tuple[tuple[Cell
             None if cell.projection is None else part(cell.projection),
         )
 
-    return tuple(tuple(cast(cell) for cell in layer) for layer in cells)
+    return layers.changed(cells, cast)
 
 
 def _refuse_disagreement(

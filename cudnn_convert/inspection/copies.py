@@ -55,7 +55,7 @@ def keys(model: Model) -> dict[str, tuple[Held, ...]]:
         if one.scope in again:
             del asked[:]
             try:
-                again[one.scope].tensors()
+                _ = [*again[one.scope].tensors().values()]  # which asks for each
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked

@@ -25,6 +25,8 @@ _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
 def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
     """Why a recurrence has no ONNX form."""
     for recurrence in recurrences:
+        if not recurrence.sizes.projection:
+            continue  # and no weights need to be looked at
         if not all(projection.solvable(cell) for layer in recurrence.cells for cell in layer):
             yield (
                 f"{recurrence.node}: expected a projection of independent rows, found others; "

@@ -10,7 +10,6 @@ R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -18,10 +17,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import onnx
 
-from cudnn_convert import layouts
+from cudnn_convert import layouts, matrices
+from cudnn_convert.layers import Layers
 from cudnn_convert.lower import projection
 from cudnn_convert.lower.onnx_order import subgraphs
-from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence
+from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
@@ -31,10 +31,10 @@ _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.biases(cell, layouts.ONNX),
 )
 #: Their shapes, which nothing needs to be computed for.
-_SHAPES: Final[tuple[Callable[[Cell], tuple[int, ...]], ...]] = (
-    lambda cell: (math.prod(cell.bias.shape), cell.kernel.shape[-1]),
-    lambda cell: (math.prod(cell.bias.shape), cell.bias.shape[1]),
-    lambda cell: (2 * math.prod(cell.bias.shape),),
+_SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
+    lambda sizes, layer: (len(sizes.mode.gates) * sizes.units, sizes.inputs(layer)),
+    lambda sizes, _: (len(sizes.mode.gates) * sizes.units, sizes.units),
+    lambda sizes, _: (2 * len(sizes.mode.gates) * sizes.units,),
 )
 
 
@@ -79,7 +79,7 @@ def stack(
         starts = list(states)
         if sizes.layers > 1:
             starts = [made.part(name, first, first + sizes.directions) for name in states]
-        into, out_of = _projections(made, recurrence.cells[layer])
+        into, out_of = _projections(made, recurrence.cells[layer] if sizes.projection else ())
         starts = [_times(made, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
         tickets = [made.constant([owner, layer, slot], np.float32) for slot in range(3)]
         peepholes = _peepholes(made, recurrence, layer)
@@ -120,6 +120,8 @@ def _times(made: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
 
 
 def _peepholes(made: Ops, recurrence: Recurrence, layer: int) -> list[str]:
+    if isinstance(recurrence.cells, Layers):
+        return []  # peepholes are a block's, which is never large: its cell is here
     found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
     return [] if found[0] is None else [made.constant(found, np.float32)]
 
@@ -176,9 +178,9 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
             tensor = constants.get(name)
             if tensor is not None and name not in found and len(tensor.dims) == 1:  # weights have rank 2 or 3
                 owner, layer, slot = onnx.numpy_helper.to_array(tensor).astype(int)
-                cells = recurrences[owner].cells[layer]
-                found[name] = partial(_parts, cells, _WEIGHTS[slot])
-                tensor.dims[:] = [len(cells), *_SHAPES[slot](cells[0])]
+                one = recurrences[owner]
+                found[name] = partial(_parts, one, layer, _WEIGHTS[slot])
+                tensor.dims[:] = [one.sizes.directions, *_SHAPES[slot](one.sizes, layer)]
                 tensor.ClearField("raw_data")
     return found
 
@@ -188,6 +190,7 @@ def fill(tensor: Any, weights: Parts) -> None:
     tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
 
 
-def _parts(cells: Sequence[Cell], weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
+def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
     """The bytes of a constant, direction by direction, part by part; copied only where they change."""
-    return (np.ascontiguousarray(part, "<f4") for cell in cells for part in weights(cell))
+    parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
+    return (np.ascontiguousarray(matrices.contiguous(part), "<f4") for part in parts)

@@ -26,9 +26,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cudnn_convert import layouts
+from cudnn_convert import layers, layouts
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.layers import Layers
+from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
 
 CELLS: Final = MappingProxyType(
     {
@@ -82,16 +83,16 @@ _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every set of canonical keys among a checkpoint's `tensors`, in the order of their scopes."""
-    layers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
+    numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     for key in tensors:
         for number, (form, pattern) in enumerate(_PATTERNS):
             if match := pattern.fullmatch(key):
                 cell = form.cell or match["cell"]
-                layers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
+                numbers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
                 break
     found = (
         _parameters(_Set(path, tensors, scope, _FORMS[number], cell, min(max(seen), len(tensors)) + 1))
-        for (scope, number, cell), seen in sorted(layers.items())
+        for (scope, number, cell), seen in sorted(numbers.items())
     )
     return tuple(parameters for parameters in found if parameters is not None)
 
@@ -133,20 +134,21 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
     units = bias.shape[0] // (len(modes[0].gates) if summed else 1)
     inputs = kernel.shape[0] - (units if summed else 0)
 
-    def decode(mode: Mode) -> tuple[tuple[Cell, ...], ...]:
+    def decode(mode: Mode) -> Layers:
         widths = [inputs] + [directions * units] * (keys.layers - 1)
-        return tuple(
-            tuple(
-                layouts.unpack_contrib(mode, _stored(keys, layer, way, mode, units=units, inputs=width))
-                for way in range(directions)
-            )
+        found = [
+            [_stored(keys, layer, way, mode, units=units, inputs=width) for way in range(directions)]
             for layer, width in enumerate(widths)
+        ]
+        return Layers(
+            keys.layers,
+            lambda layer: tuple(layouts.unpack_contrib(mode, {**layers.read(way)}) for way in found[layer]),
         )
 
     def tensors() -> Mapping[str, Array]:
         names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
         every = [(*place, name) for place in keys.places() for name in names]
-        return {keys.plain(*one): keys.tensors[keys.key(*one)].read() for one in every}
+        return layers.read({keys.plain(*one): keys.tensors[keys.key(*one)] for one in every})
 
     return CanonicalParameters(
         keys.scope, modes, keys.layers, directions, units, inputs, decode, tensors,
@@ -161,8 +163,8 @@ def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> 
     return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
 
 
-def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs: int) -> dict[str, Array]:
-    """The tensors of one cell by their names in it."""
+def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs: int) -> dict[str, Tensor]:
+    """The tensors of one cell by their names in it. Raises ReadError where one is not there."""
     shapes = layouts.contrib_shapes(mode, units=units, inputs=inputs)
     for name, shape in shapes.items():
         key = keys.key(layer, way, name)
@@ -171,4 +173,4 @@ def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs:
             found = "no such key" if tensor is None else f"shape {tensor.shape}"
             advice = "is all of the checkpoint of one model?"
             raise ReadError(keys.path, key, expected=f"shape {shape}", found=found, advice=advice)
-    return {name: keys.tensors[keys.key(layer, way, name)].read() for name in shapes}
+    return {name: keys.tensors[keys.key(layer, way, name)] for name in shapes}

@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert import layouts
+from cudnn_convert import layers, layouts
+from cudnn_convert.layers import Layers
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor, is_float
 
 _KERNEL: Final = re.compile(r"(?P<scope>(?:.*/)?)kernel(?P<suffix>(?:/\.ATTRIBUTES/VARIABLE_VALUE)?)")
@@ -44,17 +45,17 @@ class Layer:
 
 def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every CuDNN layer of Keras among a checkpoint's `tensors`, in the order of their scopes."""
-    layers: dict[str, Layer] = {}
+    alone: dict[str, Layer] = {}
     for key in tensors:
         if match := _KERNEL.fullmatch(key):
             kept = {name: tensors.get(f"{match['scope']}{name}{match['suffix']}") for name in _NAMES}
             layer = recognised({name: tensor for name, tensor in kept.items() if tensor is not None})
             if layer is not None:
-                layers[match["scope"]] = layer
-    pairs = _pairs(layers)
+                alone[match["scope"]] = layer
+    pairs = _pairs(alone)
     both = {scope for pair in pairs.values() for scope in pair}
-    found = {scope: [layer] for scope, layer in layers.items() if scope not in both}
-    found |= {scope: [layers[name] for name in pair] for scope, pair in pairs.items()}
+    found = {scope: [layer] for scope, layer in alone.items() if scope not in both}
+    found |= {scope: [alone[name] for name in pair] for scope, pair in pairs.items()}
     return tuple(parameters(scope, ways) for scope, ways in sorted(found.items()))
 
 
@@ -94,13 +95,15 @@ def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
     first, stems = ways[0], STEMS[len(ways)]
     note = _BOTH if len(ways) > 1 else _ALONE
 
-    def decode(mode: Mode) -> tuple[tuple[Cell, ...], ...]:
-        read = ({name: tensor.read() for name, tensor in way.tensors.items()} for way in ways)
-        return (tuple(layouts.unpack_keras(mode, tensors) for tensors in read),)
+    def decode(mode: Mode) -> Layers:
+        def layer(_: int) -> tuple[Cell, ...]:
+            return tuple(layouts.unpack_keras(mode, {**layers.read(way.tensors)}) for way in ways)
+
+        return Layers(1, layer)
 
     def stored() -> Mapping[str, Array]:
         pairs = zip(stems, ways, strict=True)
-        return {stem + name: way.tensors[name].read() for stem, way in pairs for name in _NAMES}
+        return layers.read({stem + name: way.tensors[name] for stem, way in pairs for name in _NAMES})
 
     return CanonicalParameters(
         scope=scope,

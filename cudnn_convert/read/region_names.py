@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert import opaque
+from cudnn_convert import layers, opaque
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Sizes, Tensor
 
@@ -59,7 +59,7 @@ class _Regions:
     tensors: Sequence[Tensor]
 
     def stored(self) -> Mapping[str, Array]:
-        return {str(k): tensor.read() for k, tensor in enumerate(self.tensors)}
+        return layers.read({str(k): tensor for k, tensor in enumerate(self.tensors)})
 
     def cells(self, sizes: Sizes) -> tuple[tuple[Cell, ...], ...]:
         blob = np.concatenate([value.ravel() for value in self.stored().values()])

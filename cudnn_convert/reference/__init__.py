@@ -26,7 +26,7 @@ import numpy.typing as npt
 from cudnn_convert.reference.blob import steps_from_blob, steps_from_regions
 from cudnn_convert.reference.cells import steps_from_canonical
 from cudnn_convert.reference.keras import steps_from_keras
-from cudnn_convert.reference.steps import F64, Step
+from cudnn_convert.reference.steps import F64, Step, Steps
 
 __all__ = [
     "DIALECTS",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: How to evaluate tensors as a source stores them, by the names of the dialect that they are in.
-DIALECTS: Final[Mapping[str, Callable[..., list[Step]]]] = MappingProxyType(
+DIALECTS: Final[Mapping[str, Callable[..., Steps]]] = MappingProxyType(
     {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
 )
 
@@ -56,7 +56,8 @@ def run(
 
     With a projection, `h0` and each direction of `y` have its width. Returns
     `y [time, batch, directions*units]` with zeros past each length, and the final `h`, `c` at each
-    row's own end. The dtype of `x` is the dtype of the arithmetic.
+    row's own end. The dtype of `x` is the dtype of the arithmetic. Each of `steps` is asked for once, and
+    dropped before the next.
     """
     time, batch = x.shape[:2]
     alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
@@ -65,13 +66,19 @@ def run(
         halves = []
         for way in range(directions):
             h, c = h0[first + way], c0[first + way]
+            step = steps[first + way]
+            products = [
+                one.reshape(time, batch, one.shape[1])
+                for one in step.weigh(x.reshape(time * batch, x.shape[2]))
+            ]
             y = np.zeros((time, batch, h.shape[1]), x.dtype)
             for t in range(time) if way == 0 else reversed(range(time)):
                 mask = alive[t][:, None]
-                new_h, new_c = steps[first + way](x[t], h, c)
+                new_h, new_c = step.advance([one[t] for one in products], h, c)
                 h, c = np.where(mask, new_h, h), np.where(mask, new_c, c)
                 y[t] = np.where(mask, new_h, 0)
             final_h[first + way], final_c[first + way] = h, c
+            del step  # and its weights
             halves.append(y)
         x = np.concatenate(halves, axis=2)
     return x, final_h, final_c

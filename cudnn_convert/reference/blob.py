@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.reference.steps import F64, ORDERS, Step, activation, ordered, sigmoid
+from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, activation, ordered, sigmoid
 
 
 def steps_from_blob(
@@ -22,32 +22,37 @@ def steps_from_blob(
     projection: int = 0,
     gate_order: str = "tf",
     dtype: Any = np.float64,
-) -> list[Step]:
+) -> Steps:
     """One step function per pseudo-layer from cuDNN's opaque parameters, a 1-D array.
 
     With `skip_input` layer 0 has no W. With a `projection` the last matrix of each pseudo-layer is it.
     """
-    gates = {"lstm": 4, "gru": 3}.get(mode, 1)
-    values, width, position = blob.astype(dtype), projection or units, 0
-
-    def take(*shape: int) -> F64:
-        nonlocal position
-        position += shape[0] * shape[1]
-        return values[position - shape[0] * shape[1] : position].reshape(shape)
-
-    matrices: list[list[F64 | None]] = []
+    gates, width = {"lstm": 4, "gru": 3}.get(mode, 1), projection or units
+    # The shapes of each pseudo-layer's matrices, None for what is not there, and where they begin.
+    shapes: list[list[tuple[int, int] | None]] = []
+    starts = [0]
     for layer in range(layers):
         inputs = input_size if layer == 0 else directions * width
-        skipped = layer == 0 and skip_input
+        first = None if layer == 0 and skip_input else (units, inputs)
+        each = [first] * gates + [(units, width)] * gates + ([(projection, units)] if projection else [])
         for _ in range(directions):
-            found: list[F64 | None] = [None if skipped else take(units, inputs) for _ in range(gates)]
-            found += [take(units, width) for _ in range(gates)]
-            found += [take(projection, units)] if projection else []
-            matrices.append(found)
-    steps = [_blob_step(mode, found, take(2 * gates, units), gate_order) for found in matrices]
-    if position != values.size:
-        raise ValueError(f"{values.size} parameters, {position} used")
-    return steps
+            shapes.append(each)
+            starts.append(starts[-1] + sum(shape[0] * shape[1] for shape in each if shape))
+    biases, many = starts.pop(), 2 * gates * units
+    if biases + many * len(shapes) != blob.size:
+        raise ValueError(f"{blob.size} parameters, {biases + many * len(shapes)} used")
+
+    def step(number: int) -> Step:
+        at, found = starts[number], list[F64 | None]()
+        for shape in shapes[number]:
+            found.append(None if shape is None else blob[at : at + shape[0] * shape[1]].reshape(shape))
+            at += 0 if shape is None else shape[0] * shape[1]
+        at = biases + many * number
+        matrices = [None if matrix is None else matrix.astype(dtype, copy=False) for matrix in found]
+        bias = blob[at : at + many].reshape(2 * gates, units).astype(dtype)
+        return _blob_step(mode, matrices, bias, gate_order)
+
+    return Steps(len(shapes), step)
 
 
 def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> Step:
@@ -62,23 +67,25 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> S
         matrix = m[k]
         return x if matrix is None else np.asarray(x @ matrix.T)
 
-    def lstm(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        sums = (times(k, x) + times(k + 4, h) + b[k] + b[k + 4] for k in range(4))
+    def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        sums = (wx[k] + times(k + 4, h) + b[k] + b[k + 4] for k in range(4))
         i, f, g, o = ordered(lstm_order, sums, "ifgo")
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         return times(8, h) if len(m) == 9 else h, c
 
-    def gru(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        sums = (sigmoid(times(k, x) + times(k + 3, h) + b[k] + b[k + 3]) for k in range(2))
+    def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        sums = (sigmoid(wx[k] + times(k + 3, h) + b[k] + b[k + 3]) for k in range(2))
         r, z = ordered(gru_order, sums, "rz")
-        n = np.tanh(times(2, x) + b[2] + r * (times(5, h) + b[5]))
+        n = np.tanh(wx[2] + b[2] + r * (times(5, h) + b[5]))
         return (1 - z) * n + z * h, c
 
-    def plain(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        return activation(mode)(times(0, x) + times(1, h) + b[0] + b[1]), c
+    def plain(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        return activation(mode)(wx[0] + times(1, h) + b[0] + b[1]), c
 
-    return {"lstm": lstm, "gru": gru}.get(mode, plain)
+    return Step(
+        lambda x: [times(k, x) for k in range(len(b) // 2)], {"lstm": lstm, "gru": gru}.get(mode, plain)
+    )
 
 
 def steps_from_regions(
@@ -90,7 +97,7 @@ def steps_from_regions(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> list[Step]:
+) -> Steps:
     """One step function per pseudo-layer from the outputs of CudnnRNNParamsToCanonical, keyed by their index.
 
     Weights, then biases, each the values of one region of the blob in the order of its memory.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.reference.steps import F64, ORDERS, Step, activation, ordered, sigmoid
+from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, activation, ordered, sigmoid
 
 
 def steps_from_canonical(
@@ -19,7 +19,7 @@ def steps_from_canonical(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> list[Step]:
+) -> Steps:
     """One step function per pseudo-layer from the variables of TensorFlow 1's compatible cells.
 
     `tensors` is keyed without the layer's scope, e.g. `rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel`.
@@ -36,32 +36,33 @@ def steps_from_canonical(
             for layer in range(layers)
             for way in ("fw", "bw")
         ]
-    return [
-        _canonical_step(
-            mode,
-            {key[len(stem) :]: value.astype(dtype) for key, value in tensors.items() if key.startswith(stem)},
-            gate_order,
-            forget_bias,
-        )
-        for stem in stems
-    ]
+
+    def step(number: int) -> Step:
+        stem = stems[number]
+        own = {key[len(stem) :]: tensors[key] for key in tensors if key.startswith(stem)}
+        cast = {key: value.astype(dtype, copy=False) for key, value in own.items()}
+        return _canonical_step(mode, cast, gate_order, forget_bias)
+
+    return Steps(len(stems), step)
 
 
 def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_bias: float) -> Step:
     if mode == "gru":
         return _canonical_gru(cell, ORDERS[gate_order][1])
     kernel, bias = cell["kernel"], cell["bias"]
+    units = len(bias) // (4 if mode == "lstm" else 1)
+    inputs, recurrent = kernel[:-units], kernel[-units:]
 
-    def lstm(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        sums = np.split(np.concatenate([x, h], 1) @ kernel + bias, 4, axis=1)
+    def lstm(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        sums = np.split(products[0] + h @ recurrent + bias, 4, axis=1)
         i, f, g, o = ordered(ORDERS[gate_order][2], sums, "ifgo")
-        c = c * sigmoid(f + x.dtype.type(forget_bias)) + sigmoid(i) * np.tanh(g)
+        c = c * sigmoid(f + c.dtype.type(forget_bias)) + sigmoid(i) * np.tanh(g)
         return np.tanh(c) * sigmoid(o), c
 
-    def plain(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        return activation(mode)(np.concatenate([x, h], 1) @ kernel + bias), c
+    def plain(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        return activation(mode)(products[0] + h @ recurrent + bias), c
 
-    return lstm if mode == "lstm" else plain
+    return Step(lambda x: [x @ inputs], lstm if mode == "lstm" else plain)
 
 
 def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
@@ -69,10 +70,12 @@ def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
     in_kernel, in_bias = (cell[f"candidate/input_projection/{part}"] for part in ("kernel", "bias"))
     re_kernel, re_bias = (cell[f"candidate/hidden_projection/{part}"] for part in ("kernel", "bias"))
 
-    def gru(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        gates = np.split(sigmoid(np.concatenate([x, h], 1) @ gate_kernel + gate_bias), 2, axis=1)
+    units = len(in_bias)
+
+    def gru(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        gates = np.split(sigmoid(products[0] + h @ gate_kernel[-units:] + gate_bias), 2, axis=1)
         r, u = ordered(order, gates, "rz")
-        candidate = np.tanh(x @ in_kernel + in_bias + r * (h @ re_kernel + re_bias))
+        candidate = np.tanh(products[1] + in_bias + r * (h @ re_kernel + re_bias))
         return (1 - u) * candidate + u * h, c
 
-    return gru
+    return Step(lambda x: [x @ gate_kernel[:-units], x @ in_kernel], gru)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.reference.steps import F64, ORDERS, Step, ordered, sigmoid
+from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, ordered, sigmoid
 
 
 def steps_from_keras(
@@ -19,7 +19,7 @@ def steps_from_keras(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> list[Step]:
+) -> Steps:
     """One step function per direction from the variables of Keras's CuDNNLSTM or CuDNNGRU.
 
     `tensors` is keyed without the layer's scope: `kernel`, `recurrent_kernel`, `bias`, for two directions
@@ -28,15 +28,13 @@ def steps_from_keras(
     if layers != 1:
         raise ValueError(f"{layers} layers")
     stems = ("",) if directions == 1 else ("forward_layer/", "backward_layer/")
-    return [
-        _keras_step(
-            mode,
-            [tensors[stem + key].astype(dtype) for key in ("kernel", "recurrent_kernel", "bias")],
-            gate_order,
-            forget_bias,
-        )
-        for stem in stems
-    ]
+
+    def step(number: int) -> Step:
+        parts = (tensors[stems[number] + key] for key in ("kernel", "recurrent_kernel", "bias"))
+        arrays = [part.astype(dtype, copy=False) for part in parts]
+        return _keras_step(mode, arrays, gate_order, forget_bias)
+
+    return Steps(len(stems), step)
 
 
 def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias: float) -> Step:
@@ -54,17 +52,17 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
     R = [gate(recurrent_kernel, k) for k in range(gates)]
     b = bias.reshape(2, gates, units)
 
-    def lstm(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
-        sums = (x @ W[k].T + h @ R[k].T + b[0, k] + b[1, k] for k in range(4))
+    def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
+        sums = (wx[k] + h @ R[k].T + b[0, k] + b[1, k] for k in range(4))
         i, f, g, o = ordered(ORDERS[gate_order][0], sums, "ifgo")
-        c = sigmoid(f + x.dtype.type(forget_bias)) * c + sigmoid(i) * np.tanh(g)
+        c = sigmoid(f + c.dtype.type(forget_bias)) * c + sigmoid(i) * np.tanh(g)
         return sigmoid(o) * np.tanh(c), c
 
-    def gru(x: F64, h: F64, c: F64) -> tuple[F64, F64]:
+    def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         # The layer hands these on as r, z: what cuDNN has for z lies first.
-        gates = [sigmoid(x @ W[k].T + h @ R[k].T + b[0, k] + b[1, k]) for k in (1, 0)]
+        gates = [sigmoid(wx[k] + h @ R[k].T + b[0, k] + b[1, k]) for k in (1, 0)]
         r, z = ordered(ORDERS[gate_order][1], gates, "rz")
-        n = np.tanh(x @ W[2].T + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
+        n = np.tanh(wx[2] + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
         return (1 - z) * n + z * h, c
 
-    return lstm if mode == "lstm" else gru
+    return Step(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -10,8 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 F64: TypeAlias = npt.NDArray[Any]
-#: (x [batch, inputs], h [batch, width], c [batch, units]) -> (h, c); width is units but with a projection
-Step: TypeAlias = Callable[[F64, F64, F64], tuple[F64, F64]]
+#: The products of an input and the matrices that it is multiplied by, each `[batch, ...]`.
+Products: TypeAlias = Sequence[F64]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. `weigh` multiplies inputs, those of all steps at once or of one; `advance` does the rest.
+
+    Called with `x [batch, inputs]`, `h [batch, width]` and `c [batch, units]` it gives the next `h` and `c`;
+    width is units but with a projection.
+    """
+
+    weigh: Callable[[F64], Products]
+    advance: Callable[[Products, F64, F64], tuple[F64, F64]]
+
+    def __call__(self, x: F64, h: F64, c: F64) -> tuple[F64, F64]:
+        return self.advance(self.weigh(x), h, c)
 
 
 #: The gates that lie in a blob's places for i, f, g, o and for r, z, and in a canonical LSTM kernel's for
@@ -21,6 +37,24 @@ Step: TypeAlias = Callable[[F64, F64, F64], tuple[F64, F64]]
 ORDERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {"tf": ("ifgo", "rz", "igfo"), "lingvo": ("ifgo", "rz", "gifo"), "miopen": ("ifog", "zr", "iofg")}
 )
+
+
+class Steps(Sequence[Step]):
+    """Steps that `make` makes by their number when they are asked for, with weights of their own.
+
+    Whoever wants to keep them makes a tuple of them. IndexError where there are no more.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._make(number)
 
 
 def sigmoid(x: F64) -> F64:

@@ -14,7 +14,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import arrays
 from cudnn_convert.verification.computed import Computation, computation
-from cudnn_convert.verification.way import SIZES, Sizes, Source, Way
+from cudnn_convert.verification.way import Sizes, Source, Way, sizes
 
 
 @contextmanager
@@ -30,15 +30,18 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
             answers |= _answered(one, computations[one.name], feeds)
         return [answers[name] for name in wanted]
 
-    yield Source(run, seen, lambda: None)
+    try:
+        yield Source(run, seen, lambda: None)
+    finally:
+        computations.clear()  # the answers stay, the weights in `dtype` need not
 
 
 def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of one signature by tensor."""
-    ends, sizes = one.signature, one.recurrence.sizes
+    ends, of = one.signature, one.recurrence.sizes
     found = {key: feeds[name] for key, name in ends.inputs.items()}
     x = found["inputs"].swapaxes(0, 1) if one.batch_major else found["inputs"]
-    zeros = np.zeros((sizes.layers * sizes.directions, x.shape[1], sizes.units), x.dtype)
+    zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
     h, c = (found.get(f"initial_{key}", zeros) for key in ("h", "c"))
     y, h, c = compute(x, h, c, found.get("sequence_lengths"))
     y = y.swapaxes(0, 1) if one.batch_major else y
@@ -47,10 +50,11 @@ def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> 
 
 def _generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
-    found: list[dict[str, Array]] = [{} for _ in (*SIZES, *more)]
+    pairs = (*sizes(plan), *more)
+    found: list[dict[str, Array]] = [{} for _ in pairs]
     for one in plan.singles:
         rng = np.random.default_rng(seed)
-        for feed, (time, batch) in zip(found, (*SIZES, *more), strict=True):
+        for feed, (time, batch) in zip(found, pairs, strict=True):
             widths = {"time": time, "batch": batch}
             for key, (dtype, shape) in one.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from cudnn_convert import reference
+from cudnn_convert import layers, reference
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 
 #: `(x, h, c, lengths or None) -> [y, h, c]` in the axes and the type that the op has.
@@ -18,22 +18,31 @@ def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]])
     """A cuDNN op on arrays, computed in `dtype`; each call adds its (time, batch) to `seen`."""
     sizes, time_major = recurrence.sizes, recurrence.time_major
     is_lstm = sizes.mode.value == "lstm"
-    steps = _steps(recurrence, dtype)
+    large = layers.are_large(recurrence.sizes, recurrence.dtype)
+    made = _steps(recurrence, dtype)
+    # Large weights are read again in every call, so that no call is made twice.
+    steps = made if large else tuple(made)
+    known: dict[tuple[bytes | None, ...], list[Array]] = {}
 
     def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
         kind, cell = x.dtype, c
         x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         seen.append((x.shape[0], x.shape[1]))
+        key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
+        if key in known:
+            return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
         y, h, c = reference.run(steps, *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
-        return [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+        found = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+        known.update({key: found} if large else {})
+        return found
 
     return compute
 
 
-def _steps(recurrence: Recurrence, dtype: Any) -> list[Any]:
+def _steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
     """From the arrays as the source stores them; nothing that a lowering uses has touched them."""
     sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
     common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}

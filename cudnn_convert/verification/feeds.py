@@ -21,8 +21,8 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import arrays, padding, partitioned
-from cudnn_convert.verification.way import SIZES, Sizes, Source
+from cudnn_convert.verification import arrays, padding, partitioned, way
+from cudnn_convert.verification.way import Sizes, Source
 
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
@@ -37,7 +37,7 @@ _UNKNOWN: Final = b"\xff"
 
 
 def generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
-    """One feed, by tensor of `plan.signature`, for each of `SIZES`, or of the one batch that the states have.
+    """One feed, by tensor of `plan.signature`, for each of `way.sizes`, or of the one batch that states have.
 
     And one for each of `more` where all signatures accept those too.
 
@@ -122,10 +122,11 @@ def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
     for found in plan.recurrences:
         shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
         widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
-    kinds = [(*SIZES, *more), SIZES] if more else [SIZES]
+    usual = way.sizes(plan)
+    kinds = [(*usual, *more), usual] if more else [usual]
     yield from kinds
     for batch in sorted(width for width in widths if width is not None):
-        yield from (tuple((time, batch) for time, _ in sizes) for sizes in kinds)
+        yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
 
 
 def _accepted(

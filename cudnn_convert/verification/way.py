@@ -9,12 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import layers
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 
 Sizes = tuple[tuple[int, int], ...]
 #: The (time, batch) of the feeds that are made up.
 SIZES: Final[Sizes] = ((17, 3), (9, 2))
+#: The same for recurrences that are too large to be computed often: steps for each form that they may take.
+FEWER: Final[Sizes] = ((12, 2), (2, 3))
 #: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
 FEW: Final = (2, 3)
 
@@ -49,6 +52,11 @@ class Way:
     require_accepted: Callable[..., None]
     dtypes: Callable[[Plan], set[np.dtype[Any]]]
     scores: Callable[[Plan], dict[str, tuple[str, int]]]
+
+
+def sizes(plan: Plan) -> Sizes:
+    """The (time, batch) of the feeds that are made up for a plan."""
+    return FEWER if any(layers.are_large(one.sizes, one.dtype) for one in plan.recurrences) else SIZES
 
 
 def of(plan: Plan) -> Way:

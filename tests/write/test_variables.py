@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import tensorflow as tf
 from samples import ROOT
 
+from cudnn_convert.errors import ReadError
 from cudnn_convert.model import InMemory
+from cudnn_convert.write import variables
 from cudnn_convert.write.variables import write_bundle
 
 
@@ -25,6 +28,60 @@ def test_a_bundle_holds_every_tensor(tmp_path: Path) -> None:
     assert set(reader.get_variable_to_shape_map()) == set(arrays)
     for key, value in arrays.items():
         np.testing.assert_array_equal(reader.get_tensor(key), value, strict=True)
+
+
+class Counted:
+    """A tensor that is made when it is read; `alive` are the arrays that somebody still has."""
+
+    def __init__(self, value: float, read: list[float], alive: weakref.WeakSet, most: list[int]) -> None:
+        self.shape, self.dtype = (1000, 7), np.dtype(np.float32)
+        self.value, self.seen, self.alive, self.most = value, read, alive, most
+
+    def read(self) -> np.ndarray:
+        self.seen.append(self.value)
+        held = np.full(self.shape, self.value, self.dtype).view(Held)
+        self.alive.add(held)
+        self.most.append(len(self.alive))
+        return held
+
+
+class Held(np.ndarray):
+    """An array that a set can hold weakly."""
+
+    __hash__ = object.__hash__
+
+
+def test_a_large_bundle_is_several_files_of_which_two_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variables, "_SHARD", 2 * 28_000)
+    seen, most = [], []
+    alive = weakref.WeakSet()
+    tensors = {f"scope/layer_{k:02d}": Counted(k + 0.25, seen, alive, most) for k in reversed(range(12))}
+    variables.write_bundle(tmp_path / "variables", tensors)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"variables.data-{k:05d}-of-00006" for k in range(6)),
+        "variables.index",
+    ]
+    assert seen == [k + 0.25 for k in range(12)]  # once, in the order of their keys
+    assert max(most) <= 2 * 2 + 1
+    reader = tf.train.load_checkpoint(str(tmp_path / "variables"))
+    for k in range(12):
+        expected = np.full((1000, 7), k + 0.25, np.float32)
+        np.testing.assert_array_equal(reader.get_tensor(f"scope/layer_{k:02d}"), expected)
+
+
+def test_what_cannot_be_read_ends_a_large_bundle_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variables, "_SHARD", 1)
+
+    class Damaged(Counted):
+        def read(self) -> np.ndarray:
+            raise ReadError("model.ckpt", "tensor b", expected="bytes", found="others", advice="copy it")
+
+    good, damaged = (kind(1.0, [], weakref.WeakSet(), []) for kind in (Counted, Damaged))
+    with pytest.raises(ReadError, match="tensor b"):
+        variables.write_bundle(tmp_path / "variables", {"a": good, "b": damaged, "c": good})
+    assert not (tmp_path / "variables.index").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")

@@ -1,0 +1,93 @@
+"""Weights that stay in their file until they are written: limits lowered, TensorFlow 1's answers as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import artifacts
+import numpy as np
+import pytest
+from samples import fixture
+from test_graphless import ALONE, jobs_of, keyed, without_graph
+
+import cudnn_convert
+from cudnn_convert import layers
+from cudnn_convert.write import variables
+
+WITH_GRAPH = (
+    "1.15.5-lstm_bi_2l_states",
+    "1.15.5-gru_uni_2l",
+    "1.8.0-rnn_tanh_bi_2l",
+    "1.15.5-raw_only",
+    "1.15.5-lstm_float16",
+)
+WITHOUT = ("1.15.5-lstm_bi_2l_states", "1.15.5-gru_uni_2l", "1.15.5-raw_only", "1.3.0-params_lstm_2l")
+BOUNDS = {"1.15.5-lstm_float16": 2.0**-10}
+
+
+@pytest.fixture(autouse=True)
+def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every recurrence is large, every tensor has a data file of its own."""
+    monkeypatch.setattr(layers, "LARGE", 0)
+    monkeypatch.setattr(variables, "_SHARD", 1)
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "onnx"])
+def test_large_weights_answer_as_tensorflow_1_did(form: str, tmp_path: Path) -> None:
+    jobs, expected = [], {}
+    for name in WITH_GRAPH:
+        sample = fixture(name)
+        report, job = artifacts.convert(sample, form, tmp_path)
+        assert report.verification is not None and report.verification.passed
+        jobs.append(job)
+        keys = {one["source"]: key for key, one in job["outputs"].items()}
+        expected[job["answers"]] = (name, sample.feeds(), keys)
+    for name in WITHOUT:
+        source, out = without_graph(fixture(name), tmp_path / "source" / name), tmp_path / f"{name}.alone"
+        report = cudnn_convert.convert(source, out, format=form, **ALONE[name])
+        assert report.verification is not None and report.verification.passed
+        golden, feeds = tmp_path / f"{name}.golden.npz", keyed(fixture(name))
+        np.savez(golden, **{f"feed{n}/{key}": v for n, feed in enumerate(feeds) for key, v in feed.items()})
+        (job,) = jobs_of(out, form, golden, tmp_path / f"{name}.alone")
+        jobs.append(job)
+        expected[job["answers"]] = (name, feeds, {key: key for key in job["outputs"]})
+        if form == "savedmodel":
+            assert len([*(out / "variables").glob("*.data-*")]) > 1
+            assert sorted(path.name for path in (out / "variables").iterdir())[-1] == "variables.index"
+    artifacts.answer(jobs, tmp_path)
+    for answers, (name, feeds, keys) in expected.items():
+        bound = BOUNDS.get(name, 1e-5)
+        with np.load(answers) as found:
+            for number, feed in enumerate(feeds):
+                told = {source: key for source, key in keys.items() if source in feed}
+                assert told
+                for source, key in told.items():
+                    value = found[f"feed{number}/{key}"]
+                    assert artifacts.within(value, feed[source], atol=bound, rtol=bound) <= 1, (name, key)
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "onnx"])
+def test_what_is_no_number_is_told_once_it_was_read(form: str, tmp_path: Path) -> None:
+    source, out = holding_nan(tmp_path), tmp_path / "out"
+    report = cudnn_convert.convert(source, out, format=form, verify=False)
+    (told,) = [note for note in report.notes if "NaN" in note]
+    assert told == "cudnn_gru/CudnnRNN: weights hold NaN or infinite values, and are converted as they are"
+
+
+def holding_nan(folder: Path) -> Path:
+    """The prefix of a checkpoint whose last layer has one value that is no number."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(fixture("1.15.5-gru_uni_2l").prefix))
+    names = [name for name in reader.get_variable_to_shape_map() if "/cell_" in name]
+    arrays = {name: reader.get_tensor(name) for name in names}
+    (last,) = [name for name in names if name.endswith("cell_1/cudnn_compatible_gru_cell/gates/kernel")]
+    arrays[last][1, 2] = np.nan
+    prefix = str(folder / "model.ckpt")
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(arrays[name]) for name in names],
+    )
+    return Path(prefix)
