@@ -23,6 +23,8 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import reference, split
 
 _HASH_LENGTH: Final = 16
+#: Source: tensorflow v2.21.0 compiler/tf2xla/tf2xla_util.h kXlaMustCompileAttr.
+_COMPILED: Final = "_XlaMustCompile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,33 @@ def traced(function: Any, *specs: Any) -> Body:
     return Body(tuple(nodes), inputs, outputs, dtypes, library)
 
 
-def library(function: Any, *specs: Any) -> tuple[str, tuple[Any, ...]]:
-    """A Python function of tensors as functions of a library: the name of its own, and all of them."""
-    concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
+def library(function: Any, *specs: Any, compiled: bool = False) -> tuple[Any, tuple[Any, ...]]:
+    """A Python function of tensors as functions of a library: its own, and all of them.
+
+    `compiled`: XLA compiles it for the shapes of each call, or refuses to.
+    """
+    made = tf.function(function, autograph=False, jit_compile=compiled or None)
+    concrete = made.get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
     graph = _without_defaults(build.placed(graph))
     renamed = _hashed_names(graph.library.function)
-    functions = tuple(_renamed_function(found, renamed) for found in graph.library.function)
-    return renamed[concrete.function_def.signature.name], functions
+    functions = {found.signature.name: _renamed_function(found, renamed) for found in graph.library.function}
+    return functions[concrete.function_def.signature.name], tuple(functions.values())
+
+
+def calls(node: Any, function: Any, inputs: Sequence[str]) -> None:
+    """Makes a node the call of a library's function; its name stays, and its control inputs."""
+    controls = [name for name in node.input if name.startswith("^")]
+    node.op = "PartitionedCall"
+    node.ClearField("attr")
+    del node.input[:]
+    node.input.extend([*inputs, *controls])
+    node.attr["f"].func.name = function.signature.name
+    for key, arguments in (("Tin", function.signature.input_arg), ("Tout", function.signature.output_arg)):
+        node.attr[key].list.type.extend(argument.type for argument in arguments)
+    if _COMPILED in function.attr:
+        node.attr[_COMPILED].CopyFrom(function.attr[_COMPILED])
 
 
 def _without_defaults(graph: Any) -> Any:

@@ -49,13 +49,13 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     added: dict[str, Any] = {}
     for found in stored.find(path, graph, convention):
-        name, functions = _function(found, convention, lowering)
+        made, functions = _function(found, convention, lowering)
         added |= {function.signature.name: function for function in functions}
-        _call(library[found.function], found, name)
+        _call(library[found.function], found, made)
     meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - library.keys()))
 
 
-def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str, Sequence[Any]]:
+def _function(found: Stored, convention: Convention, lowering: str) -> tuple[Any, Sequence[Any]]:
     """`(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)` as functions of a library."""
     sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
     direct = found.matrices is not None
@@ -79,7 +79,7 @@ def _function(found: Stored, convention: Convention, lowering: str) -> tuple[str
         c = c if sizes.mode is Mode.LSTM else tf.zeros([], dtype)  # as the op says of its third output
         return y, h, c, tf.zeros([0], dtype), tf.zeros([0], tf.int8)
 
-    return inline.library(body, *_specs(found))
+    return inline.library(body, *_specs(found), compiled=lowering == recurrence.COMPILED)
 
 
 def _specs(found: Stored) -> list[Any]:
@@ -96,24 +96,14 @@ def _specs(found: Stored) -> list[Any]:
     return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if found.lengths else specs
 
 
-def _call(function: Any, found: Stored, called: str) -> None:
+def _call(function: Any, found: Stored, called: Any) -> None:
     """The node becomes a call of the function `called`, and what reads it reads the call."""
     node = next(one for one in function.node_def if one.name == found.node)
     inputs = [name for name in node.input if not name.startswith("^")]
     weights = [inputs[PARAMS]] if found.matrices is None else [*found.matrices]
     lengths = [inputs[LENGTHS]] if found.lengths else []
-    controls = [name for name in node.input if name.startswith("^")]
-    taken = [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *lengths, *weights]
-    dtype = tf.as_dtype(found.dtype).as_datatype_enum
     shapes = list(node.attr["_output_shapes"].list.shape)
-    node.op = "PartitionedCall"
-    node.ClearField("attr")
-    del node.input[:]
-    node.input.extend([*taken, *controls])
-    node.attr["f"].func.name = called
-    types = [tf.int32.as_datatype_enum if name in lengths else dtype for name in taken]
-    node.attr["Tin"].list.type.extend(types)
-    node.attr["Tout"].list.type.extend([dtype] * (_RESULTS + 1) + [tf.int8.as_datatype_enum])
+    inline.calls(node, called, [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *lengths, *weights])
     if shapes:
         node.attr["_output_shapes"].list.shape.extend(shapes[:_RESULTS])
         empty = tf.TensorShape([0]).as_proto()

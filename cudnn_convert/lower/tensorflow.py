@@ -29,7 +29,9 @@ from cudnn_convert.graph.index import (
 )
 from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
+from cudnn_convert.layers import Layers
 from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower.deferred import Making, outlined
 from cudnn_convert.model import WAYS, Array, InMemory, Recurrence, Tensor
 
 
@@ -63,8 +65,8 @@ def lower(
 ) -> Lowered:
     """`graph` down to the tensors `outputs`, each cuDNN node replaced in place, all variables resources.
 
-    `lowering` is `fast` or `portable`; `values` are those of the source's variables. Without `form` the
-    weights are stored as the lowering takes them.
+    `lowering` is `fast`, `portable` or `recurrence.COMPILED`; `values` are those of the source's variables.
+    Without `form` the weights are stored as the lowering takes them.
     """
     index = Index(graph)
     loops, scopes = frames(index), _scopes(recurrences)
@@ -78,18 +80,25 @@ def lower(
         inputs += [tensors[LENGTHS]] if recurrence.lengths else []
         nodes, weights = [], []
         scope = scopes[recurrence.shared]
-        arrays = form.weights(recurrence) if form else _weights(recurrence, scope, block=block)
+        arrays: Mapping[str, Tensor]
+        if form:
+            arrays = {name: InMemory(value) for name, value in form.weights(recurrence).items()}
+        else:
+            arrays = _weights(recurrence, scope, block=block)
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
-            variables[name], made[name] = InMemory(value), _variable(name, value)
+            variables[name], made[name] = value, _variable(name, value)
             found, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
-        compute = form.compute(recurrence) if form else body.stack(recurrence, block=block)
-        traced = _traced(recurrence, arrays.values(), compute)
-        nodes += inline.call(traced, recurrence.node, [reference(name) for name in [*inputs, *weights]])
-        made[recurrence.node] = nodes
-        library |= {function.signature.name: function for function in traced.library}
+        compute = form.compute(recurrence) if form else body.stack(_outlined(recurrence), lowering)
+        if not recurrence.lengths:
+            compute = _without_lengths(compute)
+        taken = [reference(name) for name in [*inputs, *weights]]
+        called = _compiled if lowering == body.COMPILED else _inlined
+        computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
+        made[recurrence.node] = [*nodes, *computing]
+        library |= {function.signature.name: function for function in functions}
     whole = _assembled(graph, made, library)
     pruned = build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
     if form:
@@ -104,19 +113,26 @@ def _scopes(recurrences: Iterable[Recurrence]) -> dict[str, str]:
     return {name: scope if around.count(scope) == 1 else name for name, scope in blobs.items()}
 
 
-def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Array]:
+def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Tensor]:
+    """Made now, or where they are large when they are written."""
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
+    making, sizes = Making(recurrence, block=block), recurrence.sizes
+    of = making.tensors if isinstance(recurrence.cells, Layers) else making.arrays
     return {
         f"{prefix}layer_{number}/{way}{kind}/{name}": value
-        for number, layer in enumerate(recurrence.cells)
-        for way, cell in zip(WAYS, layer, strict=False)
-        for name, value in body.weights(cell, block=block).items()
+        for number in range(sizes.layers)
+        for place, way in enumerate(WAYS[: sizes.directions])
+        for name, value in of(number, place).items()
     }
 
 
-def _variable(name: str, value: Array) -> list[Any]:
+def _outlined(recurrence: Recurrence) -> Recurrence:
+    return outlined(recurrence) if isinstance(recurrence.cells, Layers) else recurrence
+
+
+def _variable(name: str, value: Tensor) -> list[Any]:
     read = build.node(f"{name}/read", "ReadVariableOp", [name], dtype=tf.as_dtype(value.dtype))
     return [handle(name, name, value), read]
 
@@ -153,18 +169,35 @@ def _side(index: Index, recurrence: Recurrence, passage: str) -> int:
     return side
 
 
-def _traced(
-    recurrence: Recurrence, arrays: Iterable[Array], compute: Callable[..., tuple[Any, Any, Any]]
-) -> inline.Body:
+def _without_lengths(compute: body.Stack) -> body.Stack:
+    return lambda x, h, c, *rest: compute(x, h, c, None, *rest)
+
+
+def _inlined(
+    compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
+) -> tuple[list[Any], Sequence[Any]]:
+    """The nodes that compute, the last of them called `node`, and the functions that these call."""
+    traced = inline.traced(compute, *specs)
+    return inline.call(traced, node, taken), traced.library
+
+
+def _compiled(
+    compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
+) -> tuple[list[Any], Sequence[Any]]:
+    """As `_inlined`; the one node is a call that XLA compiles."""
+    function, functions = inline.library(compute, *specs, compiled=True)
+    call = build.node(node, "")
+    inline.calls(call, function, taken)
+    return [call], functions
+
+
+def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     sizes, dtype = recurrence.sizes, tf.as_dtype(recurrence.dtype)
     # A cell state that is no LSTM's is of any shape: it is handed on as it is.
     states = sizes.states(time_major=recurrence.time_major)
     specs = [tf.TensorSpec(shape, dtype) for shape in ([None, None, sizes.input_size], *states)]
     specs += [tf.TensorSpec([None], tf.int32)] if recurrence.lengths else []
-    specs += [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
-    if recurrence.lengths:
-        return inline.traced(compute, *specs)
-    return inline.traced(lambda x, h, c, *rest: compute(x, h, c, None, *rest), *specs)
+    return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
 def _assembled(graph: Any, made: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:

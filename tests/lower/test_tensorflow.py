@@ -14,9 +14,9 @@ from cases import UNITS, Case, swapped
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
 from cudnn_convert.graph.trace import parameters
-from cudnn_convert.lower.recurrence import stack, uses_block, weights
+from cudnn_convert.lower.recurrence import COMPILED, stack, uses_block, weights
 from cudnn_convert.lower.tensorflow import Form, lower
-from cudnn_convert.model import SERVING, InMemory, Mode, Part, Signature
+from cudnn_convert.model import SERVING, InMemory, Mode, Part, Signature, Sizes
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.verification.run import saved_model as opened
 from cudnn_convert.write import saved_model
@@ -70,6 +70,19 @@ def test_ragged_lengths_with_an_empty_row(mode: Mode, time_major: bool, lowering
     agrees(Case(mode, 2, 2, "CudnnRNNV3", time_major), lowering)
 
 
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_xla_compiles_each_recurrence(mode: Mode, op: str) -> None:
+    """For the shapes of each call; of a run without steps it can make nothing."""
+    case = Case(mode, 2, 2, op, time_major=op == "CudnnRNN")
+    agrees(case, COMPILED, shapes=((4, 3), (1, 2)))
+    graph, signature = case.graph()
+    outputs = [*signature.outputs.values()]
+    made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering=COMPILED).graph
+    (call,) = (node for node in made.node if node.op == "PartitionedCall")
+    assert (call.name, call.attr["_XlaMustCompile"].b) == ("rnn", True)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("mode", list(Mode))
 def test_other_dtypes(mode: Mode, dtype: str) -> None:
@@ -95,6 +108,22 @@ def test_only_lstms_of_float_and_half_take_the_block(lowering: str) -> None:
     for dtype in BOUNDS:
         projected = Case(Mode.LSTM, op="CudnnRNNV3", dtype=dtype, projection=3).recurrence()
         assert uses_block(projected, lowering) == (lowering == "fast" and dtype == "float32")
+
+
+def test_what_a_cache_does_not_hold_takes_the_loop() -> None:
+    """Of the widest layer both kernels, `[inputs + units, 4*units]`: a MiB, and more."""
+    found = Case(Mode.LSTM).recurrence()
+    for inputs, units, projection, expected in (
+        (128, 384, 0, False),
+        (384, 128, 0, True),
+        (385, 128, 0, False),
+    ):
+        sizes = Sizes(Mode.LSTM, 1, 1, units, inputs, False, projection)
+        assert uses_block(dataclasses.replace(found, sizes=sizes), "fast") == expected
+    with_half = dataclasses.replace(found, dtype=np.dtype("float16"), sizes=Sizes(Mode.LSTM, 1, 1, 128, 896))
+    assert uses_block(with_half, "fast")
+    narrow_then_wide = dataclasses.replace(found, sizes=Sizes(Mode.LSTM, 2, 2, 170, 8))
+    assert not uses_block(narrow_then_wide, "fast")
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
@@ -322,7 +351,7 @@ def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
         lambda found: {
             f"mine/{key}": value for key, value in weights(found.cells[0][0], block=False).items()
         },
-        lambda found: stack(found, block=False),
+        lambda found: stack(found, "portable"),
     )
     for given, kept in ((form, True), (None, False)):
         made = lower(
@@ -330,7 +359,7 @@ def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
             lowering="portable", form=given,
         )  # fmt: skip
         assert ("VariableV2" in {node.op for node in made.graph.node}) == kept
-        assert ("mine/kernel" in made.variables) == kept
+        assert ("mine/gates_kernel" in made.variables) == kept
         feeds = case.feeds()
         with session(made.graph, made.variables) as running:
             found = running.run("y:0", {"x:0": feeds["x"], "h:0": feeds["h"], "c:0": 0.0})
