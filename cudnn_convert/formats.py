@@ -50,16 +50,24 @@ def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
     return path if path.suffix == suffix or path.is_file() else path / f"{part}{suffix}"
 
 
+#: A single step, for which TensorFlow's loop is left out.
+_SINGLE: Final = ((1, 2),)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         "savedmodel": Format(
-            "a SavedModel folder, for TensorFlow 1.15 and 2", keeps_variables=True, keeps_functions=True
+            "a SavedModel folder, for TensorFlow 1.15 and 2",
+            keeps_variables=True,
+            keeps_functions=True,
+            sizes=_SINGLE,
         ),
-        "frozen": Format("a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb"),
+        "frozen": Format(
+            "a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb", sizes=_SINGLE
+        ),
         "checkpoint": Format(
             "a TensorFlow 1 checkpoint for CudnnCompatible cells: OUT/model.ckpt",
             "model.ckpt",
             keeps_variables=True,
+            sizes=_SINGLE,
         ),
         "onnx": Format(
             "an ONNX model: OUT.onnx, or OUT/model.onnx",

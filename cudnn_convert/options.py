@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -27,6 +27,7 @@ GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 LAYOUTS: Final = ("time", "batch")
 WEIGHTS_DTYPES: Final = ("float32", "float16")
+QUANTIZED: Final = ("int8",)
 #: One item of these may come without its list: a string is no sequence of flags.
 _REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects", "limit"})
 _PATHS: Final = frozenset({"architecture", "data", "golden"})
@@ -62,7 +63,10 @@ class Options:
     slots: bool = False
     opset: int = 17
     weights_dtype: str = "float32"
+    quantize: str | None = None
+    max_error: float | None = None
     lowering: str = "fast"
+    jit: bool = False
     data: Path | None = None
     golden: Path | None = None
     atol: float | None = None
@@ -72,7 +76,6 @@ class Options:
     trust: bool = False
     force: bool = False
     limit: Sequence[str] = ()
-    progress: Callable[[str], None] = field(default=lambda _: None)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
@@ -95,6 +98,7 @@ class Options:
             ("--layout", self.layout, (None, *LAYOUTS)),
             ("--cell", self.cell, CELLS),
             ("--weights-dtype", self.weights_dtype, WEIGHTS_DTYPES),
+            ("--quantize", self.quantize, (None, *QUANTIZED)),
         ):
             if value not in choices:
                 listed = ", ".join(choice for choice in choices if choice)
@@ -116,6 +120,8 @@ class Options:
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
+        if self.max_error is not None and not 0 < self.max_error < math.inf:
+            raise UsageError(f"--max-error: expected a number above 0, found {self.max_error}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, planning, report, targets
+from cudnn_convert import __version__, gate, notes, planning, progress, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
@@ -31,7 +31,6 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
     targets.refuse(options)
     place.refuse(out, source=source, force=options.force)
-    options.progress("reading")
     model = planning.opened(source, options, tag=options.tag)
     if planning.is_portable(model, options) and not options.force_convert:
         return _left_alone(model, source, options)
@@ -47,16 +46,21 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     )
     with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
-        options.progress("writing")
+        progress.at("lowering")
         said = targets.write(made, artifact, options, provenance=text)
+        said += notes.late(made.recurrences, summary.notes)
         summary = replace(summary, notes=(*summary.notes, *said))
         if options.lineage:
             summary = replace(summary, weights=_weights(made, artifact, options))
         if folder and options.format != "savedmodel":
             (fresh / place.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
-            options.progress("verifying")
+            progress.at("verifying")
             summary = _proven(summary, made, artifact, options)
+        if options.quantize and (proof := summary.verification):
+            summary = replace(summary, notes=(*summary.notes, gate.note(proof, options)))
+            if folder:
+                (fresh / place.RECORD).write_text(gate.told(text, proof), encoding="utf-8")
     return summary
 
 
@@ -114,8 +118,11 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         recording=options.golden,
         atol=options.atol,
         rtol=options.rtol,
+        max_error=options.max_error,
         vouched=planning.vouched(options),
     )
+    if not result.passed and options.quantize:
+        raise VerificationError(result, f"{made.model.path}: {gate.failed(result, options)}")
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
         lines = [f"{made.model.path}: output {found.output}: {found.message}" for found in wrong]
@@ -142,7 +149,8 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    found = {name: getattr(options, name) for name in (*READING, "lowering", "weights_dtype")}
+    found = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
+    found |= gate.recorded(options)
     return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
@@ -151,6 +159,7 @@ def _recorded(options: Options) -> dict[str, Any]:
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     made, path, options = _paired(source, artifact, options)
+    progress.at("verifying")
     try:
         result = checked(made, path, options)
     except VerificationError as error:
@@ -229,6 +238,7 @@ def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subj
 
 
 def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
+    progress.at("tracing")
     from cudnn_convert import lineage
 
     return lineage.traced(made, options.format, artifact)
@@ -244,7 +254,6 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     place.refuse(out, source=source, force=options.force)
-    options.progress("reading")
     model = planning.opened(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
@@ -253,7 +262,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
     made = planning.planned(model, options)
     with place.placed(out, source=source, folder=False, force=options.force) as fresh:
-        options.progress("recording")
+        progress.at("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from cudnn_convert import gate
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS, part_file
-from cudnn_convert.keras import custom, rewrite
-from cudnn_convert.keras.rewrite import Rewritten
+from cudnn_convert.keras import custom
 from cudnn_convert.model import Convention, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
 if TYPE_CHECKING:
+    from cudnn_convert.keras.rewrite import Rewritten
     from cudnn_convert.lower.onnx_finish import Finished
     from cudnn_convert.lower.slots import Slots
     from cudnn_convert.lower.tensorflow import Form, Lowered
@@ -34,9 +35,17 @@ def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
         made.recurrences,
         made.model.variables,
         outputs=kept,
-        lowering=options.lowering,
+        lowering=_lowering(options),
         form=form,
     )
+
+
+def _lowering(options: Options) -> str:
+    if not options.jit:
+        return options.lowering
+    from cudnn_convert.lower.recurrence import COMPILED
+
+    return COMPILED
 
 
 def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options) -> None:
@@ -46,7 +55,7 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
         from cudnn_convert.lower import functions
 
         convention = Convention(options.gate_order, options.forget_bias)
-        saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=options.lowering)
+        saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=_lowering(options))
         repaired.write(path, made.model.path, saved, provenance=provenance)
         return
     lowered = _lowered(made, options)
@@ -90,15 +99,28 @@ def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
     frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept))
 
 
-def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> None:
+def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tuple[str, ...]:
     from cudnn_convert.write import onnx as write_onnx
 
+    said: list[str] = []
+    count = 0
     for part, found in zip(made.parts, _onnx_models(made, options), strict=True):
         if options.weights_dtype == "float16":
             from cudnn_convert.lower import onnx_half
 
             found = onnx_half.halved(found)  # noqa: PLW2901 - the same model
-        write_onnx.write(found.model, found.weights, part_file(path, part.name), provenance=provenance)
+        file = part_file(path, part.name)
+        if options.quantize:
+            from cudnn_convert.lower import onnx_int8
+
+            quantized = onnx_int8.quantized(found)
+            found, count = quantized.model, count + quantized.nodes  # noqa: PLW2901
+            said += [f"{file.name}: {line}" for line in onnx_int8.notes(quantized)]
+        write_onnx.write(found.model, found.weights, file, provenance=provenance)
+    if options.quantize and not count:
+        expected = "an LSTM of float32 whose weights are constants"
+        raise UsageError(f"--quantize: expected {expected}, found none; leave it out")
+    return tuple(said)
 
 
 def _onnx_models(made: Plan, options: Options) -> Iterator[Finished]:
@@ -149,6 +171,8 @@ def _write_h5(made: Plan, path: Path, provenance: str, options: Options) -> None
 
 
 def _rewritten(made: Plan, options: Options) -> Rewritten:
+    from cudnn_convert.keras import rewrite
+
     assert made.model.architecture is not None
     return rewrite.rewritten(made.model.path, made.model.architecture, slots=options.slots)
 
@@ -178,12 +202,17 @@ WRITERS: Final[Mapping[str, Callable[[Plan, Path, str, Options], tuple[str, ...]
 
 def refuse(options: Options) -> None:
     """Raises UsageError for a flag that another format has."""
+    gate.refuse(options)
     given = {"--cell": options.cell != "compatible", "--rename": options.rename}
     flags = [flag for flag, value in given.items() if value]
     if flags and options.format != "checkpoint":
         raise UsageError(f"{', '.join(flags)}: expected --format checkpoint, found {options.format}")
     if options.weights_dtype != "float32" and options.format != "onnx":
         raise UsageError(f"--weights-dtype: expected --format onnx, found {options.format}")
+    if options.jit and options.format not in ("savedmodel", "frozen"):
+        raise UsageError(f"--jit: expected --format savedmodel or frozen, found {options.format}")
+    if options.jit and options.lowering != "fast":
+        raise UsageError(f"--jit: expected --lowering fast, found {options.lowering}")
     if options.slots and options.format not in ("checkpoint", "h5"):
         raise UsageError(f"--slots: expected --format checkpoint or h5, found {options.format}")
     given = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import progress
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
@@ -34,11 +35,14 @@ def verified(
     recording: Path | None = None,
     atol: float | None = None,
     rtol: float | None = None,
+    max_error: float | None = None,
     vouched: Vouched = NOTHING,
 ) -> Verification:
     """Runs source and artifact, a file or what runs as one, on the same feeds.
 
     `form` is its format, `weights_dtype` what its matrices are stored in where that is less than they were.
+    `max_error` is the bound of every float of an artifact that is not meant to be equal; its choices may
+    differ where errors of that size in their scores explain it.
 
     A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
     """
@@ -52,12 +56,12 @@ def verified(
         fed = _fed(plan, judge, told, data, _more(plan, form))
         judge.restart()
         exact, seen = [], []
-        for feed in fed:
+        for feed in _counted(fed, 0):
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
     dtype = _coarsest(plan, form, weights_dtype)
     with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
-        rounded = [_answered(plan, rough, feed, wanted) for feed in fed]
+        rounded = [_answered(plan, rough, feed, wanted) for feed in _counted(fed, 1)]
     answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     found = _called(plan, answer, fed)
     noise = {name: _noise(exact, rounded, place) for place, name in enumerate(wanted)}
@@ -65,7 +69,9 @@ def verified(
         noise = dict.fromkeys(noise, 0.0)
     outputs = list(plan.signature.outputs.items())
     bounds = {
-        key: compare.tolerance(_judged(exact[0][place], dtype), noise[name], atol=atol, rtol=rtol)
+        key: compare.tolerance(
+            _judged(exact[0][place], dtype), noise[name], atol=atol, rtol=rtol, most=max_error
+        )
         for place, (key, name) in enumerate(outputs)
     }
     expected = exact
@@ -74,6 +80,8 @@ def verified(
         judged = {key: _judged(exact[0][place], dtype) for place, (key, _) in enumerate(outputs)}
         bounds = {key: told.bound(bound, judged[key]) for key, bound in bounds.items()}
         noise = {name: max(found, told.floor) for name, found in noise.items()}
+    if max_error is not None:
+        noise = {name: max(found, max_error) for name, found in noise.items()}
     axes = {
         key: axis_of_time([values[place].shape for values in expected], seen)
         for place, (key, _) in enumerate(outputs)
@@ -103,6 +111,13 @@ def verified(
     )
 
 
+def _counted(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
+    """The feeds of one of three turns: the source exactly, the source in a working type, the artifact."""
+    for number, feed in enumerate(fed, turn * len(fed)):
+        progress.at("verifying", number, 3 * len(fed))
+        yield feed
+
+
 def _more(plan: Plan, form: str) -> Sizes:
     """The (time, batch) that an artifact computes in another way than those that are always tried."""
     return (*FORMATS[form].sizes, FEW) if plan.model.saved is not None else FORMATS[form].sizes
@@ -123,7 +138,7 @@ def _fed(
     return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
 
 
-def _called(plan: Plan, answer: run.Runner, fed: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+def _called(plan: Plan, answer: run.Runner, fed: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
     """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, found = {name: key for key, name in plan.signature.outputs.items()}, []
@@ -133,7 +148,7 @@ def _called(plan: Plan, answer: run.Runner, fed: Sequence[Mapping[str, Array]]) 
         if held.start is not None and held.end is not None
     ]
     carried = {start: value.read() for start, _, value in leaving}
-    for feed in fed:
+    for feed in _counted(fed, 2):
         found.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
         carried |= {start: found[-1][end] for start, end, _ in leaving if end in found[-1]}
     return found

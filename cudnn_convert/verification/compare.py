@@ -47,11 +47,21 @@ class Difference:
 
 
 def tolerance(
-    dtype: np.dtype[Any], noise: float, *, atol: float | None = None, rtol: float | None = None
+    dtype: np.dtype[Any],
+    noise: float,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    most: float | None = None,
 ) -> Tolerance:
-    """The bound for floats of `dtype`: 1e-5 for float32, never below; twice the noise where that is more."""
+    """The bound for floats of `dtype`: 1e-5 for float32, never below; twice the noise where that is more.
+
+    `most` is the bound of `--max-error`, which nothing widens.
+    """
     if dtype.kind not in "fcV":  # bfloat16 is of kind V
         return Tolerance(0.0, 0.0, "equal")
+    if most is not None:
+        return Tolerance(most, 0.0, "--max-error")
     base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
     wide = _MARGIN * noise if noise > base else base
     if atol is not None or rtol is not None:

@@ -18,10 +18,12 @@ from cudnn_convert.verification import origin
 USER = Path(__file__).with_name("user.py")
 
 
-def convert(sample: Fixture, form: str, folder: Path) -> tuple[cudnn_convert.Report, dict[str, Any]]:
-    """Converts a sample with no flag but its own; gives the report and the user's job."""
+def convert(
+    sample: Fixture, form: str, folder: Path, **flags: Any
+) -> tuple[cudnn_convert.Report, dict[str, Any]]:
+    """Converts a sample with its own flags and `flags`; gives the report and the user's job."""
     out = folder / sample.name
-    report = cudnn_convert.convert(sample.prefix, out, format=form, **sample.options)
+    report = cudnn_convert.convert(sample.prefix, out, format=form, **sample.options | flags)
     _, path, recorded = origin.read(out)
     assert recorded is not None
     names = {

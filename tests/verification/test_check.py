@@ -52,9 +52,9 @@ def shifted(by: float) -> Change:
 def test_the_same_answers_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(rnn, lambda answers: answers, monkeypatch)
     assert found.passed
-    assert found.feeds == ({"x": (17, 3, 3)}, {"x": (9, 2, 3)})
+    assert found.feeds == ({"x": (17, 3, 3)}, {"x": (9, 2, 3)}, {"x": (1, 2, 3)})
     (output,) = found.outputs
-    assert output.compared == (17 * 3 + 9 * 2) * UNITS
+    assert output.compared == (17 * 3 + 9 * 2 + 1 * 2) * UNITS
     assert (output.worst, output.atol, output.rtol, output.reason) == (0, 1e-5, 1e-5, "float32")
     assert found.warnings == ()
 
@@ -147,7 +147,7 @@ def choices(scores: Callable[[Any], Any]) -> Callable[[], Any]:
 def test_a_tie_may_go_either_way_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     tied = choices(lambda y: tf.concat([y[..., :1], y[..., :1]], -1))
     found = verdict(tied, other_choice, monkeypatch)
-    count = 17 * 3 + 9 * 2
+    count = 17 * 3 + 9 * 2 + 1 * 2
     assert found.passed
     assert found.outputs[0].excused == count
     assert found.warnings == (f"scores: {count} choices between scores too close to call differ",)
@@ -157,6 +157,26 @@ def test_a_clear_choice_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(choices(lambda y: y), other_choice, monkeypatch)
     assert not found.passed
     assert found.outputs[0].excused == 0
+
+
+@pytest.mark.parametrize(("bound", "passed"), [(0.26, True), (0.24, False)])
+def test_a_choice_may_differ_where_errors_of_its_scores_explain_it(
+    bound: float, passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores half apart: an error of a quarter in each turns the choice round."""
+    near = choices(lambda y: tf.concat([y[..., :1], y[..., :1] + 0.5], -1))
+    found = verdict(near, other_choice, monkeypatch, max_error=bound)
+    assert (found.passed, found.outputs[0].excused) == (passed, (17 * 3 + 9 * 2 + 1 * 2) * passed)
+
+
+@pytest.mark.parametrize(("bound", "passed"), [(2e-4, True), (5e-5, False)])
+def test_a_largest_error_is_the_bound_of_floats(
+    bound: float, passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verdict(rnn, shifted(1e-4), monkeypatch, max_error=bound)
+    (output,) = found.outputs
+    assert found.passed is passed
+    assert (output.atol, output.rtol, output.reason) == (bound, 0, "--max-error")
 
 
 def test_a_choice_is_judged_along_its_own_axis(monkeypatch: pytest.MonkeyPatch) -> None:

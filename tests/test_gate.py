@@ -1,0 +1,120 @@
+"""The gate of --quantize: what it asks for, and what it says when it holds or fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_convert import gate
+from cudnn_convert.errors import UsageError
+from cudnn_convert.options import Options
+from cudnn_convert.report import OutputReport, Verification
+
+GIVEN: dict[str, Any] = {
+    "format": "onnx",
+    "quantize": "int8",
+    "max_error": 0.25,
+    "data": Path("feeds.npz"),
+}
+
+
+def output(name: str, worst: float, *, passed: bool = True, **others: Any) -> OutputReport:
+    """An output of floats, or with `max_abs=None` one of choices."""
+    told = {"max_abs": worst, "needed": worst / 0.25, "atol": 0.25, "message": ""} | others
+    return OutputReport(
+        output=name, passed=passed, compared=6, worst=worst, rtol=0, reason="--max-error", excused=0, **told
+    )
+
+
+def result(*outputs: OutputReport) -> Verification:
+    return Verification(all(one.passed for one in outputs), 1, (), outputs, ())
+
+
+def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
+    gate.refuse(Options(**GIVEN))
+    gate.refuse(Options())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"format": "savedmodel"}, "--quantize: expected --format onnx, found savedmodel"),
+        (
+            {"max_error": None},
+            "--quantize: expected --max-error, the largest error that you accept, found none",
+        ),
+        ({"verify": False}, "--quantize: expected a proof of --max-error, found --no-verify"),
+        (
+            {"data": None},
+            "--quantize: expected --data, inputs of yours to measure the error on, found none",
+        ),
+        ({"weights_dtype": "float16"}, "--quantize: expected --weights-dtype float32, found float16"),
+        ({"atol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
+        ({"rtol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
+        (
+            {"quantize": None},
+            "--max-error: expected --quantize, found none; an exact artifact has --atol",
+        ),
+    ],
+)
+def test_what_the_gate_cannot_do_without_is_asked_for(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        gate.refuse(Options(**GIVEN | changed))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"quantize": "int4"}, "--quantize: expected int8, found 'int4'"),
+        ({"max_error": 0.0}, "--max-error: expected a number above 0, found 0.0"),
+        ({"max_error": -1.0}, "--max-error: expected a number above 0, found -1.0"),
+        ({"max_error": float("inf")}, "--max-error: expected a number above 0, found inf"),
+        ({"max_error": float("nan")}, "--max-error: expected a number above 0, found nan"),
+    ],
+)
+def test_other_values_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Options(**GIVEN | given)
+    assert str(caught.value) == message
+
+
+def test_a_failure_tells_the_error_and_where_it_is() -> None:
+    found = result(
+        output("good", 0.25), output("bad", 0.5, passed=False), output("worse", 0.75, passed=False)
+    )
+    assert gate.failed(found, Options(**GIVEN)) == (
+        "--quantize: expected no error above 0.25 on feeds.npz, found 7.50e-01 in output worse, "
+        "5.00e-01 in output bad; raise --max-error or leave out --quantize"
+    )
+
+
+@pytest.mark.parametrize("largest", [None, 0.125, 0.25])
+def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | None) -> None:
+    """Choices that differ, a missing output, a NaN that only the artifact has."""
+    bad = output("tags", 3.0, passed=False, message="3 of 6 values differ", max_abs=largest)
+    assert gate.failed(result(bad), Options(**GIVEN)) == (
+        "--quantize: expected no error above 0.25 on feeds.npz, found 3 of 6 values differ in output tags; "
+        "raise --max-error or leave out --quantize"
+    )
+
+
+def test_a_gate_that_holds_tells_the_largest_error() -> None:
+    found = result(output("a", 0.125), output("b", 0.1875), output("tags", 0.0, max_abs=None))
+    said = "int8: largest error 1.88e-01 in output b, on feeds.npz; --max-error 0.25"
+    assert gate.note(found, Options(**GIVEN)) == said
+    assert gate.errors(found) == {"a": 0.125, "b": 0.1875}
+    choices = result(output("tags", 0.0, max_abs=None))
+    said = "int8: all outputs are choices, on feeds.npz; --max-error 0.25"
+    assert gate.note(choices, Options(**GIVEN)) == said
+
+
+def test_the_provenance_tells_the_gate_and_what_was_measured() -> None:
+    assert gate.recorded(Options()) == {}
+    assert gate.recorded(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
+    text = json.dumps({"format": "onnx", "options": {"quantize": "int8"}}, indent=2)
+    told = gate.told(text, result(output("a", 0.125)))
+    assert told == json.dumps({**json.loads(text), "errors": {"a": 0.125}}, indent=2)
