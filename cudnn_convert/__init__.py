@@ -10,6 +10,7 @@ The functions take what the command line's flags take, under the same names. The
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,11 +27,11 @@ from cudnn_convert.errors import (
     VerificationError,
     WriteError,
 )
-from cudnn_convert.inspection.value import Inspection
-from cudnn_convert.report import Report, Verification
 
-if TYPE_CHECKING:  # a usage error of the command line needs neither
+if TYPE_CHECKING:  # a usage error of the command line needs none of them, nor NumPy
+    from cudnn_convert.inspection.value import Inspection
     from cudnn_convert.options import Options
+    from cudnn_convert.report import Report, Verification
     from cudnn_convert.weights import Loaded
 
 __version__ = "0.1.0"
@@ -58,6 +59,19 @@ __all__ = [
 
 #: What a call works on; all else are flags.
 _FILES: Final = frozenset({"source", "out", "artifact"})
+#: The public names that are imported when they are asked for, and where they are.
+_LATE: Final = {
+    "Inspection": "cudnn_convert.inspection.value",
+    "Report": "cudnn_convert.report",
+    "Verification": "cudnn_convert.report",
+}
+
+if not TYPE_CHECKING:  # to a type checker it would make every name one of the package's
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LATE[name]), name)
 
 
 def convert(
@@ -89,7 +103,10 @@ def convert(
     slots: bool = False,
     opset: int = 17,
     weights_dtype: str = "float32",
+    quantize: str | None = None,
+    max_error: float | None = None,
     lowering: str = "fast",
+    jit: bool = False,
     data: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,

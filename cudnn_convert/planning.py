@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from cudnn_convert import progress
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.graphless import Described
 from cudnn_convert.graph.interface import Interface
-from cudnn_convert.keras import custom, rewrite
+from cudnn_convert.keras import custom
 from cudnn_convert.keras.custom import Vouched
 from cudnn_convert.model import Architecture, Convention, Mode, Model
 from cudnn_convert.options import Options
@@ -19,6 +20,7 @@ from cudnn_convert.read import keras_archive, keras_hdf5, read
 
 def opened(source: Path, options: Options, *, tag: str | None) -> Model:
     """The model at `source`, with the layers of `--architecture`. Raises as `read` does, UsageError."""
+    progress.at("reading")
     model = read(source, tag=tag)
     if options.architecture is None:
         return model
@@ -34,14 +36,17 @@ def is_portable(model: Model, options: Options) -> bool:
 
         assert model.saved is not None
         return not any(endpoints.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    found = model.architecture
-    is_archive = model.kind == keras_archive.KIND and found is not None and not rewrite.has_cudnn(found)
     form = FORMATS[options.format]
-    return is_archive and (form.layers or form.keeps_functions)
+    if model.architecture is None or not (form.layers or form.keeps_functions):
+        return False
+    from cudnn_convert.keras import rewrite
+
+    return model.kind == keras_archive.KIND and not rewrite.has_cudnn(model.architecture)
 
 
 def planned(model: Model, options: Options) -> Plan:
     """The plan for a model that was read. Raises as `plan.make` and `plan.bare` do, UsageError."""
+    progress.at("planning")
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
     form = FORMATS[options.format]
@@ -147,7 +152,7 @@ def _whole(model: Model) -> Model:
 
 def _traced(model: Model, found: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
-    from cudnn_convert.keras import trace
+    from cudnn_convert.keras import rewrite, trace
 
     if model.kind != keras_archive.KIND and not options.allow_plain:
         rewrite.require_cudnn(model.path, found)

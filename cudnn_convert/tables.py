@@ -1,4 +1,4 @@
-"""What a person reads on stderr: progress, the choice made, the proof."""
+"""What a person reads on stderr: the choice made, the proof."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from cudnn_convert.report import Report, Verification
 
 #: Columns of a file or a pipe, where nothing needs to be cut.
 _WIDE: Final = 10_000
-
-
-def silent(_: str) -> None:
-    """Progress that nobody wants to see."""
-
-
-def progress(step: str) -> None:
-    """One line for each step of the walk."""
-    _console().print(f"{step} ...", style="dim")
 
 
 def explain(report: Report) -> None:

@@ -81,6 +81,14 @@ def test_a_library_that_crashed_is_named(tmp_path: Path) -> None:
     assert code == 1
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_library_that_ends_the_process_is_no_answer(tmp_path: Path, code: int) -> None:
+    what = f"expected native code that returns, found an exit with {code}"
+    cure = "the file is damaged, or memory ran out (--limit memory=NUMBER)"
+    found = done(f"import ctypes; ctypes.CDLL(None).exit({code})", tmp_path / "out")
+    assert found == (1, "", f"cudnn-convert: SOURCE: {what}; {cure}\n")
+
+
 @pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
     (tmp_path / "out").mkdir()

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
-from cudnn_convert.cli import commands, guard
+from cudnn_convert.cli import commands, guard, threads
 from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.limits import Limits
@@ -46,7 +46,8 @@ def run() -> None:
     held = _native_stderr()
     code = _BUG
     try:
-        code = main(within=partial(_guarded, held) if guard.can_fork() else directly)
+        within = partial(_guarded, held) if guard.can_fork() else directly
+        code = main(within=partial(_bounded, within))
     finally:
         if code == _BUG and held is not None:
             _show_tail(held)
@@ -67,6 +68,11 @@ def _native_stderr() -> IO[bytes] | None:
     sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
     faulthandler.enable(held if guard.can_fork() else sys.stderr)
     return held
+
+
+def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
+    threads.bound(Path(flags.source))
+    return within(work, flags)
 
 
 def _guarded(held: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:

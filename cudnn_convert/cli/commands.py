@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ from cudnn_convert.cli.flags import (
 )
 from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import LOWERINGS, READING, VOUCHED, WEIGHTS_DTYPES, Options
+from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
+from cudnn_convert.progress import heard_by
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "trust")
@@ -52,7 +54,12 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument(
         "--weights-dtype", choices=WEIGHTS_DTYPES, default="float32", help="of matrices in an ONNX file"
     )
+    parser.add_argument("--quantize", choices=QUANTIZED, help="what LSTMs in an ONNX file multiply in")
+    parser.add_argument(
+        "--max-error", type=float, metavar="X", help="with --quantize: the largest error to accept on --data"
+    )
     parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
+    parser.add_argument("--jit", action="store_true", help="XLA compiles recurrences, for each shape anew")
     add_verification(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
@@ -68,7 +75,7 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
 
 def _convert(flags: argparse.Namespace) -> int:
     _silence()
-    from cudnn_convert import pipeline, tables
+    from cudnn_convert import pipeline
 
     options = Options(
         format=flags.format,
@@ -77,18 +84,22 @@ def _convert(flags: argparse.Namespace) -> int:
         slots=flags.slots,
         opset=flags.opset,
         weights_dtype=flags.weights_dtype,
+        quantize=flags.quantize,
+        max_error=flags.max_error,
         lowering=flags.lowering,
+        jit=flags.jit,
         verify=not flags.no_verify,
         lineage=flags.report is not None,
         force=flags.force,
         force_convert=flags.force_convert,
-        progress=tables.silent if flags.quiet else tables.progress,
         **_shared(flags),
     )
-    with _told(flags):
+    with _told(flags), _watched(flags):
         report = pipeline.convert(Path(flags.source), Path(flags.out), options)
     _keep(flags.report, report)
     if not flags.quiet:
+        from cudnn_convert import tables
+
         tables.explain(report)
     print(report.to_json() if flags.json else report.out or "portable already")
     return 0
@@ -115,7 +126,8 @@ def _inspect(flags: argparse.Namespace) -> int:
     from cudnn_convert.inspection import walk
 
     options = Options(**_reading(flags))
-    found = walk.inspected(Path(flags.source), options, form=flags.format)
+    with _watched(flags):
+        found = walk.inspected(Path(flags.source), options, form=flags.format)
     if flags.json:
         print(found.to_json())
     else:
@@ -151,7 +163,8 @@ def _map(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     options = Options(format=flags.format or "savedmodel", **_reading(flags))
-    found = pipeline.mapped(Path(flags.source), flags.artifact, options)
+    with _watched(flags):
+        found = pipeline.mapped(Path(flags.source), flags.artifact, options)
     if flags.json:
         print(found.to_json())
     else:
@@ -178,13 +191,15 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
 
 def _verify(flags: argparse.Namespace) -> int:
     _silence()
-    from cudnn_convert import pipeline, tables
+    from cudnn_convert import pipeline
 
     options = Options(golden=flags.golden, lineage=flags.report is not None, **_shared(flags))
-    with _told(flags):
+    with _told(flags), _watched(flags):
         result = pipeline.verify(Path(flags.source), Path(flags.artifact), options)
     _keep(flags.report, result)
     if not flags.quiet:
+        from cudnn_convert import tables
+
         tables.verification(result)
     print(result.to_json() if flags.json else "equal")
     return 0
@@ -214,16 +229,16 @@ def record(words: Sequence[str], within: Within = directly) -> int:
 
 def _record(flags: argparse.Namespace) -> int:
     _silence()
-    from cudnn_convert import pipeline, tables
+    from cudnn_convert import pipeline
 
     options = Options(
         data=flags.data,
         trust=flags.trust,
         force=flags.force,
-        progress=tables.silent if flags.quiet else tables.progress,
         **_reading(flags),
     )
-    meta = pipeline.record(Path(flags.source), flags.out, options)
+    with _watched(flags):
+        meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else flags.out)
     return 0
 
@@ -255,6 +270,19 @@ def _told(flags: argparse.Namespace) -> Iterator[None]:
         if flags.json:
             print(error.report.to_json())
         raise
+
+
+@contextmanager
+def _watched(flags: argparse.Namespace) -> Iterator[None]:
+    """What is done in this context is shown to whoever looks on at a terminal."""
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    if not is_seen or ("quiet" in flags and flags.quiet):
+        yield
+        return
+    from cudnn_convert.cli import bar
+
+    with bar.shown() as listener, heard_by(listener):
+        yield
 
 
 def _silence() -> None:

@@ -8,6 +8,7 @@ left on the disk is removed. Where the system cannot fork there is neither child
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import re
 import shutil
@@ -29,6 +30,8 @@ _CRASHED: Final = CudnnConvertError.exit_code
 INTERRUPTED: Final = 130
 _STOPS: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PR_SET_PDEATHSIG: Final = 1
+#: The value of TERM of a terminal without control sequences, and ECMA-48's for an empty line.
+_DUMB, _CLEAR_LINE = "dumb", "\r\x1b[2K"
 
 
 def guarded(
@@ -39,20 +42,27 @@ def guarded(
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to.
     """
-    scratch, parent = _scratch(), os.getpid()
+    scratch, parent, ended = _scratch(), os.getpid(), mmap.mmap(-1, 1)
     try:
         child = os.fork()
         if not child:
-            _work(work, limits, scratch, parent)
-        code, why = _outcome(child, limits, native)
+            _work(work, limits, scratch, parent, ended)
+        code, why = _outcome(child, limits, native, ended)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if why:
         if out is not None:
             with suppress(OSError):
                 place.sweep(out.resolve())
+        _wipe()
         print(f"cudnn-convert: {subject}: {why}", file=sys.stderr)
     return code
+
+
+def _wipe() -> None:
+    """Takes away the line of progress that a child left behind when it could do nothing more."""
+    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", _DUMB) != _DUMB:
+        print(_CLEAR_LINE, end="", file=sys.stderr)
 
 
 def _scratch() -> str:
@@ -68,8 +78,11 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
-def _work(work: Callable[[], int], limits: Limits, scratch: str, parent: int) -> None:
-    """The child's whole life. It ends at once: destructors of native libraries have crashed before."""
+def _work(work: Callable[[], int], limits: Limits, scratch: str, parent: int, ended: mmap.mmap) -> None:
+    """The child's whole life. It ends at once: destructors of native libraries have crashed before.
+
+    That the end was its own it says in the first byte of `ended`: OpenBLAS exits where it finds no memory.
+    """
     code = _CRASHED
     try:
         _bind(limits, parent)
@@ -80,6 +93,7 @@ def _work(work: Callable[[], int], limits: Limits, scratch: str, parent: int) ->
     except BrokenPipeError:
         pass
     finally:
+        ended[0] = 1
         os._exit(code)
 
 
@@ -118,7 +132,7 @@ def _handle(handler: Callable[..., None]) -> None:
             signal.signal(number, handler)
 
 
-def _outcome(child: int, limits: Limits, native: IO[bytes] | None) -> tuple[int, str]:
+def _outcome(child: int, limits: Limits, native: IO[bytes] | None, ended: mmap.mmap) -> tuple[int, str]:
     """The child's exit code, and in words why it is not its own."""
     told, late = False, False
 
@@ -139,22 +153,22 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None) -> tuple[int,
     _, status = os.waitpid(child, 0)
     signal.alarm(0)
     code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
+    if code >= 0 and ended[0]:
         return code, ""
     if told:
         return INTERRUPTED, "stopped in the middle of native code"
     if late:
         what = f"expected an end within {limits.seconds} seconds, found none"
         return _CRASHED, f"{what}; raise it with --limit seconds=NUMBER"
-    return _CRASHED, _crash(-code, native)
+    return _CRASHED, _crash(signal.Signals(-code).name if code < 0 else f"an exit with {code}", native)
 
 
-def _crash(number: int, native: IO[bytes] | None) -> str:
+def _crash(end: str, native: IO[bytes] | None) -> str:
     where = ""
     if native is not None:
         native.seek(0)
         # The fault handler's first line of a stack is the innermost: the library that was called.
         found = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
         where = f" in {found[1].decode()}" if found else ""
-    what = f"expected native code that returns, found {signal.Signals(number).name}{where}"
+    what = f"expected native code that returns, found {end}{where}"
     return f"{what}; the file is damaged, or memory ran out (--limit memory=NUMBER)"

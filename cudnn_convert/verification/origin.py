@@ -1,4 +1,7 @@
-"""What an artifact on disk is, and the provenance it carries."""
+"""What an artifact on disk is, and the provenance it carries.
+
+What knows a format is imported for that format alone.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from cudnn_convert import weights
 from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.formats import FORMATS, PROVENANCE
-from cudnn_convert.read import hdf5
-from cudnn_convert.read import keras_archive as read_archive
-from cudnn_convert.write import keras_archive, keras_hdf5
 from cudnn_convert.write.place import RECORD
 
 
@@ -100,18 +99,27 @@ def _tflite(path: Path) -> dict[str, Any] | None:
 
 
 def _archive(path: Path) -> dict[str, Any] | None:
+    from cudnn_convert.read import hdf5
+    from cudnn_convert.read import keras_archive as read_archive
+    from cudnn_convert.write import keras_archive
+
     told = hdf5.parsed(path, read_archive.METADATA, read_archive.member(path, read_archive.METADATA))
     found = told.get(keras_archive.PROVENANCE)
     return None if found is None else _parsed(path, json.dumps(found))
 
 
 def _hdf5(path: Path) -> dict[str, Any] | None:
+    from cudnn_convert.read import hdf5
+    from cudnn_convert.write import keras_hdf5
+
     with hdf5.Store(path).checked().open() as file:
         found = file.attrs.get(keras_hdf5.PROVENANCE)
     return None if found is None else _parsed(path, found)
 
 
 def _arrays(path: Path) -> dict[str, Any] | None:
+    from cudnn_convert import weights
+
     try:
         said = weights.said(path)
     except Exception as cause:  # NumPy's and safetensors' own, several of each

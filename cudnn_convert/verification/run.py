@@ -17,10 +17,9 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS, part_file
-from cudnn_convert.keras import calls, custom, plain, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
-from cudnn_convert.verification import by_hand, elsewhere
+from cudnn_convert.verification import elsewhere
 
 #: The formats whose loaders do what a file says, or follow where it points.
 _LOADERS: Final = frozenset({"savedmodel", "checkpoint", "frozen", "keras", "h5"})
@@ -95,6 +94,8 @@ def onnx(path: Path, part: Part) -> Runner:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    # Its threads would otherwise take a processor while they wait for the next of a few calls.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(
         str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
     )
@@ -148,7 +149,7 @@ def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     """A `.keras` archive through Keras 3, up to where the source could be traced."""
     import keras as keras_3
 
-    from cudnn_convert.keras import excerpt
+    from cudnn_convert.keras import custom, excerpt, vetting
 
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
@@ -165,6 +166,8 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     import h5py
     import tf_keras
 
+    from cudnn_convert.keras import calls, custom, plain, vetting
+
     with h5py.File(path) as file:
         config = json.loads(file.attrs["model_config"])
         training = json.loads(file.attrs.get("training_config", "{}"))
@@ -176,6 +179,13 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     else:
         model = tf_keras.models.load_model(path, brought)
     return _of_layers(path, model, model.input_names, part)
+
+
+def weights(path: Path, parts: Sequence[Part]) -> list[Runner]:
+    """A file of weights, each recurrence computed as the file's documentation says."""
+    from cudnn_convert.verification import by_hand
+
+    return [*by_hand.opened(path, parts)]
 
 
 def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Runner:
@@ -244,7 +254,7 @@ RUNNERS: Final[Mapping[str, Callable[..., list[Runner]]]] = MappingProxyType(
         "tflite": _each(tflite),
         "keras": _each(keras),
         "h5": _each(h5),
-        "npz": by_hand.opened,
-        "safetensors": by_hand.opened,
+        "npz": weights,
+        "safetensors": weights,
     }
 )

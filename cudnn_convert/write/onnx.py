@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import onnx
 
+from cudnn_convert import progress
 from cudnn_convert.model import Parts
 
 #: The length of a constant as it lies in the file, and its bytes.
@@ -38,9 +39,10 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
     rest, graph = _without_constants(model)
     rest.metadata_props.add(key=KEY, value=provenance)
     constants = model.graph.initializer
-    if sum(_size(tensor) for tensor in constants) > _LIMIT:
+    whole = sum(_size(tensor) for tensor in constants)
+    if whole > _LIMIT:
         with path.with_name(f"{path.name}.data").open("wb") as data:
-            encoded = [_beside(tensor, weights.get(tensor.name), data) for tensor in constants]
+            encoded = [_beside(tensor, weights.get(tensor.name), data, whole) for tensor in constants]
     else:
         encoded = [_inside(tensor, weights.get(tensor.name)) for tensor in constants]
     nodes = graph.SerializeToString(deterministic=True)
@@ -49,9 +51,17 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
     with path.open("wb") as file:
         file.write(rest.SerializeToString(deterministic=True))
         file.write(bytes([_GRAPH]) + _varint(total) + nodes)
+        end = file.tell() - len(nodes) + total
         for head, (_, pieces) in zip(heads, encoded, strict=True):
-            file.write(head)
-            file.writelines(pieces)
+            _put(file, [head], end)
+            _put(file, pieces, end)
+
+
+def _put(file: BinaryIO, pieces: Iterable[Any], total: int) -> None:
+    """Writes them, and tells how far the file is; it is `total` bytes long at its end."""
+    for piece in pieces:
+        file.write(piece)
+        progress.at("writing", file.tell(), total)
 
 
 def _without_constants(model: Any) -> tuple[Any, Any]:
@@ -95,13 +105,13 @@ def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
     return len(head) + size, pieces()
 
 
-def _beside(tensor: Any, weights: Parts | None, data: BinaryIO) -> _Encoded:
-    """A constant whose values, if they are many, now lie in `data`."""
+def _beside(tensor: Any, weights: Parts | None, data: BinaryIO, total: int) -> _Encoded:
+    """A constant whose values, if they are many, now lie in `data`, which holds `total` bytes in the end."""
     if _size(tensor) <= _SMALL or not (weights or tensor.HasField("raw_data")):
         return _inside(tensor, weights)
     data.write(b"\0" * (-data.tell() % _PAGE))
     start = data.tell()
-    data.writelines([tensor.raw_data] if weights is None else (part.data for part in weights()))
+    _put(data, [tensor.raw_data] if weights is None else (part.data for part in weights()), total)
     place = {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
     made = onnx.TensorProto(
         name=tensor.name,
