@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from samples import ROOT
@@ -136,6 +137,8 @@ def samples(page: str, folder: Path) -> None:
                     shutil.copy(part, f"{target}{part.name.removeprefix(source.name)}")
     if page == "docs/cli.md":
         theirs(folder)
+        with np.load(ROOT / TF1 / "twins_training" / "golden.npz") as golden:
+            np.savez(folder / "feeds.npz", x=golden["feed0/x:0"])
 
 
 def theirs(folder: Path) -> None:

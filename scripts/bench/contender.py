@@ -15,7 +15,12 @@ if TYPE_CHECKING:  # the tables need neither TensorFlow nor the package
 #: runtime: everyone is compared with ours called in the same way.
 SESSION: Final = "savedmodel"
 FUNCTION: Final = "savedmodel_function"
+JIT: Final = "savedmodel_jit"
 ONNX: Final = "onnx"
+ONNX_INT8: Final = "onnx_int8"
+#: What an implementation in float32 may differ from the float64 reference, and one in int8.
+TOLERANCE: Final = 2e-5
+TOLERANCE_INT8: Final = 3e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,13 @@ def _always(_: Problem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`build` takes a problem and the number of threads; `package` is what it needs beyond our own needs."""
+    """`build` takes a problem and the number of threads; `package` is what it needs beyond our own needs.
+
+    `tolerance` is its largest error.
+    """
 
     name: str
     build: Callable[[Problem, int], Built]
     package: str = ""
     fits: Callable[[Problem], bool] = _always
+    tolerance: float = TOLERANCE

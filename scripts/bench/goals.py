@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from contender import ONNX, SESSION
+from contender import JIT, ONNX, ONNX_INT8, SESSION
 from kept import Timing
 from ratios import Ratio, ratio, summary
 from roster import OURS, own
@@ -28,6 +28,8 @@ NOWHERE_BELOW: Final = 0.95
 NEAR_BEST: Final = 1.05
 #: The time of ONNX Runtime's own node over ours.
 NEAR_NODE: Final = 0.97
+#: The time of our ONNX model over that of the same in int8.
+INT8_FASTER: Final = 1.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def verdicts(timings: Sequence[Timing]) -> Iterator[Verdict]:
     yield _most(f"SavedModel: within {share} % of TensorFlow's best form without XLA", NEAR_BEST, best)
     goal = f"ONNX: at least {NEAR_NODE}x of ONNX Runtime's fused node alone, with any number of threads"
     yield _least(goal, NEAR_NODE, _over(timings, "bare_node", ONNX))
+    goal = f"ONNX in int8: at least {INT8_FASTER}x as fast as in float32"
+    yield _least(goal, INT8_FASTER, _over(alone, ONNX, ONNX_INT8))
 
 
 def _over(timings: Sequence[Timing], name: str, own: str) -> list[_Place]:
@@ -75,7 +79,9 @@ def _best(timing: Timing) -> _Place | None:
     found = [
         _Place(f"{_named(timing)}, {name}", value)
         for name in timing.micros
-        if name not in OURS and own(name) != ONNX and (value := timing.over(own(name), name)) is not None
+        if name not in {*OURS, JIT}
+        and own(name) != ONNX
+        and (value := timing.over(own(name), name)) is not None
     ]
     return max(found, key=_median, default=None)
 

@@ -11,46 +11,56 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from contender import Built
+from contender import TOLERANCE_INT8, Built
 from problem import INPUT, OUTPUT, Problem, tensorflow_1
 from runtimes import onnxruntime_session
 
 import cudnn_convert
-from cudnn_convert.lower import recurrence as lowering
-from cudnn_convert.model import Mode
+from cudnn_convert.lower import block, loop, steps
+from cudnn_convert.lower.recurrence import stacked
+from cudnn_convert.model import Array, Cell, Mode
 
 v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A way to state a recurrence in TensorFlow ops: `stack` and `weights` as `lower/recurrence.py` has them.
+    """A way to state a recurrence in TensorFlow ops: `layer` and `weights` as `lower/block.py` has them.
 
     `frames`: its loops are TensorFlow 1's, made of Enter and Switch, where an artifact has one op a loop.
     """
 
-    stack: Callable[..., Any]
-    weights: Callable[..., Any]
+    layer: Callable[..., tuple[Any, Any, Any]]
+    weights: Callable[[Cell], Mapping[str, Array]] = steps.weights
     lstm_only: bool = False
     frames: bool = False
 
 
-_LOOP: Final = (partial(lowering.stack, block=False), partial(lowering.weights, block=False))
 #: What our SavedModel might be instead; a further form is one more entry.
 FORMS: Final[Mapping[str, Form]] = MappingProxyType(
     {
-        "block": Form(
-            partial(lowering.stack, block=True), partial(lowering.weights, block=True), lstm_only=True
-        ),
-        "loop": Form(*_LOOP),
-        "loop_in_frames": Form(*_LOOP, frames=True),
+        "block": Form(block.layer, block.weights, lstm_only=True),
+        "loop": Form(loop.layer),
+        "loop_of_5": Form(partial(loop.layer, together=5)),
+        "loop_of_10": Form(partial(loop.layer, together=10)),
+        "loop_of_20": Form(partial(loop.layer, together=20)),
+        "loop_in_frames": Form(partial(loop.layer, together=10), frames=True),
     }
 )
 
 
 def savedmodel(problem: Problem, threads: int) -> Built:
     """Loaded into a Session, as users of TensorFlow 1 and TensorFlow Serving have it."""
-    folder = _converted(problem, "savedmodel")
+    return _loaded(problem, threads, _converted(problem, "savedmodel"))
+
+
+def savedmodel_jit(problem: Problem, threads: int) -> Built:
+    """The same, its recurrences compiled by XLA."""
+    folder = _converted(problem, "savedmodel", problem.folder / "savedmodel_jit", jit=True)
+    return _loaded(problem, threads, folder)
+
+
+def _loaded(problem: Problem, threads: int, folder: Path) -> Built:
     with tf.Graph().as_default() as graph:
         session = v1.Session(graph=graph, config=config(threads))
         meta = v1.saved_model.load(session, ["serve"], str(folder))
@@ -67,6 +77,19 @@ def onnx(problem: Problem, threads: int) -> Built:
     return onnxruntime_session(problem, str(_converted(problem, "onnx")), threads)
 
 
+def onnx_int8(problem: Problem, threads: int) -> Built:
+    """Judged on the very input that is timed, by the bound of the check before the timing."""
+    feeds = problem.folder / "feeds.npz"
+    np.savez(feeds, **{INPUT: problem.x})
+    out = problem.folder / "int8.onnx"
+    flags = {"quantize": "int8", "max_error": TOLERANCE_INT8, "data": feeds}
+    return onnxruntime_session(problem, str(_converted(problem, "onnx", out, verify=True, **flags)), threads)
+
+
+def is_lstm(problem: Problem) -> bool:
+    return problem.mode is Mode.LSTM
+
+
 def form(name: str, problem: Problem, threads: int) -> Built:
     """One of `FORMS` in a graph of its own, its weights variables."""
     chosen, recurrence, sizes = FORMS[name], problem.recurrence, problem.recurrence.sizes
@@ -76,11 +99,13 @@ def form(name: str, problem: Problem, threads: int) -> Built:
         zeros = tf.zeros([sizes.layers * sizes.directions, tf.shape(x)[1], sizes.units])
         arrays = []
         for p, cell in enumerate(cell for layer in recurrence.cells for cell in layer):
-            for key, value in chosen.weights(cell).items():
+            weights = chosen.weights(cell)
+            for key, value in weights.items():
                 variable = v1.get_variable(f"{key}_{p}", value.shape, use_resource=True)
                 values[variable.ref()] = value
                 arrays.append(variable.read_value())
-        y, _, _ = chosen.stack(recurrence)(x, zeros, zeros, None, *arrays)
+        compute = stacked(sizes, chosen.layer, len(weights), time_major=recurrence.time_major)
+        y, _, _ = compute(x, zeros, zeros, None, *arrays)
         tf.identity(y, OUTPUT)
         session = v1.Session(graph=graph, config=config(threads))
         for variable, value in values.items():
@@ -90,7 +115,7 @@ def form(name: str, problem: Problem, threads: int) -> Built:
 
 def fits(name: str, problem: Problem) -> bool:
     """Whether a form knows the problem's cell."""
-    return problem.mode is Mode.LSTM or not FORMS[name].lstm_only
+    return is_lstm(problem) or not FORMS[name].lstm_only
 
 
 def config(threads: int) -> Any:
@@ -117,10 +142,11 @@ def as_function(problem: Problem, folder: Path, *, batch_major: bool) -> Built:
     return Built(call, lambda y: y.transpose(1, 0, 2) if batch_major else y)
 
 
-def _converted(problem: Problem, form: str) -> Path:
-    """The artifact, made once."""
-    out = problem.folder / ("model.onnx" if form == "onnx" else form)
+def _converted(problem: Problem, form: str, out: Path | None = None, **flags: Any) -> Path:
+    """The artifact, made once; not verified unless the flags say so."""
+    out = out or problem.folder / ("model.onnx" if form == "onnx" else form)
     if not out.exists():
         taken, given = (f"{name}={name}:0" for name in (INPUT, OUTPUT))
-        cudnn_convert.convert(problem.checkpoint, out, format=form, inputs=taken, outputs=given, verify=False)
+        ends = {"inputs": taken, "outputs": given}
+        cudnn_convert.convert(problem.checkpoint, out, format=form, **{"verify": False} | ends | flags)
     return out

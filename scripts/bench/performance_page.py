@@ -23,7 +23,7 @@ _PLOTS: Final = MappingProxyType(
         "tensorflow": ("TensorFlow", ("tf1", "tf_keras", "keras")),
         "runtimes": (
             "ONNX and other runtimes",
-            ("bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino"),
+            ("onnx_int8", "bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino"),
         ),
     }
 )

@@ -8,18 +8,20 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
-from contender import FUNCTION, ONNX, SESSION, Contender
+from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION, TOLERANCE_INT8, Contender
 
 #: What each is, by its name in the results, in the order of the tables, and our artifact that it is compared
 #: with: that which is called in the same way. The forms of our own lowering follow ours in a Session.
 PEERS: Final = MappingProxyType(
     {
         SESSION: ("our SavedModel, in a Session", SESSION),
+        JIT: ("our SavedModel of `--jit`, in a Session", SESSION),
         "tf1": ("TensorFlow 1: compatible cells in `dynamic_rnn`", SESSION),
         FUNCTION: ("our SavedModel, `tf.saved_model.load`", FUNCTION),
         "tf_keras": ("tf_keras, exported for a CPU", FUNCTION),
         "keras": ("Keras 3, exported for a CPU", FUNCTION),
         ONNX: ("our ONNX model", ONNX),
+        ONNX_INT8: ("our ONNX model, `--quantize int8`", ONNX),
         "bare_node": ("ONNX Runtime's fused node alone", ONNX),
         "tf2onnx_tf_keras": ("tf2onnx of the tf_keras model", ONNX),
         "tf2onnx_tf1": ("tf2onnx of the TensorFlow 1 graph", ONNX),
@@ -56,6 +58,7 @@ def contenders() -> dict[str, Contender]:
 
     found = [
         Contender(SESSION, ours.savedmodel),
+        Contender(JIT, ours.savedmodel_jit),
         Contender("tf1", tensorflow_one.build),
         *(
             Contender(f"{FORM}{name}", partial(ours.form, name), fits=partial(ours.fits, name))
@@ -65,6 +68,7 @@ def contenders() -> dict[str, Contender]:
         Contender("tf_keras", keras_peers.tf_keras_export),
         Contender("keras", keras_peers.keras_export),
         Contender(ONNX, ours.onnx),
+        Contender(ONNX_INT8, ours.onnx_int8, fits=ours.is_lstm, tolerance=TOLERANCE_INT8),
         Contender("bare_node", runtimes.bare_node),
         Contender("tf2onnx_tf_keras", keras_peers.tf2onnx_of_tf_keras),
         Contender("tf2onnx_tf1", runtimes.tf2onnx_of_tensorflow_1),

@@ -6,13 +6,11 @@ import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from contender import Contender
 from roster import absent, contenders
 from shapes import QUICK, SHAPES, Shape, counted
-
-#: What an implementation in float32 may differ from the float64 reference.
-TOLERANCE: Final = 2e-5
 
 
 def measured(
@@ -49,15 +47,15 @@ class Run:
                 if name not in missing and one.fits(problem) and (not only or name in only):
                     built = one.build(problem, self.threads)
                     errors[name] = float(f"{error(problem, built.answer(built.call())):.1e}")
-                    self.check(name, errors[name])
+                    self.check(one, errors[name])
                     calls[name] = built.call
             micros = timed(calls, rounds=self.rounds, chance=random.Random(self.seed))
         named = {"cell": self.cell, "shape": self.shape.name, "threads": self.threads}
         return named | {"errors": errors, "micros": micros}
 
-    def check(self, name: str, found: float) -> None:
+    def check(self, one: Contender, found: float) -> None:
         """Raises SystemExit where an answer is not the reference's."""
-        where = f"{self.cell} {self.shape.name}, {counted(self.threads, 'thread')}: {name}"
-        if not found <= TOLERANCE:
+        where = f"{self.cell} {self.shape.name}, {counted(self.threads, 'thread')}: {one.name}"
+        if not found <= one.tolerance:
             raise SystemExit(f"{where}: expected the reference's answer, found an error of {found:.1e}")
         print(f"{where}: largest error {found:.1e}", flush=True)

@@ -10,16 +10,29 @@ work in a child that it waits for, so that RUSAGE_CHILDREN covers it.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 
-def cost(command: Sequence[str]) -> tuple[float, float]:
-    """Seconds, and bytes of memory at the peak of the largest process. Raises SystemExit where it fails."""
-    ended = subprocess.run([sys.executable, __file__, *command], capture_output=True, text=True, check=False)
+def cost(command: Sequence[str], *, bytecode: Path) -> tuple[float, float]:
+    """Seconds, and bytes of memory at the peak of the largest process. Raises SystemExit where it fails.
+
+    Python keeps what it compiles below the folder `bytecode`, as an installation has it: the first run of a
+    command takes longer.
+    """
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    ended = subprocess.run(
+        [sys.executable, __file__, *command],
+        env={**kept, "PYTHONPYCACHEPREFIX": str(bytecode)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ended.returncode:
         last = ended.stderr.strip().rpartition("\n")[2]
         raise SystemExit(f"bench: {' '.join(command)}: ended with {ended.returncode}: {last}")

@@ -132,7 +132,35 @@ def test_goals_are_judged_by_medians() -> None:
             "0.96 [0.96, 0.96] (gru u6, 2 threads)",
             "not met",
         ),
+        "ONNX in int8: at least 1.7x as fast as in float32": ("", "not measured"),
     }
+
+
+def test_int8_is_compared_with_float32_in_the_same_runtime() -> None:
+    """17 of 10 is enough; more threads are no matter."""
+    goal = "ONNX in int8: at least 1.7x as fast as in float32"
+    fast = run("lstm", "u1", {"onnx": [17.0] * 3, "onnx_int8": [10.0] * 3})
+    slow = {"onnx": [16.0] * 3, "onnx_int8": [10.0] * 3}
+    assert verdicts(fast, run("lstm", "u2", slow, threads=2))[goal] == ("1.70 [1.70, 1.70] (lstm u1)", "met")
+    assert verdicts(fast, run("lstm", "u2", slow))[goal] == ("1.60 [1.60, 1.60] (lstm u2)", "not met")
+
+
+def test_an_implementation_is_held_to_its_own_bound() -> None:
+    from contender import Contender
+    from shapes import QUICK
+    from speed import Run
+
+    def build(*_: Any) -> Any: ...
+
+    trial = Run("lstm", QUICK[0], 1, seed=1, rounds=1)
+    trial.check(Contender("float32", build), 2e-5)
+    trial.check(Contender("int8", build, tolerance=0.5), 0.5)
+    for one, error in (
+        (Contender("float32", build), 2.1e-5),
+        (Contender("int8", build, tolerance=0.5), 0.51),
+    ):
+        with pytest.raises(SystemExit, match=one.name):
+            trial.check(one, error)
 
 
 def test_a_function_is_compared_with_a_function() -> None:
@@ -229,17 +257,27 @@ def test_no_page_of_nothing(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_memory_is_that_of_the_largest_process() -> None:
+def test_memory_is_that_of_the_largest_process(tmp_path: Path) -> None:
     """A child that its parent waits for counts, as that of the command line does."""
     from whole import cost
 
     child = "import os; p = os.fork(); p and os.waitpid(p, 0); p or len(b'x' * 123_000_000)"
-    seconds, memory = cost([sys.executable, "-c", child])
+    seconds, memory = cost([sys.executable, "-c", child], bytecode=tmp_path)
     assert 123e6 < memory < 200e6
     assert seconds > 0
-    assert cost([sys.executable, "-c", ""])[1] < 100e6
+    assert cost([sys.executable, "-c", ""], bytecode=tmp_path)[1] < 100e6
     with pytest.raises(SystemExit, match="ended with 1: ZeroDivisionError: division by zero"):
-        cost([sys.executable, "-c", "1 / 0"])
+        cost([sys.executable, "-c", "1 / 0"], bytecode=tmp_path)
+
+
+def test_compiled_modules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whole import cost
+
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "module_to_compile.py").write_text("")
+    cost([sys.executable, "-c", "import module_to_compile"], bytecode=tmp_path / "bytecode")
+    assert len([*(tmp_path / "bytecode").rglob("module_to_compile.*.pyc")]) == 1
 
 
 def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
@@ -247,6 +285,7 @@ def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
     import numpy as np
     import ours
     import tensorflow_one
+    from contender import Contender
     from problem import error, posed
     from shapes import QUICK
     from speed import Run
@@ -260,4 +299,4 @@ def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
     assert error(problem, np.roll(answer, problem.shape.units, axis=2)) > 1e-2
     assert error(problem, answer[:, :1]) == float("inf")
     with pytest.raises(SystemExit, match=r"lstm q3, 2 threads: tf1: expected .* found an error of 1.0e-02"):
-        Run("lstm", QUICK[2], 2, seed=4, rounds=3).check("tf1", 1e-2)
+        Run("lstm", QUICK[2], 2, seed=4, rounds=3).check(Contender("tf1", tensorflow_one.build), 1e-2)
