@@ -297,7 +297,7 @@ def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[s
         return {"kernel": np.concatenate([kernel, recurrent]), "bias": bias}
     units = recurrent.shape[0]
     bias, recurrent_bias = biases(cell, layout)
-    candidate = layout.gates[Mode.GRU].index(Gate.CANDIDATE) * units  # the last: its tensors are apart
+    candidate = 2 * units  # the last of every layout: its tensors are apart
     return {
         "gates/kernel": np.concatenate([kernel[:, :candidate], recurrent[:, :candidate]]),
         "gates/bias": (bias + recurrent_bias)[:candidate],

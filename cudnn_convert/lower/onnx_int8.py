@@ -1,12 +1,13 @@
 """LSTMs that multiply in int8: ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node.
 
-Weights are stored as int8 with a scale for each row of W and R; what they meet, inputs and states, the
-runtime rounds to uint8 at each call, by their range in the whole batch. Biases and peepholes stay.
+Weights are stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; what
+they meet, inputs and states, the runtime rounds to uint8 at each call, by their range in the whole batch.
+Biases and peepholes stay.
 Sources: onnxruntime v1.31.1 docs/ContribOperators.md and contrib_ops/cpu/quantization/
 dynamic_quantize_lstm.cc (W `[directions, inputs, 4*units]`, R `[directions, units, 4*units]`, scales and zero
-points `[directions, 4*units]`). ONNX Runtime's own quantizer (v1.31.1 quantization/operators/lstm.py) is not
-used: of weights that two nodes read it makes a wrong model or one that does not load, and it wants all values
-in one proto.
+points `[directions, 4*units]` or `[directions]`). ONNX Runtime's own quantizer (v1.31.1
+quantization/operators/lstm.py) is not used: of weights that two nodes read it makes a wrong model or one that
+does not load, and it wants all values in one proto.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _MATRICES: Final = (1, 2)
 #: The largest weight. Processors without VNNI add two products of uint8 and int8 in 16 bits, which saturate:
 #: 2 * 255 * 64 is the most that fits, so that what is computed is the same on every machine.
 _MOST: Final = 64
+#: Up to so many units a step is so short that scaling its sums one by one takes a third of it.
+_FEW_UNITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +118,14 @@ class _Walk:
         directions, rows, width = tensor.dims
         whole, scale, zero = (self._free(f"{tensor.name}_{kind}") for kind in ("int8", "scale", "zero"))
         parts = self.weights.get(tensor.name) or partial(_alone, tensor)
-        scales = _scales(tensor.name, parts)
+        scales = _scales(tensor.name, parts, directions)
         values = partial(_rounded, parts, scales, [directions, rows, width])
         stored = onnx.TensorProto(name=whole, data_type=onnx.TensorProto.INT8, dims=[directions, width, rows])
         if tensor.name in self.weights:
             self.weights[whole] = values
         else:
             stored.raw_data = b"".join(part.tobytes() for part in values())
-        scales = scales.reshape(directions, rows)
+        scales = scales if scales.shape[1] > 1 else scales[:, 0]
         added = [stored, numpy_helper.from_array(scales, scale)]
         graph.initializer.extend([*added, numpy_helper.from_array(np.zeros(scales.shape, np.int8), zero)])
         return whole, scale, zero
@@ -137,10 +140,12 @@ def _alone(tensor: Any) -> Iterator[Array]:
     yield numpy_helper.to_array(tensor)
 
 
-def _scales(name: str, parts: Parts) -> Array:
-    """What one step of int8 is worth, for each row, `[directions*rows]`; a row of zeros has none."""
+def _scales(name: str, parts: Parts, directions: int) -> Array:
+    """What one step of int8 is worth, `[directions, rows]`, or `[directions, 1]`; zeros alone have none."""
     largest = [np.abs(part).reshape(-1, part.shape[-1]).max(axis=1) for part in parts()]
-    scales: Array = np.concatenate(largest).astype("<f4") / np.float32(_MOST)
+    found = np.concatenate(largest).astype("<f4").reshape(directions, -1)
+    found = found.max(axis=1, keepdims=True) if found.shape[1] <= 4 * _FEW_UNITS else found
+    scales: Array = found / np.float32(_MOST)
     if not np.isfinite(scales).all():
         found = scales[~np.isfinite(scales)][0]
         what = f"expected finite numbers to store as int8, found {found:g}"
@@ -152,11 +157,12 @@ def _scales(name: str, parts: Parts) -> Array:
 def _rounded(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
     """The matrix `[directions, rows, width]` as int8, transposed, direction by direction."""
     directions, rows, width = dims
+    each = np.broadcast_to(scales, (directions, rows)).reshape(-1, 1)
     whole, first = np.empty((directions * rows, width), np.int8), 0
     for part in parts():
         flat = part.reshape(-1, width)
         here = slice(first, first + len(flat))
-        whole[here] = np.rint(flat / scales[here, None])
+        whole[here] = np.rint(flat / each[here])
         first = here.stop
     yield from (np.ascontiguousarray(one.T) for one in whole.reshape(directions, rows, width))
 

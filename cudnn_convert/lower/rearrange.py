@@ -33,18 +33,25 @@ def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any,
 
 def _gru(*arrays: Any) -> tuple[Any, ...]:
     """`arrays`: the gates' kernel, recurrent kernel and bias; the candidate's, input before state."""
-    *gates, candidate, bias, recurrent_candidate, recurrent_bias = arrays
-    order = (Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP)
-    moved_gates = (moved(array, *order, gates=2) for array in gates)
-    return (*moved_gates, candidate, recurrent_candidate, bias, recurrent_bias)
+    kernel, recurrent, bias, candidate, candidate_bias, recurrent_candidate, recurrent_bias = arrays
+    pairs = ((kernel, candidate), (recurrent, recurrent_candidate), (bias, candidate_bias))
+    (kernel, candidate), (recurrent, recurrent_candidate), (bias, candidate_bias) = map(_in_order, pairs)
+    return kernel, recurrent, bias, candidate, recurrent_candidate, candidate_bias, recurrent_bias
 
 
-def moved(array: Any, mode: Mode, source: Layout, target: Layout, *, gates: int | None = None) -> Any:
-    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`.
+def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Columns of both gates, and those of the candidate."""
+    order = layouts.moves(Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP)
+    if order == sorted(order):
+        return pair
+    blocks = [*tf.split(pair[0], 2, -1), pair[1]]
+    *gates, candidate = (blocks[place] for place in order)
+    return tf.concat(gates, -1), candidate
 
-    `gates`: how many there are columns of, the first of each layout; all without it.
-    """
-    order = layouts.moves(mode, source, target)[:gates]
+
+def moved(array: Any, mode: Mode, source: Layout, target: Layout) -> Any:
+    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`."""
+    order = layouts.moves(mode, source, target)
     if order == sorted(order):
         return array
     blocks = tf.split(array, len(order), -1)

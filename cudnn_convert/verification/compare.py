@@ -56,6 +56,8 @@ def tolerance(
 ) -> Tolerance:
     """The bound for floats of `dtype`: 1e-5 for float32, never below; twice the noise where that is more.
 
+    The noise is one way to round, and an artifact rounds in another: neither is an extreme.
+
     `most` is the bound of `--max-error`, which nothing widens.
     """
     if dtype.kind not in "fcV":  # bfloat16 is of kind V
@@ -63,10 +65,10 @@ def tolerance(
     if most is not None:
         return Tolerance(most, 0.0, "--max-error")
     base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
-    wide = _MARGIN * noise if noise > base else base
+    wide = max(base, _MARGIN * noise)
     if atol is not None or rtol is not None:
         return Tolerance(wide if atol is None else atol, base if rtol is None else rtol, "asked for")
-    if noise > base:
+    if wide > base:
         return Tolerance(wide, base, f"{dtype.name}, widened to twice the model's noise floor {noise:.1e}")
     return Tolerance(base, base, dtype.name)
 

@@ -27,7 +27,7 @@ class _Job:
     """A conversion, and the program of Python that it is measured by, which `beside` tells in words.
 
     `kind` is that of its checkpoint. `seconds_goal` bounds the ratio of the seconds, `bytes_goal` the memory,
-    or `sizes_goal` by the checkpoint's size; 0 where no goal is.
+    or `sizes_goal` by the checkpoint's size; 0 where no goal is. `once`: it takes minutes, and no warming.
     """
 
     name: str
@@ -38,6 +38,7 @@ class _Job:
     seconds_goal: float
     bytes_goal: float = 0.0
     sizes_goal: float = 0.0
+    once: bool = False
 
 
 _ONNX: Final = ("--format", "onnx")
@@ -90,6 +91,7 @@ _LARGE_JOBS: Final = (
         _COPY,
         _PROVEN,
         sizes_goal=1.5,
+        once=True,
     ),
     _Job(
         "checkpoint to a SavedModel, verified",
@@ -99,6 +101,7 @@ _LARGE_JOBS: Final = (
         _COPY,
         _PROVEN,
         sizes_goal=1.5,
+        once=True,
     ),
 )
 
@@ -127,7 +130,7 @@ def _costs(folder: Path, jobs: Sequence[_Job], sized: Sized, times: int) -> Iter
 
 
 def _cost(job: _Job, prefix: Path, folder: Path, times: int) -> dict[str, Any]:
-    """Both processes in turn, after one of each that warms the page cache and compiles its modules."""
+    """Both processes in turn, mostly after one of each that warms the page cache and compiles its modules."""
     files = [str(path) for path in sorted(prefix.parent.glob(f"{prefix.name}.*"))]
     size = sum(Path(path).stat().st_size for path in files)
     out, copy, bytecode = folder / "out", folder / "copy", folder / "bytecode"
@@ -135,7 +138,8 @@ def _cost(job: _Job, prefix: Path, folder: Path, times: int) -> dict[str, Any]:
     copied = [f"{copy}/", *files] if job.program == _COPY else []
     beside = [sys.executable, "-c", job.program, *copied]
     seconds, memory, other = [], [], []
-    for _ in range(times + 1):
+    warming, times = (0, 1) if job.once else (1, times)
+    for _ in range(warming + times):
         copy.mkdir()
         other.append(whole.cost(beside, bytecode=bytecode)[0])
         shutil.rmtree(copy)
@@ -147,9 +151,9 @@ def _cost(job: _Job, prefix: Path, folder: Path, times: int) -> dict[str, Any]:
         "name": job.name,
         "beside": job.beside,
         "size": size,
-        "seconds": seconds[1:],
-        "beside_seconds": other[1:],
-        "memory": memory[1:],
+        "seconds": seconds[warming:],
+        "beside_seconds": other[warming:],
+        "memory": memory[warming:],
         "seconds_goal": job.seconds_goal,
         "bytes_goal": job.bytes_goal or job.sizes_goal * size,
     }

@@ -21,6 +21,7 @@ INPUTS, UNITS, STEPS, BATCH = 5, 7, 9, 3
 LENGTHS = np.array([4, 9, 1], np.int32)
 #: Of numbers near 1; every mistake below makes at least ten times that.
 BOUND = 0.02
+FEW_UNITS = onnx_int8._FEW_UNITS
 
 
 def drawing() -> Callable[..., Array]:
@@ -112,6 +113,42 @@ def values(model: Any) -> dict[str, Array]:
 @pytest.fixture(params=[1, 2], ids=["one direction", "two directions"])
 def layer(request: pytest.FixtureRequest) -> Layer:
     return Layer(request.param)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are long enough here for scales of their own."""
+    monkeypatch.setattr(onnx_int8, "_FEW_UNITS", UNITS - 1)
+
+
+def test_short_rows_share_a_scale(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_int8, "_FEW_UNITS", UNITS)
+    layer.w[0, 2] = 0  # a row without a scale of its own changes nothing for the others
+    layer.r[0, 3] /= 40
+    model = onnx_int8.quantized(layer.model()).model.whole()
+    assert 1e-5 < layer.error(model) < 2 * BOUND
+    found = values(model)
+    for name, exact in (("W", layer.w), ("R", layer.r)):
+        scale = found[f"{name}_scale"]
+        assert scale.shape == found[f"{name}_zero"].shape == (len(exact),)
+        np.testing.assert_allclose(scale * 64, np.abs(exact).max(axis=(1, 2)), rtol=1e-6)
+        gap = np.abs(found[f"{name}_int8"].swapaxes(1, 2) * scale[:, None, None].astype(np.float64) - exact)
+        assert (gap <= 0.501 * scale[:, None, None]).all()
+
+
+@pytest.mark.parametrize(("units", "short"), [(64, True), (65, False)])
+def test_up_to_64_units_rows_are_short(units: int, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scale for each row would take a third of so short a step."""
+    monkeypatch.setattr(onnx_int8, "_FEW_UNITS", FEW_UNITS)
+    weights = onnx.TensorProto(name="W", data_type=1, dims=[2, 4 * units, 3])
+    weights.raw_data = np.ones((2, 4 * units, 3), "<f4").tobytes()
+    inputs = [helper.make_tensor_value_info("x", 1, [1, 1, 3])]
+    node = helper.make_node("LSTM", ["x", "W", "W"], ["y"], hidden_size=units, direction="bidirectional")
+    graph = helper.make_graph(
+        [node], "main", inputs, [helper.make_tensor_value_info("y", 1, None)], [weights]
+    )
+    found = values(onnx_int8.quantized(Finished(helper.make_model(graph), {})).model.whole())
+    assert found["W_scale"].shape == ((2,) if short else (2, 4 * units))
 
 
 def test_answers_are_near_those_of_exact_weights(layer: Layer) -> None:

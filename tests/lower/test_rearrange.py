@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,9 +44,15 @@ def test_a_grus_candidate_stays_apart() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_first_gates_of_other_layouts_move_too() -> None:
-    found = rearrange.moved(tf.range(4), Mode.GRU, layouts.KERAS, layouts.LOOP, gates=2)
-    np.testing.assert_array_equal(found.numpy(), [2, 3, 0, 1])
+def test_a_gru_s_columns_are_those_that_the_cell_s_own_row_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for order, expected in (((1, 0, 2), [[2, 1], 3]), ((2, 1, 0), [[3, 2], 1]), ((0, 2, 1), [[1, 3], 2])):
+        gates = tuple(layouts.LOOP.gates[Mode.GRU][place] for place in order)
+        row = dataclasses.replace(layouts.COMPATIBLE_GRU, gates={Mode.GRU: gates})
+        monkeypatch.setattr(layouts, "COMPATIBLE_GRU", row)
+        given = ([[1, 2], [1, 2], [1, 2]], [1, 2], [[3], [3]], [3], [[3]], [3])
+        kernel, recurrent, bias, candidate, other, candidate_bias, _ = looped(Mode.GRU, *given)
+        assert [*map(list, (kernel[0], recurrent[0], bias))] == [expected[0]] * 3
+        assert [candidate[0, 0], other[0, 0], candidate_bias[0]] == [expected[1]] * 3
 
 
 @pytest.mark.parametrize("mode", [Mode.RNN_TANH, Mode.RNN_RELU])

@@ -110,11 +110,15 @@ def test_each_pseudo_layer_has_weights_of_its_own_name() -> None:
     case = Case(Mode.GRU, 2, 2, dtype="float16")
     found = FORM.weights(dataclasses.replace(case.recurrence(), shared="scope/blob"))
     stems = [f"scope/blob/layer_{layer}/{way}_float16" for layer in (0, 1) for way in ("forward", "backward")]
-    arrays = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
+    gates = ("kernel", "recurrent_kernel", "bias")
+    arrays = [
+        *(f"gates_{name}" for name in gates),
+        *(f"candidate_{name}" for name in (*gates, "recurrent_bias")),
+    ]
     assert [*found] == [f"{stem}/{name}" for stem in stems for name in arrays]
     for stem, cell in zip(stems, (cell for layer in case.recurrence().cells for cell in layer), strict=True):
         np.testing.assert_array_equal(
-            found[f"{stem}/bias"], cell.bias.reshape(-1)
+            found[f"{stem}/gates_bias"], (cell.bias + cell.recurrent_bias)[:2].reshape(-1)
         )  # r, z, n as cuDNN has them
     plain = FORM.weights(Case(Mode.LSTM, 1, 1).recurrence())
     assert {name.rpartition("/")[0] for name in plain} == {"rnn/blob/layer_0/forward_float32"}

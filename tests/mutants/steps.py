@@ -102,19 +102,36 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GRU as first published: the reset gate multiplies the state, not its product with the matrix."""
 
     def before(x: Any, order: Any, *arrays: Any) -> Any:
-        kernel, recurrent, bias, recurrent_bias = arrays
-        in_order = [
-            dict(zip(order, tf.split(part, 3, -1), strict=True))
-            for part in (times(x, kernel) + bias + recurrent_bias, recurrent)
-        ]
-        (sums, matrices), gates = in_order, (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
+        into, matrices = (_of_gates(order, *part) for part in _both(arrays))
+        gates = (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
+        bias = {gate: one[1] + other[1] for gate, one, other in ((g, into[g], matrices[g]) for g in gates)}
 
         def step(rows: Any, state: Any) -> Any:
-            h, into = state[0], [matrices[gate] for gate in gates]
-            r, z = (tf.sigmoid(row + h @ matrix) for row, matrix in zip(rows[:2], into[:2], strict=True))
-            n = tf.tanh(rows[2] + (r * h) @ into[2])
+            h = state[0]
+            r, z = (
+                tf.sigmoid(row + h @ matrices[gate][0]) for gate, row in zip(gates, rows[:2], strict=False)
+            )
+            n = tf.tanh(rows[2] + (r * h) @ matrices[Gate.CANDIDATE][0])
             return ((1 - z) * n + z * h,)
 
-        return [sums[gate] for gate in gates], step
+        return [times(x, into[gate][0]) + bias[gate] for gate in gates], step
 
-    monkeypatch.setattr(of_steps, "_whole_gru", before)
+    for name in ("_gru", "_whole_gru"):
+        monkeypatch.setattr(of_steps, name, before)
+
+
+def _both(arrays: Any) -> Any:
+    """Of the input and of the state `(matrix, bias)` with the columns of all gates, the candidate last."""
+    if len(arrays) == 4:
+        kernel, recurrent, bias, recurrent_bias = arrays
+        return (kernel, bias), (recurrent, recurrent_bias)
+    kernel, recurrent, bias, candidate, recurrent_candidate, candidate_bias, recurrent_bias = arrays
+    none = tf.zeros_like(bias)
+    return (
+        (tf.concat([kernel, candidate], 1), tf.concat([bias, candidate_bias], 0)),
+        (tf.concat([recurrent, recurrent_candidate], 1), tf.concat([none, recurrent_bias], 0)),
+    )
+
+
+def _of_gates(order: Any, matrix: Any, bias: Any) -> Any:
+    return dict(zip(order, zip(tf.split(matrix, 3, 1), tf.split(bias, 3, 0), strict=True), strict=True))
