@@ -46,6 +46,8 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
     made = _Ops(graph)
     lstm = recurrence.sizes.mode is Mode.LSTM
     floats = [inputs[k] for k in ((INPUT, INPUT_H, INPUT_C) if lstm else (INPUT, INPUT_H))]
+    if all(_are_zeros(graph, name) for name in floats[1:]):
+        del floats[1:]  # which a fused node starts from by itself
     if dtype != _FLOAT:
         floats = [made("Cast", [name], to=_FLOAT) for name in floats]
     if not recurrence.time_major:
@@ -63,6 +65,16 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
         shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
     for name, result, shape in zip(outputs, results, shapes, strict=False):
         graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
+
+
+def _are_zeros(graph: Any, name: str) -> bool:
+    """Whether a tensor is zeros of whatever shape, as `tf.zeros` and `zeros_like` are when they come here."""
+    node = graph.get_node_by_output(name)
+    while node is not None and node.type in ("Identity", "Expand"):
+        node = node.inputs[0]
+    if node is None or not node.is_const():
+        return False
+    return not node.get_tensor_value(as_list=False).any()
 
 
 class _Ops:

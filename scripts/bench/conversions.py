@@ -141,9 +141,9 @@ def _cost(job: _Job, prefix: Path, folder: Path, times: int) -> dict[str, Any]:
     warming, times = (0, 1) if job.once else (1, times)
     for _ in range(warming + times):
         copy.mkdir()
-        other.append(whole.cost(beside, bytecode=bytecode)[0])
+        other.append(whole.cost(beside, bytecode=bytecode, kept=copy if copied else None)[0])
         shutil.rmtree(copy)
-        taken, used = whole.cost(convert, bytecode=bytecode)
+        taken, used = whole.cost(convert, bytecode=bytecode, kept=out.parent if copied else None)
         shutil.rmtree(out) if out.is_dir() else out.unlink()
         seconds.append(taken)
         memory.append(used)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,18 @@ class Timing:
 def timings(section: Mapping[str, Any]) -> list[Timing]:
     """The runs of the section `speed`."""
     return [Timing(**run) for run in section["runs"]]
+
+
+def pooled(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Runs of the same cell, shape and threads as one: all microseconds, the largest errors."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        key = (run["cell"], run["shape"], run["threads"])
+        one = found.setdefault(key, {**run, "errors": {}, "micros": {}})
+        for name, micros in run["micros"].items():
+            one["micros"][name] = [*one["micros"].get(name, []), *micros]
+            one["errors"][name] = max(one["errors"].get(name, 0.0), run["errors"][name])
+    return [*found.values()]
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,7 @@ def is_lstm(problem: Problem) -> bool:
 def form(name: str, problem: Problem, threads: int) -> Built:
     """One of `FORMS` in a graph of its own, its weights variables."""
     chosen, recurrence, sizes = FORMS[name], problem.recurrence, problem.recurrence.sizes
-    values = {}
+    values: list[tuple[Any, Array]] = []
     with tensorflow_1() if chosen.frames else tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None, None, sizes.input_size], INPUT)
         zeros = tf.zeros([sizes.layers * sizes.directions, tf.shape(x)[1], sizes.units])
@@ -102,15 +102,25 @@ def form(name: str, problem: Problem, threads: int) -> Built:
             weights = chosen.weights(cell)
             for key, value in weights.items():
                 variable = v1.get_variable(f"{key}_{p}", value.shape, use_resource=True)
-                values[variable.ref()] = value
+                values.append((variable, value))
                 arrays.append(variable.read_value())
         compute = stacked(sizes, chosen.layer, len(weights), time_major=recurrence.time_major)
         y, _, _ = compute(x, zeros, zeros, None, *arrays)
         tf.identity(y, OUTPUT)
         session = v1.Session(graph=graph, config=config(threads))
-        for variable, value in values.items():
-            variable.deref().load(value, session)
+        restore(session, values, problem.folder)
     return in_session(problem, session, f"{INPUT}:0", f"{OUTPUT}:0")
+
+
+def restore(session: Any, values: Sequence[tuple[Any, Array]], folder: Path) -> None:
+    """Gives the variables of the current graph their values by way of a checkpoint, as a user's come.
+
+    What is fed lies in NumPy's memory, whose pages are larger: matrices that no cache holds are read faster.
+    """
+    for variable, value in values:
+        variable.load(value, session)
+    saver = v1.train.Saver([variable for variable, _ in values])
+    saver.restore(session, saver.save(session, str(folder / "form.ckpt"), write_meta_graph=False))
 
 
 def fits(name: str, problem: Problem) -> bool:

@@ -38,7 +38,8 @@ Judged by medians, of one thread where nothing else is said, at the place that i
 _METHOD: Final = """\
 All implementations of a column are in one process that is bound to as many cores as it has threads. They run
 in turn, in an order drawn anew for each of {rounds} rounds (seed {seed}): a pause of {pause:.0f} ms, a call
-to warm up, then calls for about {block:.0f} ms, at least one. Each round gives one ratio. A table shows
+to warm up, then calls for about {block:.0f} ms, at least one. {processes} processes do so one after another,
+for where memory lies differs from one to the next. Each round gives one ratio. A table shows
 their median, and below it the bounds that hold the median with {confidence:.0%} (order statistics); below our
 own times stands the distance between the quartiles.
 
@@ -99,6 +100,7 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
     yield "## Speed"
     yield _METHOD.format(
         rounds=section["rounds"],
+        processes=section["processes"],
         seed=section["seed"],
         pause=rounds.PAUSE * 1e3,
         block=rounds.BLOCK * 1e3,

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from contender import Built
-from ours import config, in_session
+from ours import config, in_session, restore
 from problem import INPUT, OUTPUT, Problem, tensorflow_1
 
 from cudnn_convert import layouts
@@ -96,8 +96,7 @@ def session(problem: Problem, threads: int) -> Any:
     with tensorflow_1() as graph:
         values = network(problem)
         made = v1.Session(graph=graph, config=config(threads))
-        for variable, value in values.items():
-            variable.load(value, made)
+        restore(made, [*values.items()], problem.folder)
     return made
 
 

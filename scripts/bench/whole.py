@@ -1,10 +1,11 @@
 """A whole process: its seconds and its memory, as whoever calls it sees them.
 
-    python scripts/bench/whole.py COMMAND...
+    python scripts/bench/whole.py KEPT COMMAND...
 
-Run as a program it runs one command and prints both as JSON. It imports next to nothing: what a process
-starts from counts as its memory (Linux keeps the high-water mark through exec). The command line does its
-work in a child that it waits for, so that RUSAGE_CHILDREN covers it.
+Run as a program it runs one command and prints both as JSON; where KEPT is a folder, its seconds end when the
+files in it are on the disk, and begin when nothing else waits to be written. It imports next to nothing: what
+a process starts from counts as its memory (Linux keeps the high-water mark through exec). The command line
+does its work in a child that it waits for, so that RUSAGE_CHILDREN covers it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def cost(command: Sequence[str], *, bytecode: Path) -> tuple[float, float]:
+def cost(command: Sequence[str], *, bytecode: Path, kept: Path | None = None) -> tuple[float, float]:
     """Seconds, and bytes of memory at the peak of the largest process. Raises SystemExit where it fails.
 
-    Python keeps what it compiles below the folder `bytecode`, as an installation has it: the first run of a
-    command takes longer.
+    `kept` is a folder whose files have to be on the disk. Python keeps what it compiles below the folder
+    `bytecode`, as an installation has it: the first run of a command takes longer.
     """
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    known = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     ended = subprocess.run(
-        [sys.executable, __file__, *command],
-        env={**kept, "PYTHONPYCACHEPREFIX": str(bytecode)},
+        [sys.executable, __file__, str(kept or ""), *command],
+        env={**known, "PYTHONPYCACHEPREFIX": str(bytecode)},
         capture_output=True,
         text=True,
         check=False,
@@ -41,8 +42,16 @@ def cost(command: Sequence[str], *, bytecode: Path) -> tuple[float, float]:
 
 
 def main() -> int:
+    kept, *command = sys.argv[1:]
+    if kept:
+        os.sync()
     start = time.perf_counter()
-    ended = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    if kept:
+        for file in Path(kept).rglob("*"):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
     seconds = time.perf_counter() - start
     if ended.returncode:
         sys.stderr.buffer.write(ended.stderr[-2000:])

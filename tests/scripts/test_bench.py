@@ -44,7 +44,7 @@ def run(cell: str, shape: str, micros: dict[str, list[float]], threads: int = 1)
 
 
 def speed(*runs: dict[str, Any]) -> dict[str, Any]:
-    return {"runs": [*runs], "absent": ["torch"], "rounds": 3, "seed": 7, "taken": TAKEN}
+    return {"runs": [*runs], "absent": ["torch"], "processes": 2, "rounds": 3, "seed": 7, "taken": TAKEN}
 
 
 def verdicts(*runs: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -78,6 +78,21 @@ def test_the_spread_is_that_of_the_quartiles() -> None:
 
     assert spread([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(2 / 3)
     assert spread([5.0]) == 0
+
+
+def test_runs_of_several_processes_are_one() -> None:
+    import kept
+
+    of = {"cell": "lstm", "shape": "u1"}
+    runs = [
+        of | {"threads": 1, "errors": {"a": 1e-7, "b": 3e-7}, "micros": {"a": [1.0, 2.0], "b": [3.0, 4.0]}},
+        of | {"threads": 2, "errors": {"a": 5e-7}, "micros": {"a": [9.0]}},
+        of | {"threads": 1, "errors": {"a": 2e-7, "b": 1e-7}, "micros": {"a": [5.0], "b": [6.0]}},
+    ]
+    first, second = kept.pooled(runs)
+    assert first["micros"] == {"a": [1.0, 2.0, 5.0], "b": [3.0, 4.0, 6.0]}
+    assert first["errors"] == {"a": 2e-7, "b": 3e-7}
+    assert second == runs[1]
 
 
 def test_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
