@@ -402,3 +402,15 @@ def test_keras_variables_are_evaluated_as_the_blob_that_keras_packs(mode: str, d
     )
     for ours, theirs in pairs:
         np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-13)
+
+
+def test_steps_are_made_when_they_are_asked_for_and_end() -> None:
+    asked = []
+    made = steps.Steps(3, lambda number: asked.append(number) or number)
+    assert len(made) == 3
+    assert asked == []
+    assert [*made] == asked == [0, 1, 2]
+    for number in (3, -1):
+        with pytest.raises(IndexError):
+            made[number]
+    assert asked == [0, 1, 2]

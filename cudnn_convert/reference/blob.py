@@ -48,7 +48,7 @@ def steps_from_blob(
             found.append(None if shape is None else blob[at : at + shape[0] * shape[1]].reshape(shape))
             at += 0 if shape is None else shape[0] * shape[1]
         at = biases + many * number
-        matrices = [None if matrix is None else matrix.astype(dtype, copy=False) for matrix in found]
+        matrices = [None if matrix is None else np.asarray(matrix, dtype) for matrix in found]
         bias = blob[at : at + many].reshape(2 * gates, units).astype(dtype)
         return _blob_step(mode, matrices, bias, gate_order)
 

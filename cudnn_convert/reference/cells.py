@@ -40,7 +40,7 @@ def steps_from_canonical(
     def step(number: int) -> Step:
         stem = stems[number]
         own = {key[len(stem) :]: tensors[key] for key in tensors if key.startswith(stem)}
-        cast = {key: value.astype(dtype, copy=False) for key, value in own.items()}
+        cast = {key: np.asarray(value, dtype) for key, value in own.items()}
         return _canonical_step(mode, cast, gate_order, forget_bias)
 
     return Steps(len(stems), step)

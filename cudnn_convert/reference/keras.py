@@ -31,7 +31,7 @@ def steps_from_keras(
 
     def step(number: int) -> Step:
         parts = (tensors[stems[number] + key] for key in ("kernel", "recurrent_kernel", "bias"))
-        arrays = [part.astype(dtype, copy=False) for part in parts]
+        arrays = [np.asarray(part, dtype) for part in parts]
         return _keras_step(mode, arrays, gate_order, forget_bias)
 
     return Steps(len(stems), step)

@@ -19,12 +19,6 @@ GATES, UNITS, INPUTS, LAYERS = 4, 5, 4, 4
 KEY = "rnn/multi_rnn_cell/cell_{}/cudnn_compatible_lstm_cell/{}"
 
 
-class Held(np.ndarray):
-    """An array that can be referred to weakly, and whose casts can be too."""
-
-    __hash__ = object.__hash__
-
-
 class Tensors:
     """The canonical tensors of four layers; remembers what was read, and how many are alive at most."""
 
@@ -37,15 +31,18 @@ class Tensors:
             bias = random.uniform(-0.5, 0.5, GATES * UNITS).astype(np.float32)
             self.arrays |= {KEY.format(layer, "kernel"): kernel, KEY.format(layer, "bias"): bias}
         self.asked: list[str] = []
-        self.alive: weakref.WeakSet[Held] = weakref.WeakSet()
-        self.most = 0
+        self.alive = self.most = 0
 
     def read(self, name: str) -> Array:
         self.asked.append(name)
-        made = self.arrays[name].astype(np.float64).view(Held)  # of the type wanted: no cast lets it go
-        self.alive.add(made)
-        self.most = max(self.most, len(self.alive))
+        made = self.arrays[name].astype(np.float64)  # of the type wanted: no cast lets it go
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(made, self._let_go)
         return made
+
+    def _let_go(self) -> None:
+        self.alive -= 1
 
     def recurrence(self) -> Recurrence:
         case = Case(Mode.LSTM, LAYERS)
