@@ -65,16 +65,16 @@ def _walked(
     if together == 1:
         return loops()
     y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
-    return tf.ensure_shape(y, [None, None, state[0].shape[-1]]), h, c
+    return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 
 def _looped(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
 ) -> tuple[Any, Any, Any]:
-    time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[-1]
+    time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
     odd = time % together
     held = _List.reserved(sums[0].dtype, odd + time // together, [batch, width], several=together > 1)
-    known = [tf.TensorShape([])] * 3 + [tf.TensorShape([None, part.shape[-1]]) for part in state]
+    known = [tf.TensorShape([])] * 3 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
     def several(count: int) -> Callable[..., tuple[Any, ...]]:
         def body(item: Any, t: Any, handle: Any, *state: Any) -> tuple[Any, ...]:

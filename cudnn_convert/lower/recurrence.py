@@ -26,7 +26,7 @@ from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes
 Stack = Callable[..., tuple[Any, Any, Any]]
 #: `(mode, x, state, lengths or None, arrays, *, backward) -> (y, h, c)` of one pseudo-layer, time-major.
 Layer = Callable[..., tuple[Any, Any, Any]]
-#: The lowering whose functions XLA compiles: the plain loop, which it takes apart better than the block.
+#: The lowering whose functions XLA compiles: the plain loop, for it knows no block.
 COMPILED: Final = "jit"
 _BLOCK_DTYPES: Final = frozenset({"float32", "float16"})
 #: From so many steps on, putting both kernels into one array costs less than the block saves.
@@ -59,8 +59,9 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
     block = uses_block(recurrence, lowering)
     layer = partial(in_block.layer, op=partial(in_block.BLOCK, forget_bias=forget_bias))
     walk = partial(loop.layer, together=_TOGETHER if lowering == "fast" else 1)
-    each = len(weights(recurrence.cells[0][0], block=block))
-    return stacked(recurrence.sizes, layer if block else walk, each, time_major=recurrence.time_major)
+    sizes = recurrence.sizes
+    each = len(in_block.weights(recurrence.cells[0][0]) if block else steps.shapes(sizes, 0))
+    return stacked(sizes, layer if block else walk, each, time_major=recurrence.time_major)
 
 
 def switched(

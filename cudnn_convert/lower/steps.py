@@ -13,7 +13,7 @@ import tensorflow as tf
 from cudnn_convert import layouts
 from cudnn_convert.layouts import Layout
 from cudnn_convert.lower.sequences import times
-from cudnn_convert.model import Array, Cell, Gate, Mode
+from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
 
 #: The hidden state `[batch, width]`, which is a step's output too, and an LSTM's cell state.
 State = tuple[Any, ...]
@@ -48,6 +48,29 @@ def weights(cell: Cell) -> dict[str, Array]:
         "candidate_recurrent_kernel": recurrent[:, candidate],
         "candidate_bias": bias[candidate],
         "candidate_recurrent_bias": recurrent_bias[candidate],
+    }
+
+
+def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
+    """Those of the `weights` of a layer's cells, for which none has to be there."""
+    inputs, units, width = sizes.inputs(layer), sizes.units, sizes.width
+    if sizes.mode is not Mode.GRU:
+        columns = len(sizes.mode.gates) * units
+        projected = {"projection": (units, width)} if sizes.projection else {}
+        return {
+            "kernel": (inputs, columns),
+            "recurrent_kernel": (width, columns),
+            "bias": (columns,),
+            **projected,
+        }
+    return {
+        "gates_kernel": (inputs, 2 * units),
+        "gates_recurrent_kernel": (units, 2 * units),
+        "gates_bias": (2 * units,),
+        "candidate_kernel": (inputs, units),
+        "candidate_recurrent_kernel": (units, units),
+        "candidate_bias": (units,),
+        "candidate_recurrent_bias": (units,),
     }
 
 

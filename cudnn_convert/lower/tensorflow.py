@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from cudnn_convert.graph.trace import parameters
 from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.layers import Layers
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.lower.deferred import Making, outlined
+from cudnn_convert.lower.deferred import Making
 from cudnn_convert.model import WAYS, Array, InMemory, Recurrence, Tensor
 
 
@@ -91,7 +92,7 @@ def lower(
             found, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
-        compute = form.compute(recurrence) if form else body.stack(_outlined(recurrence), lowering)
+        compute = form.compute(recurrence) if form else body.stack(recurrence, lowering)
         if not recurrence.lengths:
             compute = _without_lengths(compute)
         taken = [reference(name) for name in [*inputs, *weights]]
@@ -118,18 +119,19 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
-    making, sizes = Making(recurrence, block=block), recurrence.sizes
-    of = making.tensors if isinstance(recurrence.cells, Layers) else making.arrays
+    later = isinstance(recurrence.cells, Layers) and not block
+    of = Making(recurrence).tensors if later else partial(_made, recurrence, block)
     return {
         f"{prefix}layer_{number}/{way}{kind}/{name}": value
-        for number in range(sizes.layers)
-        for place, way in enumerate(WAYS[: sizes.directions])
+        for number in range(recurrence.sizes.layers)
+        for place, way in enumerate(WAYS[: recurrence.sizes.directions])
         for name, value in of(number, place).items()
     }
 
 
-def _outlined(recurrence: Recurrence) -> Recurrence:
-    return outlined(recurrence) if isinstance(recurrence.cells, Layers) else recurrence
+def _made(recurrence: Recurrence, block: bool, layer: int, way: int) -> dict[str, Tensor]:
+    made = body.weights(recurrence.cells[layer][way], block=block)
+    return {name: InMemory(value) for name, value in made.items()}
 
 
 def _variable(name: str, value: Tensor) -> list[Any]:

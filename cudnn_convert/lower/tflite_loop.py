@@ -62,7 +62,7 @@ def _layer(
     cell: Callable[..., Steps],
 ) -> tuple[Any, Any, Any]:
     sums, stepped = cell(mode, x, arrays, layouts.LOOP)
-    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], state[0].shape[-1]
+    time, batch, width = tf.shape(x)[0], tf.shape(x)[1], state[0].shape[1]
     empty = tf.zeros(tf.stack([_STEPS, batch, width]), x.dtype)
     blocks = tf.zeros(tf.stack([(time + _STEPS - 1) // _STEPS * _STEPS, batch, width]), x.dtype)
 

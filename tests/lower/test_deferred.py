@@ -9,7 +9,7 @@ import pytest
 from cases import Case
 
 from cudnn_convert.layers import Layers
-from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower import steps
 from cudnn_convert.lower.deferred import Making
 from cudnn_convert.model import Cell, Mode
 
@@ -22,34 +22,37 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("lowering", ["fast", "portable"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_shapes_are_those_of_the_arrays(case: Case, lowering: str) -> None:
+def test_shapes_are_those_of_the_arrays(case: Case) -> None:
     recurrence = case.recurrence()
-    block = body.uses_block(recurrence, lowering)
-    making = Making(recurrence, block=block)
+    making = Making(recurrence)
     for layer, cells in enumerate(recurrence.cells):
         for way, cell in enumerate(cells):
-            found, arrays = making.tensors(layer, way), body.weights(cell, block=block)
+            found, arrays = making.tensors(layer, way), steps.weights(cell)
             assert [*found] == [*arrays]  # which are handed over in that order
             for name, value in arrays.items():
                 assert (found[name].shape, found[name].dtype) == (value.shape, value.dtype), name
                 np.testing.assert_array_equal(found[name].read(), value)
 
 
-def test_a_layer_is_decoded_once_where_its_arrays_are_read_side_by_side() -> None:
+def test_a_layer_is_decoded_once_where_its_arrays_are_read_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recurrence, asked = Case(Mode.GRU, 3, 2).recurrence(), []
 
     def decode(layer: int) -> tuple[Cell, ...]:
         asked.append(layer)
         return recurrence.cells[layer]
 
-    making = Making(replace(recurrence, cells=Layers(3, decode)), block=False)
+    made, weights = [], steps.weights
+    monkeypatch.setattr(steps, "weights", lambda cell: made.append(cell) or weights(cell))
+    making = Making(replace(recurrence, cells=Layers(3, decode)))
     tensors = [
         tensor for layer in range(3) for way in range(2) for tensor in making.tensors(layer, way).values()
     ]
     assert asked == []
     assert all(tensor.read().size for tensor in tensors)
     assert asked == [0, 1, 2]
+    assert [*map(id, made)] == [id(cell) for layer in recurrence.cells for cell in layer]  # each pair once
     again = tensors[0]
     np.testing.assert_array_equal(again.read(), again.read())  # made anew, for nobody keeps it

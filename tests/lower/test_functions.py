@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import reference
 from cudnn_convert.lower import functions
+from cudnn_convert.lower.recurrence import COMPILED
 from cudnn_convert.model import Array, Convention, Mode
 
 BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9}
@@ -101,6 +102,15 @@ def test_a_blob_in_plain_ops(tmp_path: Path, mode: Mode) -> None:
     saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
     library = saved.meta_graphs[0].graph_def.library.function
     assert not any("Block" in node.op for function in library for node in function.node_def)
+
+
+@pytest.mark.parametrize("lowering", ["fast", COMPILED])
+def test_a_function_that_xla_compiles(tmp_path: Path, lowering: str) -> None:
+    of_case(Case(Mode.GRU), tmp_path, lowering=lowering)
+    saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    library = saved.meta_graphs[0].graph_def.library.function
+    calls = [node for function in library for node in function.node_def if node.name == "rnn"]
+    assert [node.attr["_XlaMustCompile"].b for node in calls] == [lowering == COMPILED]
 
 
 def test_a_blob_that_the_program_changes(tmp_path: Path) -> None:

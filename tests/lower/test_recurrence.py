@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases import BATCH, STEPS, UNITS, Case, swapped
+from cases import UNITS, Case, swapped
+from computing import cells, judged, run, stored
 
 from cudnn_convert import layouts
 from cudnn_convert.layouts import Layout
 from cudnn_convert.lower import block as in_block
-from cudnn_convert.lower import loop, steps, unpacked
 from cudnn_convert.lower import recurrence as body
-from cudnn_convert.model import Array, Cell, Convention, Mode, Sizes
+from cudnn_convert.lower import steps, unpacked
+from cudnn_convert.model import Array, Convention, Mode, Sizes
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
-#: (steps, batch): many and few steps, fewer rows than steps and more, and a run without any. Of 10 steps an
-#: iteration: some and two odd ones, none odd, all odd.
-SHAPES = ((STEPS, BATCH), (2, 5), (1, 1), (0, 2), (22, 3), (20, 2))
 SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
-
-
-def run(
-    case: Case, compute: Callable[..., Any], arrays: Sequence[Any], shape: tuple[int, int]
-) -> tuple[list[Array], list[Array]]:
-    """What a function as `body.stack` gives it makes of random feeds, and the reference; both time-major."""
-    feeds, turn = case.feeds(*shape), (lambda value: value) if case.time_major else swapped
-    x, h, c = (tf.constant(turn(feeds[key])) for key in ("x", "h", "c"))
-    expected = case.expected(feeds)
-    found = compute(x, h, c, feeds.get("lengths"), *map(tf.constant, arrays))
-    return [turn(value.numpy()) for value in found[: len(expected)]], expected
-
-
-def judged(case: Case, compute: Callable[..., Any], arrays: Sequence[Any]) -> None:
-    for shape in SHAPES:
-        for found, expected in zip(*run(case, compute, arrays, shape), strict=True):
-            assert found.dtype == case.dtype
-            assert found.shape == expected.shape
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def cells(case: Case) -> list[Cell]:
-    return [cell for layer in case.recurrence().cells for cell in layer]
-
-
-def stored(case: Case, *, block: bool) -> list[Array]:
-    return [value for cell in cells(case) for value in body.weights(cell, block=block).values()]
-
-
-def looped(case: Case, together: int = 10) -> body.Stack:
-    layer = partial(loop.layer, together=together)
-    each = len(steps.weights(cells(case)[0]))
-    return body.stacked(case.sizes, layer, each, time_major=case.time_major)
-
-
-@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
-@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
-@EVERY_MODE
-def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
-    case = Case(mode, layers, directions, op, time_major)
-    judged(case, looped(case), stored(case, block=False))
-    judged(case, looped(case, together=1), stored(case, block=False))
 
 
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
@@ -121,31 +74,6 @@ def test_shapes_known_beforehand_are_no_hindrance(mode: Mode, lowering: str) -> 
     found = traced(*(tf.constant(feeds[key]) for key in ("x", "h", "c")))[: len(right)]
     for got, expected in zip(found, right, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """`portable` goes step by step, in ops that TensorFlow Lite's converter knows."""
-    case, ran = Case(Mode.GRU), []
-    right = steps.of
-
-    def counted(*given: Any) -> Any:
-        sums, step = right(*given)
-        return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
-
-    monkeypatch.setattr(steps, "of", counted)
-    for lowering, each in (("fast", 10), ("portable", 1)):
-        compute = body.stack(case.recurrence(), lowering)
-        with tf.Graph().as_default() as graph:
-            ran.clear()
-            compute(*case.placeholders()[:3], None, *stored(case, block=False))
-            definition = graph.as_graph_def()
-        bodies = [node.op for function in definition.library.function for node in function.node_def]
-        # one for the odd steps, one for a single step
-        assert len(ran) == (each + 2 if each > 1 else 1)
-        assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
-        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
 
 
 def test_a_gru_s_candidate_has_matrices_of_its_own() -> None:
@@ -249,6 +177,12 @@ def test_a_switch_is_for_what_the_block_is_faster_for(
     sizes: Sizes, dtype: str, lowering: str, expected: int
 ) -> None:
     assert ops(sizes, dtype, lowering)["BlockLSTM"] == expected
+
+
+@pytest.mark.parametrize(("lowering", "steps"), [("fast", 12), ("portable", 1)])
+def test_a_switch_takes_as_many_steps_at_once(lowering: str, steps: int) -> None:
+    """Ten in an iteration, an odd one in another, and a single one without a loop; or one by one."""
+    assert ops(Sizes(Mode.GRU, 1, 1, 3, 4), lowering=lowering)["Tanh"] == steps
 
 
 def test_gates_that_stand_side_by_side_go_through_one_sigmoid() -> None:

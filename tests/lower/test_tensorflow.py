@@ -14,9 +14,10 @@ from cases import UNITS, Case, swapped
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
 from cudnn_convert.graph.trace import parameters
+from cudnn_convert.layers import Layers
 from cudnn_convert.lower.recurrence import COMPILED, stack, uses_block, weights
 from cudnn_convert.lower.tensorflow import Form, lower
-from cudnn_convert.model import SERVING, InMemory, Mode, Part, Signature, Sizes
+from cudnn_convert.model import SERVING, Cell, InMemory, Mode, Part, Signature, Sizes
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.verification.run import saved_model as opened
 from cudnn_convert.write import saved_model
@@ -76,11 +77,36 @@ def test_xla_compiles_each_recurrence(mode: Mode, op: str) -> None:
     """For the shapes of each call; of a run without steps it can make nothing."""
     case = Case(mode, 2, 2, op, time_major=op == "CudnnRNN")
     agrees(case, COMPILED, shapes=((4, 3), (1, 2)))
+
+
+def test_each_recurrence_is_one_call_that_xla_compiles() -> None:
+    case = Case(Mode.RNN_TANH)
     graph, signature = case.graph()
     outputs = [*signature.outputs.values()]
     made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering=COMPILED).graph
     (call,) = (node for node in made.node if node.op == "PartitionedCall")
     assert (call.name, call.attr["_XlaMustCompile"].b) == ("rnn", True)
+
+
+@pytest.mark.parametrize(("mode", "early"), [(Mode.RNN_RELU, False), (Mode.LSTM, True)])
+def test_large_weights_of_a_loop_are_made_when_they_are_written(mode: Mode, early: bool) -> None:
+    """A block's are never large by themselves."""
+    case, asked = Case(mode), []
+    right, (graph, signature) = case.recurrence(), case.graph()
+
+    def decode(layer: int) -> tuple[Cell, ...]:
+        asked.append(layer)
+        return right.cells[layer]
+
+    outputs = [*signature.outputs.values()]
+    made = lower(graph, [dataclasses.replace(right, cells=Layers(1, decode))], {}, outputs=outputs)
+    assert bool(asked) == early
+    expected = lower(graph, [right], {}, outputs=outputs)
+    assert made.graph == expected.graph
+    assert [*made.variables] == [*expected.variables]
+    for name, tensor in expected.variables.items():
+        assert made.variables[name].shape == tensor.shape
+        np.testing.assert_array_equal(made.variables[name].read(), tensor.read())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
@@ -364,3 +390,17 @@ def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
         with session(made.graph, made.variables) as running:
             found = running.run("y:0", {"x:0": feeds["x"], "h:0": feeds["h"], "c:0": 0.0})
         np.testing.assert_allclose(found, case.expected(feeds)[0] * scale, rtol=1e-5, atol=1e-4)
+
+
+def test_a_form_sees_steps_rows_and_inputs() -> None:
+    """The shapes that are known while it is traced: time-major x and its states."""
+    case, seen = Case(Mode.LSTM, 2), []
+    graph, signature = case.graph()
+
+    def compute(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, Any, Any]:
+        seen.extend(one.shape.as_list() for one in (x, h, c))
+        return x, h, c
+
+    form = Form(lambda _: {}, lambda _: compute)
+    lower(graph, [case.recurrence()], {}, outputs=[*signature.outputs.values()], form=form)
+    assert seen == [[None, None, case.inputs], [2, None, UNITS], [2, None, UNITS]]

@@ -1,0 +1,58 @@
+"""The loop over steps against the float64 reference, however many it takes in an iteration; and its ops."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from cases import Case
+from computing import cells, judged, stored
+
+from cudnn_convert.lower import loop, steps
+from cudnn_convert.lower import recurrence as body
+from cudnn_convert.model import Mode
+
+
+def looped(case: Case, together: int) -> body.Stack:
+    layer = partial(loop.layer, together=together)
+    each = len(steps.weights(cells(case)[0]))
+    return body.stacked(case.sizes, layer, each, time_major=case.time_major)
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
+    case = Case(mode, layers, directions, op, time_major)
+    for together in (10, 2, 1):
+        judged(case, looped(case, together), stored(case, block=False))
+
+
+def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`portable` goes step by step, in ops that TensorFlow Lite's converter knows."""
+    case, ran = Case(Mode.GRU), []
+    right = steps.of
+
+    def counted(*given: Any) -> Any:
+        sums, step = right(*given)
+        return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
+
+    monkeypatch.setattr(steps, "of", counted)
+    for lowering, each in (("fast", 10), ("portable", 1)):
+        compute = body.stack(case.recurrence(), lowering)
+        with tf.Graph().as_default() as graph:
+            ran.clear()
+            compute(*case.placeholders()[:3], None, *stored(case, block=False))
+            definition = graph.as_graph_def()
+        bodies = [node.op for function in definition.library.function for node in function.node_def]
+        # one for the odd steps, one for a single step
+        assert len(ran) == (each + 2 if each > 1 else 1)
+        assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
+        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
+        # Ten rows at once, and one as it is; what is stacked of one step stays an item of one.
+        assert ("Unpack" in {*bodies}) == (each > 1)
