@@ -17,11 +17,11 @@ from onnx import helper, numpy_helper
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx_finish import Finished
-from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.lower.onnx_order import all_nodes, free, names
+from cudnn_convert.lower.onnx_stack import FUSED
 from cudnn_convert.model import Array, Parts
 
-_RECURRENT: Final = frozenset({"LSTM", "GRU", "RNN"})
-#: The input of these that holds the biases, of two axes like a matrix: ONNX has directions first.
+#: The input of a fused node that holds the biases, of two axes like a matrix: ONNX has directions first.
 _BIASES: Final = 3
 #: Fewer elements than this are not worth a node.
 _FEW: Final = 256
@@ -38,17 +38,15 @@ def halved(found: Finished) -> Finished:
     biases = {
         node.input[_BIASES]
         for node in all_nodes(graph)
-        if node.op_type in _RECURRENT and len(node.input) > _BIASES
+        if node.op_type in FUSED and len(node.input) > _BIASES
     }
-    taken = {name for node in all_nodes(graph) for names in (node.input, node.output) for name in names}
+    taken = names(graph)
     casts = []
     for tensor in graph.initializer:
         name = tensor.name
         if name in biases or not _is_matrix(tensor):
             continue
-        stored = f"{name}_half"
-        while stored in taken:
-            stored += "_"
+        stored = free(f"{name}_half", taken)
         casts.append(helper.make_node("Cast", [stored], [name], to=onnx.TensorProto.FLOAT))
         _store(tensor, stored, weights)
     nodes = [*casts, *graph.node]

@@ -24,19 +24,19 @@ from onnx import numpy_helper
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx_finish import Finished
-from cudnn_convert.lower.onnx_order import all_nodes, subgraphs
+from cudnn_convert.lower.onnx_order import all_nodes, free, graphs, names, subgraphs
+from cudnn_convert.lower.onnx_stack import FUSED
 from cudnn_convert.model import Array, Parts
 
 DOMAIN: Final = "com.microsoft"
 OP: Final = "DynamicQuantizeLSTM"
-_RECURRENT: Final = frozenset({"LSTM", "GRU", "RNN"})
 #: The inputs of an LSTM: X, W, R, B, lengths, h, c, peepholes. The scales and zero points follow them.
 _INPUTS: Final = 8
 _MATRICES: Final = (1, 2)
 #: The largest weight. Processors without VNNI add two products of uint8 and int8 in 16 bits, which saturate:
 #: 2 * 255 * 64 is the most that fits, so that what is computed is the same on every machine.
 _MOST: Final = 64
-#: Up to so many units a step is so short that scaling its sums one by one takes a third of it.
+#: Up to so many units a step is so short that scaling its sums one by one takes a good part of it.
 _FEW_UNITS: Final = 64
 
 
@@ -57,7 +57,7 @@ def quantized(found: Finished) -> Quantized:
     made = onnx.ModelProto()
     made.CopyFrom(found.model)
     weights, left = dict(found.weights), Counter[str]()
-    walk = _Walk(weights, _names(made.graph), left, {})
+    walk = _Walk(weights, names(made.graph), left, {})
     walk.over(made.graph, {})
     if walk.stored:
         made.opset_import.add(domain=DOMAIN, version=1)
@@ -94,7 +94,7 @@ class _Walk:
         for node in graph.node:
             for nested in subgraphs(node):
                 self.over(nested, seen)
-            if node.op_type not in _RECURRENT:
+            if node.op_type not in FUSED:
                 continue
             tensors = [seen[node.input[slot]][0] for slot in _MATRICES if node.input[slot] in seen]
             singles = [tensor for tensor in tensors if tensor.data_type == onnx.TensorProto.FLOAT]
@@ -116,7 +116,7 @@ class _Walk:
     def _store(self, tensor: Any, graph: Any) -> tuple[str, str, str]:
         """Puts a matrix beside itself as int8, with its scales and zero points; gives their names."""
         directions, rows, width = tensor.dims
-        whole, scale, zero = (self._free(f"{tensor.name}_{kind}") for kind in ("int8", "scale", "zero"))
+        whole, scale, zero = (free(f"{tensor.name}_{kind}", self.taken) for kind in ("int8", "scale", "zero"))
         parts = self.weights.get(tensor.name) or partial(_alone, tensor)
         scales = _scales(tensor.name, parts, directions)
         values = partial(_rounded, parts, scales, [directions, rows, width])
@@ -125,15 +125,10 @@ class _Walk:
             self.weights[whole] = values
         else:
             stored.raw_data = b"".join(part.tobytes() for part in values())
-        scales = scales if scales.shape[1] > 1 else scales[:, 0]
+        scales = scales[:, 0] if scales.shape[1] == 1 else scales
         added = [stored, numpy_helper.from_array(scales, scale)]
         graph.initializer.extend([*added, numpy_helper.from_array(np.zeros(scales.shape, np.int8), zero)])
         return whole, scale, zero
-
-    def _free(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        return name
 
 
 def _alone(tensor: Any) -> Iterator[Array]:
@@ -167,24 +162,12 @@ def _rounded(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
     yield from (np.ascontiguousarray(one.T) for one in whole.reshape(directions, rows, width))
 
 
-def _graphs(graph: Any) -> list[Any]:
-    """A graph and every graph nested in it."""
-    return [graph, *(nested for node in all_nodes(graph) for nested in subgraphs(node))]
-
-
-def _names(graph: Any) -> set[str]:
-    """Every name that a model uses."""
-    found = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
-    ends = (end for one in _graphs(graph) for end in (*one.input, *one.output, *one.initializer))
-    return found | {end.name for end in ends}
-
-
 def _sweep(graph: Any, names: Collection[str], weights: dict[str, Parts]) -> None:
     """Takes away those constants that nothing reads any more, here and in nested graphs."""
     read = {name for node in all_nodes(graph) for name in node.input}
-    read |= {value.name for one in _graphs(graph) for value in one.output}
+    read |= {value.name for one in graphs(graph) for value in one.output}
     gone = {name for name in names if name not in read}
-    for one in _graphs(graph):
+    for one in graphs(graph):
         kept = [tensor for tensor in one.initializer if tensor.name not in gone]
         del one.initializer[:]
         one.initializer.extend(kept)

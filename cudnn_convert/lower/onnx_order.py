@@ -10,7 +10,7 @@ body's inputs `carried..., scanned...`, outputs and the body's outputs likewise)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,6 +29,25 @@ def all_nodes(graph: Any) -> Iterator[Any]:
         yield node
         for nested in subgraphs(node):
             yield from all_nodes(nested)
+
+
+def graphs(graph: Any) -> list[Any]:
+    """A GraphProto and every graph nested in it."""
+    return [graph, *(nested for node in all_nodes(graph) for nested in subgraphs(node))]
+
+
+def names(graph: Any) -> set[str]:
+    """Every name that a graph uses, those of nested graphs included."""
+    found = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    ends = (end for one in graphs(graph) for end in (*one.input, *one.output, *one.initializer))
+    return found | {end.name for end in ends}
+
+
+def free(name: str, taken: Collection[str]) -> str:
+    """`name`, with underscores behind it while it is taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def is_identity(node: Any) -> bool:

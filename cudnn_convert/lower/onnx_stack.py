@@ -24,6 +24,8 @@ from cudnn_convert.lower.onnx_order import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
+#: The fused nodes of ONNX.
+FUSED: Final = frozenset(_OPS.values())
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
 _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
@@ -172,7 +174,7 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
         for nested in subgraphs(node):
             for name, weights in redeem(nested, recurrences).items():
                 fill(next(tensor for tensor in nested.initializer if tensor.name == name), weights)
-        if node.op_type not in _OPS.values():
+        if node.op_type not in FUSED:
             continue
         for name in node.input[1:4]:
             tensor = constants.get(name)
@@ -193,4 +195,4 @@ def fill(tensor: Any, weights: Parts) -> None:
 def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
     """The bytes of a constant, direction by direction, part by part; copied only where they change."""
     parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
-    return (np.ascontiguousarray(matrices.contiguous(part), "<f4") for part in parts)
+    return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in matrices.strips(part))

@@ -191,6 +191,36 @@ def test_only_the_output_costs_no_guard() -> None:
     assert set(counts(model)) == {"LSTM", "Slice", "Squeeze"}
 
 
+@pytest.mark.parametrize("filled", [True, False], ids=["tf.fill", "a constant"])
+@pytest.mark.parametrize(("h", "c"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (-0.25, 0.5)])
+def test_a_fused_node_starts_from_zeros_by_itself_and_from_nothing_else(
+    h: float, c: float, filled: bool
+) -> None:
+    case, batch = Case(Mode.LSTM, 2, 2, "CudnnRNNV3"), 5
+    with tf.Graph().as_default() as graph:
+        x, _, _, lengths = case.placeholders()
+        last = np.arange(case.depth * batch * UNITS).reshape(case.depth, batch, UNITS) % 2  # zeros among them
+        states = [
+            tf.fill([case.depth, tf.shape(x)[1], UNITS], value)
+            if filled
+            else tf.constant(value * last, tf.float32)
+            for value in (h, c)
+        ]
+        given = case.op_call(x, *states, lengths)
+    ends = {key: given[k].name for k, key in enumerate(("y", "h_n", "c_n"))}
+    signature = Signature({"x": "x:0", "lengths": "lengths:0"}, ends)
+    model = lower(graph.as_graph_def(), signature, [case.recurrence()]).whole()
+    assert {len(node.input) for node in all_nodes(model.graph) if node.op_type == "LSTM"} == {
+        7 if h or c else 5
+    }
+    run = session(model)
+    for steps in (STEPS, 1, 0):
+        feeds = case.feeds(steps, batch)
+        share = np.ones_like(last) if filled else last
+        feeds |= {key: (value * share).astype(np.float32) for key, value in (("h", h), ("c", c))}
+        assert max(errors(case, run, feeds)) <= 1
+
+
 def branches() -> tuple[Any, Signature, tuple[Case, Case]]:
     """A node in each branch of a cond, within a larger graph."""
     cases = Case(Mode.LSTM, 2, 2), Case(Mode.LSTM, 1, 2)

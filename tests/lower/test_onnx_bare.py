@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,8 +14,9 @@ from cases import Case, swapped
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph.interface import Single
+from cudnn_convert.layers import Layers
 from cudnn_convert.lower.onnx_bare import lower
-from cudnn_convert.model import Array, Mode
+from cudnn_convert.model import Array, Cell, Mode
 
 MODES = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 
@@ -115,6 +117,22 @@ def test_nothing_is_in_the_graph_that_does_nothing() -> None:
         [size.dim_param or size.dim_value for size in one.type.tensor_type.shape.dim] for one in full.input
     ]
     assert widths == [["time", "batch", case.inputs], *[[2, "batch", case.units]] * 2]
+
+
+@MODES
+def test_large_weights_are_read_when_they_are_written_and_not_before(mode: Mode) -> None:
+    case, asked = Case(mode, 2, 2), []
+    cells = case.recurrence().cells
+
+    def decode(layer: int) -> tuple[Cell, ...]:
+        asked.append(layer)
+        return cells[layer]
+
+    one = single(case)
+    made = lower(replace(one, recurrence=replace(one.recurrence, cells=Layers(2, decode))))
+    assert asked == []
+    assert made.whole() == lower(one).whole()
+    assert {*asked} == {0, 1}
 
 
 def test_the_same_bytes_every_time() -> None:

@@ -12,8 +12,9 @@ import pytest
 from cases import BATCH, INPUTS, STEPS, UNITS, Case
 from tf2onnx.graph import Graph
 
+from cudnn_convert.layers import Layers
 from cudnn_convert.lower import onnx_recurrence
-from cudnn_convert.model import Mode, Recurrence
+from cudnn_convert.model import Cell, Mode, Recurrence
 
 FLOAT, DOUBLE, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32
 
@@ -116,6 +117,14 @@ def test_recurrences_of_one_blob_read_the_first_one_s_weights() -> None:
     for number, owner in ((0, 0), (3, 3), (4, 3)):
         made = replaced(case, recurrences=every, number=number)
         assert tickets(made) == [[owner, 0, slot] for slot in range(3)]
+
+
+def test_weights_without_a_projection_are_not_looked_at() -> None:
+    def unread(layer: int) -> tuple[Cell, ...]:
+        raise AssertionError(layer)
+
+    recurrence = dataclasses.replace(Case(Mode.GRU).recurrence(), cells=Layers(1, unread))
+    assert [*onnx_recurrence.refusals([recurrence])] == []
 
 
 def test_a_projection_of_dependent_rows_is_refused() -> None:
