@@ -237,6 +237,8 @@ def require(model: Model, options: Options) -> None:
 
 def notes(made: Plan, options: Options) -> tuple[str, ...]:
     """What the format leaves out of a plan. Raises UsageError where a flag of the format finds nothing."""
+    if options.jit and not made.recurrences:
+        raise UsageError("--jit: expected a model with a cuDNN recurrence, found none; leave it out")
     if options.format == "keras":
         from cudnn_convert.write import keras_archive
 

@@ -49,6 +49,18 @@ def answer(jobs: list[dict[str, Any]], folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+def agree(sample: Fixture, report: cudnn_convert.Report, path: Path, *, bound: float) -> None:
+    """Every answer that the user's process stored at `path` is what TensorFlow 1 recorded."""
+    with np.load(path) as answers:
+        for number, feed in enumerate(sample.feeds()):
+            for key, name in report.outputs.items():
+                found, expected = answers[f"feed{number}/{key}"], feed[name]
+                if expected.dtype.kind in "iu":
+                    np.testing.assert_array_equal(found, expected)
+                else:
+                    assert within(found, expected, atol=bound, rtol=bound) <= 1, (sample.name, key)
+
+
 def within(found: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float) -> float:
     """The share of `atol + rtol*|expected|` that the worst element uses."""
     assert found.shape == expected.shape, (found.shape, expected.shape)

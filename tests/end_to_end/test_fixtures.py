@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import artifacts
-import numpy as np
 import pytest
 from samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 
@@ -52,14 +51,7 @@ def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> N
     assert sorted(report.inputs.values()) == sorted(sample.case["inputs"])
     dtype = report.recurrences[0].dtype if report.recurrences else "float32"
     bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
-    with np.load(Path(job["answers"])) as answers:
-        for number, feed in enumerate(sample.feeds()):
-            for key, name in report.outputs.items():
-                found, expected = answers[f"feed{number}/{key}"], feed[name]
-                if expected.dtype.kind in "iu":
-                    np.testing.assert_array_equal(found, expected)
-                else:
-                    assert artifacts.within(found, expected, atol=bound, rtol=bound) <= 1
+    artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
 
 
 @pytest.mark.parametrize("sample", FIXTURES, ids=lambda sample: sample.name)

@@ -1,0 +1,109 @@
+"""`--jit`: what XLA compiles answers as TensorFlow 1 did, or Keras on a CPU; refused where nothing can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import artifacts
+import pytest
+import tensorflow as tf
+from keras3_samples import Export, exported
+from samples import fixture
+from sources import command
+from tensorflow.core.protobuf import saved_model_pb2
+from test_keras3_exports import BOUNDS, NEWEST, share
+
+import cudnn_convert
+
+FORMATS = ("savedmodel", "frozen")
+#: LSTM, GRU and a plain cell; states, lengths, double precision; in a loop and in a branch.
+SAMPLES = [
+    fixture(name)
+    for name in (
+        "1.15.5-lstm_bi_2l_states",
+        "1.15.5-gru_bi_2l_float64",
+        "1.12.3-rnn_relu_uni_2l",
+        "1.15.5-v3_lengths_time_major",
+        "1.12.3-while_refine",
+        "1.12.3-cond",
+    )
+]
+REPAIRED = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "bidirectional")]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.xdist_group("jit")
+def test_answers_as_tensorflow_1_did(form: str, tmp_path: Path) -> None:
+    jobs = {sample.name: artifacts.convert(sample, form, tmp_path, jit=True) for sample in SAMPLES}
+    artifacts.answer([job for _, job in jobs.values()], tmp_path)
+    for sample in SAMPLES:
+        report, job = jobs[sample.name]
+        graph = _graph(Path(job["artifact"]), form)
+        assert _compiled(graph) == len(report.recurrences) > 0, sample.name
+        bound = BOUNDS[report.recurrences[0].dtype]
+        artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
+
+
+def _graph(path: Path, form: str) -> Any:
+    if form == "frozen":
+        return tf.compat.v1.GraphDef.FromString(path.read_bytes())
+    (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+    return meta.graph_def
+
+
+def _compiled(graph: Any) -> int:
+    """How many nodes, at the root or in functions, XLA compiles."""
+    return sum(node.attr["_XlaMustCompile"].b for node in _nodes(graph) if "_XlaMustCompile" in node.attr)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+@pytest.mark.parametrize("sample", REPAIRED, ids=lambda sample: sample.name)
+def test_a_repaired_saved_model_answers_as_keras_did(sample: Export, tmp_path: Path) -> None:
+    cudnn_convert.convert(sample.path, tmp_path / "out", jit=True)
+    assert _compiled(_graph(tmp_path / "out", "savedmodel"))
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    for signature in sample.signatures:
+        for call in signature.calls():
+            found = loaded.signatures[signature.name](
+                **{key: tf.constant(value) for key, value in call.feeds.items()}
+            )
+            for key, expected in call.answers.items():
+                answer = found[key].numpy()
+                assert share(signature, call, key, answer, expected, bound=BOUNDS["float32"]) <= 1
+
+
+def test_verify_knows_that_it_is_compiled(tmp_path: Path) -> None:
+    sample = fixture("1.15.5-gru_uni_2l")
+    cudnn_convert.convert(sample.prefix, tmp_path / "out", jit=True)
+    assert cudnn_convert.verify(sample.prefix, tmp_path / "out").passed
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_it_is_refused_where_nothing_can_be_compiled(tmp_path: Path, form: str) -> None:
+    sample = fixture("1.15.5-block_fused")
+    outputs = [f"--outputs={name}" for name in sample.options["outputs"]]
+    ended = command(sample.prefix, tmp_path / "out", "--format", form, "--jit", *outputs)
+    assert (ended.code, ended.stdout) == (2, "")
+    said = "--jit: expected a model with a cuDNN recurrence, found none; leave it out"
+    assert ended.stderr == f"cudnn-convert: {said}\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--format", "onnx"), "expected --format savedmodel or frozen, found onnx"),
+        (("--lowering", "portable"), "expected --lowering fast, found portable"),
+    ],
+)
+def test_it_is_refused_beside_what_has_none(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
+    source = fixture("1.15.5-gru_uni_2l").prefix
+    ended = command(source, tmp_path / "out", "--jit", *flags)
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"cudnn-convert: --jit: {said}\n")
