@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -11,24 +16,75 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 #: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
 _ALIGNED: Final = 64
-#: The blocks in which a matrix is turned: many rows, each of them one line of a processor's cache or two.
+#: The blocks in which a matrix is turned: many rows, each of them one line of a processor's cache.
 _ROWS: Final = 256
-_COLUMNS: Final = 32
+_COLUMNS: Final = 16
+#: As much of a turned matrix as a processor's cache still holds when it is written.
+_STRIP: Final = 1 << 22
+#: Memory from this size on is used again, and so many pieces of it are kept for that.
+_LARGE: Final = 1 << 20
+_KEPT: Final = 6
+
+
+class _Used:
+    """Memory that was given out, and is again once nobody else refers to it."""
+
+    def __init__(self) -> None:
+        self._held: list[Array] = []
+        self._lock = Lock()
+
+    def memory(self, size: int) -> Array:
+        with self._lock:
+            for place in range(len(self._held)):
+                # The list refers to it, and the call does; an array that lies in it would too.
+                if self._held[place].size == size and sys.getrefcount(self._held[place]) == 2:
+                    return self._held[place]
+            made = np.empty(size, np.uint8)
+            self._held = [*self._held, made][-_KEPT:]
+            return made
+
+
+_USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
+
+
+@contextmanager
+def recycled() -> Iterator[None]:
+    """In this context `empty` gives large memory again that no array lies in any more.
+
+    New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
+    into it then takes many times as long as into memory that was used before.
+    """
+    token = _USED.set(_Used())
+    try:
+        yield
+    finally:
+        _USED.reset(token)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """As `numpy.empty`, where no runtime has to copy what it is given."""
     size = math.prod(shape) * dtype.itemsize
-    held = np.empty(size + _ALIGNED, np.uint8)
+    used = _USED.get() if size >= _LARGE else None
+    held = used.memory(size + _ALIGNED) if used else np.empty(size + _ALIGNED, np.uint8)
     start = -held.ctypes.data % _ALIGNED
     return held[start : start + size].view(dtype).reshape(shape)
+
+
+def strips(matrix: Array) -> Iterator[Array]:
+    """A matrix row by row, in pieces that are copies where it lies otherwise; other ranks in one piece."""
+    if matrix.flags.c_contiguous or matrix.ndim != 2:
+        yield np.ascontiguousarray(matrix)
+        return
+    count = max(1, _STRIP // max(1, matrix.shape[1] * matrix.itemsize))
+    for top in range(0, len(matrix), count):
+        yield contiguous(matrix[top : top + count])
 
 
 def contiguous(matrix: Array) -> Array:
     """A matrix row by row: itself, or a copy. Arrays of other ranks go NumPy's way."""
     if matrix.flags.c_contiguous or matrix.ndim != 2:
         return np.ascontiguousarray(matrix)
-    made = np.empty(matrix.shape, matrix.dtype)
+    made = empty(matrix.shape, matrix.dtype)
     fill(made, matrix)
     return made
 

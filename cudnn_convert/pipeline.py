@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, notes, planning, progress, report, targets
+from cudnn_convert import __version__, gate, matrices, notes, planning, progress, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
@@ -47,7 +47,8 @@ def convert(source: Path, out: Path, options: Options) -> Report:
     with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         progress.at("lowering")
-        said = targets.write(made, artifact, options, provenance=text)
+        with matrices.recycled():
+            said = targets.write(made, artifact, options, provenance=text)
         said += notes.late(made.recurrences, summary.notes)
         summary = replace(summary, notes=(*summary.notes, *said))
         if options.lineage:

@@ -33,7 +33,7 @@ ALLOWED = {
     "keras": "errors model layouts opaque graph",
     "npz": "limits model",
     "weights": "model graph npz",
-    "read": "errors limits model layouts opaque layers keras",
+    "read": "errors limits model matrices layouts opaque layers keras",
     "specs": "errors model graph",
     "notes": "errors model graph specs layers",
     "states": "errors model graph specs",
@@ -51,8 +51,8 @@ ALLOWED = {
     "targets": "errors model formats graph keras weights options gate plan lower write",
     "planning": "errors progress model formats graph keras plan options read",
     "inspection": "errors model formats layouts opaque quiet keras read graph plan planning options targets",
-    "pipeline": "errors progress notes model formats report quiet keras read graph plan planning write "
-    "verification options gate targets lineage weights version",
+    "pipeline": "errors progress notes model matrices formats report quiet keras read graph plan planning "
+    "write verification options gate targets lineage weights version",
     "torch": "errors model graph plan lower options pipeline",
     "tables": "errors model formats report",
     "cli": "errors progress formats limits options report inspection pipeline tables page version "

@@ -29,3 +29,78 @@ def test_memory_begins_where_runtimes_take_it_as_it_is(dtype: str) -> None:
         assert found.shape == (rows, 3)
         assert found.dtype == dtype
         assert found.ctypes.data % 64 == 0
+
+
+def test_strips_are_a_turned_matrix_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = np.arange(700 * 300, dtype=np.float32).reshape(700, 300)
+    monkeypatch.setattr(matrices, "_STRIP", 70 * 700 * 4)
+    found = [*matrices.strips(stored.T)]
+    assert [strip.shape for strip in found] == [(70, 700)] * 4 + [(20, 700)]
+    assert all(strip.flags.c_contiguous for strip in found)
+    assert [[*row] for strip in found for row in strip] == [[*row] for row in stored.T]
+
+
+def test_a_row_longer_than_a_strip_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "_STRIP", 4)
+    stored = np.arange(35, dtype=np.float32).reshape(5, 7)
+    assert [strip.tolist() for strip in matrices.strips(stored.T)] == [[[*row]] for row in stored.T]
+
+
+def test_what_is_in_order_is_one_strip() -> None:
+    for array in (np.ones((300, 700), np.float32), np.ones(5), np.ones((0, 4))):
+        (found,) = matrices.strips(array)
+        assert found.shape == array.shape
+        assert np.shares_memory(found, array) or not array.size
+
+
+SHAPE = (700, 500)
+FLOAT = np.dtype(np.float32)
+
+
+def test_memory_that_nothing_lies_in_is_used_again() -> None:
+    with matrices.recycled():
+        kept, places = matrices.empty(SHAPE, FLOAT), set()
+        for _ in range(9):
+            dropped = matrices.empty(SHAPE, FLOAT)
+            assert not np.shares_memory(dropped, kept)
+            places.add(dropped.ctypes.data)
+            del dropped
+        assert len(places) == 1
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(lambda array: array[3:5, ::7].T, id="a slice"),
+        pytest.param(lambda array: array.data, id="a memoryview"),
+        pytest.param(lambda array: array.reshape(-1).view(np.uint8)[4:8], id="bytes"),
+    ],
+)
+def test_memory_that_anything_lies_in_is_not(view) -> None:
+    with matrices.recycled():
+        first = matrices.empty(SHAPE, FLOAT)
+        first[:] = 7
+        held = view(first)
+        before = bytes(held)
+        del first
+        for _ in range(9):
+            matrices.empty(SHAPE, FLOAT)[:] = 8
+        assert bytes(held) == before
+
+
+def test_small_memory_and_memory_of_other_sizes_is_new() -> None:
+    with matrices.recycled():
+        many = [matrices.empty((rows, 1000), FLOAT) for rows in range(300, 320)]
+        for number, array in enumerate(many):
+            array[:] = number
+        assert [np.unique(array).tolist() for array in many] == [[number] for number in range(20)]
+
+
+def test_a_context_has_memory_of_its_own() -> None:
+    with matrices.recycled():
+        outer = matrices.empty(SHAPE, FLOAT)
+        place = outer.ctypes.data
+        del outer
+        with matrices.recycled():
+            assert matrices.empty(SHAPE, FLOAT).ctypes.data != place  # that the outer one holds
+        assert matrices.empty(SHAPE, FLOAT).ctypes.data == place

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,6 +26,9 @@ KEY: Final = "cudnn_convert"
 _LIMIT: Final = 2**31 - 2**24
 _PAGE: Final = 4096  # runtimes map external tensors into memory, which wants them to start on a page
 _SMALL: Final = 1024
+#: As much as is written at a time: Linux' page cache takes more into larger pages, which are dear where the
+#: system, as that of a virtual machine, has to find them first.
+_CHUNK: Final = 1 << 16
 #: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
@@ -33,35 +37,33 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
     """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
 
     `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
-    too large for one file has its large constants in `<path>.data`. Holds one part, or one other constant, at
-    a time. OSErrors are the caller's.
+    too large for one file has its large constants in `<path>.data`. Holds two parts, or one other constant,
+    at a time. OSErrors are the caller's.
     """
     rest, graph = _without_constants(model)
     rest.metadata_props.add(key=KEY, value=provenance)
     constants = model.graph.initializer
-    whole = sum(_size(tensor) for tensor in constants)
-    if whole > _LIMIT:
-        with path.with_name(f"{path.name}.data").open("wb") as data:
-            encoded = [_beside(tensor, weights.get(tensor.name), data, whole) for tensor in constants]
-    else:
-        encoded = [_inside(tensor, weights.get(tensor.name)) for tensor in constants]
+    total = sum(map(_size, constants))
+    beside = _beside(constants, weights, Path(f"{path}.data"), total) if total > _LIMIT else {}
+    encoded = [beside.get(one.name) or _inside(one, weights.get(one.name)) for one in constants]
     nodes = graph.SerializeToString(deterministic=True)
     heads = [bytes([_INITIALIZER]) + _varint(length) for length, _ in encoded]
-    total = len(nodes) + sum(map(len, heads)) + sum(length for length, _ in encoded)
+    length = len(nodes) + sum(map(len, heads)) + sum(size for size, _ in encoded)
     with path.open("wb") as file:
         file.write(rest.SerializeToString(deterministic=True))
-        file.write(bytes([_GRAPH]) + _varint(total) + nodes)
-        end = file.tell() - len(nodes) + total
+        file.write(bytes([_GRAPH]) + _varint(length) + nodes)
+        end = file.tell() - len(nodes) + length
         for head, (_, pieces) in zip(heads, encoded, strict=True):
-            _put(file, [head], end)
-            _put(file, pieces, end)
+            for piece in chain([head], pieces):
+                _put(file, piece)
+                progress.at("writing", file.tell(), end)
 
 
-def _put(file: BinaryIO, pieces: Iterable[Any], total: int) -> None:
-    """Writes them, and tells how far the file is; it is `total` bytes long at its end."""
-    for piece in pieces:
-        file.write(piece)
-        progress.at("writing", file.tell(), total)
+def _put(file: BinaryIO, piece: Any) -> None:
+    """Bytes, or what holds such."""
+    held = memoryview(piece).cast("B")
+    for start in range(0, len(held), _CHUNK):
+        file.write(held[start : start + _CHUNK])
 
 
 def _without_constants(model: Any) -> tuple[Any, Any]:
@@ -97,28 +99,44 @@ def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
         return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
     size = _size(tensor)
     head = tensor.SerializeToString(deterministic=True) + bytes([_RAW]) + _varint(size)
-
-    def pieces() -> Iterator[Any]:
-        yield head
-        yield from (part.data for part in weights())
-
-    return len(head) + size, pieces()
+    return len(head) + size, chain([head], (part.data for part in weights()))
 
 
-def _beside(tensor: Any, weights: Parts | None, data: BinaryIO, total: int) -> _Encoded:
-    """A constant whose values, if they are many, now lie in `data`, which holds `total` bytes in the end."""
-    if _size(tensor) <= _SMALL or not (weights or tensor.HasField("raw_data")):
-        return _inside(tensor, weights)
-    data.write(b"\0" * (-data.tell() % _PAGE))
-    start = data.tell()
-    _put(data, [tensor.raw_data] if weights is None else (part.data for part in weights()), total)
-    place = {"location": Path(data.name).name, "offset": start, "length": data.tell() - start}
+def _beside(
+    constants: Iterable[Any], weights: Mapping[str, Parts], path: Path, total: int
+) -> dict[str, _Encoded]:
+    """The constants whose values, being many, now lie in `path`, by name; `total`: what all of them take."""
+    from cudnn_convert.write.ahead import ahead  # few models need threads, which take time to import
+
+    moved = [one for one in constants if _size(one) > _SMALL and (one.name in weights or one.raw_data)]
+    starts: dict[str, int] = {}
+    with path.open("wb") as data:
+        for name, piece in ahead(_pieces(moved, weights)):
+            if name not in starts:
+                data.write(b"\0" * (-data.tell() % _PAGE))
+                starts[name] = data.tell()
+            _put(data, piece)
+            progress.at("writing", data.tell(), total)
+    return {one.name: _inside(_placed(one, path.name, starts[one.name]), None) for one in moved}
+
+
+def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[tuple[str, Any]]:
+    """The bytes of each by its name."""
+    for one in constants:
+        if one.name in weights:
+            yield from ((one.name, part.data) for part in weights[one.name]())
+        else:
+            yield one.name, one.raw_data
+
+
+def _placed(tensor: Any, location: str, start: int) -> Any:
+    """A constant whose values lie in a file beside the model's."""
     made = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
         data_location=onnx.TensorProto.EXTERNAL,
     )
-    for key, value in place.items():
+    for key, value in {"location": location, "offset": start, "length": _size(tensor)}.items():
         made.external_data.add(key=key, value=str(value))
-    return _inside(made, None)
+    return made

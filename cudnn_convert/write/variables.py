@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from tensorflow.python.framework import ops
 from cudnn_convert import progress
 from cudnn_convert.layers import size
 from cudnn_convert.model import Array, Tensor
+from cudnn_convert.write.ahead import ahead
 
 #: A data file with so many bytes gets no further tensor.
 _SHARD: Final = 1 << 28
@@ -39,18 +39,11 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
     # A folder of its own, as Saver has it: merging deletes it.
     parts = [f"{prefix}_temp/part-{number:05d}-of-{len(shards):05d}" for number in range(len(shards))]
     Path(f"{prefix}_temp").mkdir()
-    with ThreadPoolExecutor(1) as writer:  # one is written while the next is read
-        saved: Future[None] | None = None
-        for part, names in zip(parts, shards, strict=True):
-            tensors = _read(names, variables)
-            if saved is not None:
-                saved.result()
-            saved = writer.submit(_save, Path(part), names, tensors)
-            del tensors
-            written += sum(size(variables[name]) for name in names)
-            progress.at("writing", written, total)
-        assert saved is not None
-        saved.result()
+    read = ahead(_read(names, variables) for names in shards)
+    for part, names, tensors in zip(parts, shards, read, strict=True):
+        _save(Path(part), names, tensors)
+        written += sum(size(variables[name]) for name in names)
+        progress.at("writing", written, total)
     with _said():
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(prefix))
 

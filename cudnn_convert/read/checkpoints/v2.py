@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from cudnn_convert import matrices
 from cudnn_convert.model import Array
 from cudnn_convert.read.checkpoints import dtypes, entries, wire
 from cudnn_convert.read.checkpoints.checksum import Bytes, extended, fill, masked
@@ -85,7 +86,7 @@ class Span:
                 array[:] = strings
                 array = array.reshape(self.entry.shape)
             else:
-                array = np.empty(self.entry.shape, dtypes.numeric(self.entry.dtype))
+                array = matrices.empty(self.entry.shape, dtypes.numeric(self.entry.dtype))
                 checksum = fill(stream, array.reshape(-1).view(np.uint8))
         if masked(checksum) != self.entry.checksum:
             raise ValueError("bytes of another checksum")
