@@ -44,6 +44,8 @@ def test_a_layer(mode: Mode, scope: str, suffix: str) -> None:
     assert sizes(found) == (scope, (mode,), 1, 1, 3, 2)
     assert (found.dialect, found.batch_major, found.dtype) == ("keras", True, np.float64)
     assert [*found.tensors()] == ["kernel", "recurrent_kernel", "bias"]
+    ((cell,),) = found.decode(mode)  # one layer of one direction
+    assert cell.kernel.shape == (len(mode.gates), 3, 2)
     where = scope.rstrip("/") or "the root scope"
     told = "its keys do not say go_backwards; a layer that has it takes its inputs reversed in time"
     assert found.note == f"{where}: {told}"

@@ -60,3 +60,21 @@ def test_slices_of_two_files_are_one_tensor(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         tensors(tmp_path / "a")["x"].read(), np.int16([[1, 2], [3, 4]]), strict=True
     )
+
+
+@pytest.mark.parametrize(
+    "kind", ["float32", "float64", "complex64", "complex128", "float16", "int64", "uint8"]
+)
+def test_every_kind_of_number(tmp_path: Path, kind: str) -> None:
+    unit = 1 + 2j if kind.startswith("complex") else 1
+    values = (unit * np.arange(1, 7).reshape(2, 3)).astype(kind)
+    save_v1(tmp_path / "made", [("x", values)], [""])
+    np.testing.assert_array_equal(tensors(tmp_path / "made")["x"].read(), values, strict=True)
+
+
+@pytest.mark.parametrize(("number", "kind", "tag"), [(1, "float32", b"\x2d"), (8, "complex64", b"\x4d")])
+def test_numbers_that_another_writer_did_not_pack(tmp_path: Path, number: int, kind: str, tag: bytes) -> None:
+    values = np.array([1, 2.5], kind)
+    content = b"".join(tag + one.tobytes() for one in values.view(np.float32))
+    found = tensors(v1_made(tmp_path, number, content, [2]))["x"].read()
+    np.testing.assert_array_equal(found, values, strict=True)
