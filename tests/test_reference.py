@@ -245,6 +245,38 @@ def test_blob_and_canonical_tensors_agree(mode: str, layers: int, directions: in
     assert np.ptp(expected[0], axis=0).max() > 0.1, "an answer that never changes proves nothing"
 
 
+@pytest.mark.parametrize(
+    ("order", "mode", "moved"),
+    [
+        ("lingvo", "lstm", [0, 1, 2, 3]),
+        ("lingvo", "gru", [0, 1, 2]),
+        ("miopen", "lstm", [0, 1, 3, 2]),  # i, f, o, c
+        ("miopen", "gru", [1, 0, 2]),
+    ],
+)
+def test_gates_of_a_blob_in_another_order(order: str, mode: str, moved: list[int]) -> None:
+    gates = len(moved)
+    w, r, b = np.split(weights(mode), np.cumsum([gates * UNITS * INPUTS, gates * UNITS * UNITS]))
+    parts = [w.reshape(gates, -1), r.reshape(gates, -1), *b.reshape(2, gates, -1)]
+    blob = np.concatenate([part[moved].ravel() for part in parts])
+    said: Any = {"layers": 1, "directions": 1, "units": UNITS, "input_size": INPUTS, "gate_order": order}
+    found = reference.run(reference.steps_from_blob(blob, mode, **said), *inputs(), directions=1)
+    for one, other in zip(found, computed(mode, *inputs()), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("order", "moved"), [("lingvo", [1, 0, 2, 3]), ("miopen", [0, 3, 2, 1])])
+def test_gates_of_a_canonical_lstm_in_another_order(order: str, moved: list[int]) -> None:
+    """TensorFlow's kernel has i, c, f, o."""
+    tensors = canonical("lstm", weights("lstm"), layers=1, directions=1)
+    columns = {key: value.reshape(*value.shape[:-1], 4, UNITS) for key, value in tensors.items()}
+    other = {key: value[..., moved, :].reshape(tensors[key].shape) for key, value in columns.items()}
+    steps = reference.steps_from_canonical(other, "lstm", layers=1, directions=1, gate_order=order)
+    found = reference.run(steps, *inputs(), directions=1)
+    for one, expected in zip(found, computed("lstm", *inputs()), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-12, atol=1e-13)
+
+
 @MODES
 def test_a_row_ends_at_its_own_length(mode: str) -> None:
     x, h0, c0 = inputs(directions=2)
