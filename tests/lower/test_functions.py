@@ -276,10 +276,7 @@ def test_shapes_that_are_written_down_are_those_of_the_call(tmp_path: Path, know
 @pytest.mark.parametrize(
     ("case", "states"),
     [
-        (
-            Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
-            [[4, None, 3], [4, None, 5]],
-        ),
+        (Case(Mode.LSTM, directions=2, op="CudnnRNNV3", projection=3), [[2, None, 3], [2, None, 5]]),
         (Case(Mode.GRU, layers=2, op="CudnnRNNV3", time_major=False), [[None, 2, 5], None]),
     ],
     ids=["lstm", "gru"],
