@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from cases import Case
@@ -29,6 +30,22 @@ def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major:
     case = Case(mode, layers, directions, op, time_major)
     for together in (10, 2, 1):
         judged(case, looped(case, together), stored(case, block=False))
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
+    """As where zeros of a fixed shape are the first states: of what a loop carries less is known than that."""
+    case = Case(mode)
+    feeds = case.feeds(batch=1)
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(case.dtype, [None, None, case.inputs])
+        h, c = tf.constant(feeds["h"]), tf.constant(feeds["c"])
+        made = looped(case, 10)(x, h, c, None, *stored(case, block=False))
+        with tf.compat.v1.Session(graph=graph) as session:
+            expected = case.expected(feeds)
+            found = session.run([*made][: len(expected)], {x: feeds["x"]})
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
