@@ -120,9 +120,9 @@ def _distance(test: str, path: Path) -> int:
 
 
 def _in_turn(tests: list[str]) -> Iterator[str]:
-    """One test of each file, then the next of each: what one file cannot see, another may."""
-    files = defaultdict(list)
+    """One case of each test, then the next of each: what one test cannot see, another may."""
+    cases = defaultdict(list)
     for test in tests:
-        files[test.partition("::")[0]].append(test)
-    for turn in range(max(map(len, files.values()), default=0)):
-        yield from (group[turn] for group in files.values() if turn < len(group))
+        cases[test.partition("[")[0]].append(test)
+    for turn in range(max(map(len, cases.values()), default=0)):
+        yield from (group[turn] for group in cases.values() if turn < len(group))

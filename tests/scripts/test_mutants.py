@@ -142,3 +142,10 @@ def test_a_line_is_found_where_it_moved(tmp_path: Path) -> None:
     now.write_text("new\na\nB\nc\n")
     assert _moved(before, now) == {1: 2, 3: 4}
     assert _moved(tmp_path / "gone.py", now) == {}
+
+
+def test_each_test_has_its_turn_before_the_cases_of_one() -> None:
+    from covered import _in_turn
+
+    found = _in_turn(["a.py::one[1]", "a.py::one[2]", "a.py::two", "b.py::one[1]", "b.py::one[3]"])
+    assert [*found] == ["a.py::one[1]", "a.py::two", "b.py::one[1]", "a.py::one[2]", "b.py::one[3]"]
