@@ -34,7 +34,7 @@ def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major:
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
-    """As where zeros of a fixed shape are the first states: of what a loop carries less is known than that."""
+    """As where zeros of a fixed shape are the first states: what a loop carries has less of a shape."""
     case = Case(mode)
     feeds = case.feeds(batch=1)
     with tf.Graph().as_default() as graph:
