@@ -216,12 +216,8 @@ def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     order = [CONTRIB.gates[mode].index(gate) for gate in mode.gates]
     gates, bias = len(order), tensors["bias"].reshape(len(order), -1)[order]
     units = bias.shape[1]
-    # The gates change places, the values stay in their rows: whoever wants columns of them turns them.
     stored = tensors["kernel"].reshape(-1, gates, units)
-    rows = np.empty_like(stored)
-    for place, gate in enumerate(order):
-        rows[:, place] = stored[:, gate]
-    weights = rows.transpose(1, 2, 0)
+    weights = _side_by_side([stored[:, gate] for gate in order])
     half = bias * bias.dtype.type(0.5)
     return Cell(mode, weights[:, :, :-units], weights[:, :, -units:], half, half.copy())
 
@@ -232,7 +228,8 @@ def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
     both = tensors["gates/kernel"].reshape(-1, 2, units)
 
     def gates(rows: Array, candidate: Array) -> Array:
-        return np.asarray(np.concatenate([rows, candidate[:, None]], 1)[:, order].transpose(1, 2, 0))
+        blocks = rows[:, 0], rows[:, 1], candidate
+        return _side_by_side([blocks[gate] for gate in order])
 
     half = (tensors["gates/bias"] * tensors["gates/bias"].dtype.type(0.5)).reshape(2, units)
     return Cell(
@@ -242,6 +239,18 @@ def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
         np.concatenate([half, tensors["candidate/input_projection/bias"][None]])[order],
         np.concatenate([half, tensors["candidate/hidden_projection/bias"][None]])[order],
     )
+
+
+def _side_by_side(blocks: Sequence[Array]) -> Array:
+    """Blocks `[rows, units]`, one a gate, as `[gates, units, rows]`.
+
+    The gates change places, the values stay in their rows: whoever wants columns of them turns them.
+    """
+    count, units = blocks[0].shape
+    rows = matrices.empty((count, len(blocks), units), blocks[0].dtype)
+    for place, block in enumerate(blocks):
+        rows[:, place] = block
+    return np.asarray(rows.transpose(1, 2, 0))
 
 
 def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:

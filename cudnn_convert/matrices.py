@@ -16,14 +16,16 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 #: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
 _ALIGNED: Final = 64
-#: The blocks in which a matrix is turned: many rows, each of them one line of a processor's cache.
+#: The blocks in which a matrix is turned: what a processor's cache holds beside all else. Their rows do not
+#: lie a power of two apart, for those would share the same few lines of it.
 _ROWS: Final = 256
-_COLUMNS: Final = 16
+_COLUMNS: Final = 128
+_APART: Final = 16
 #: As much of a turned matrix as a processor's cache still holds when it is written.
 _STRIP: Final = 1 << 22
-#: Memory from this size on is used again, and so many pieces of it are kept for that.
+#: Memory from this size on is used again, and so many pieces of it that fit nothing are kept for that.
 _LARGE: Final = 1 << 20
-_KEPT: Final = 6
+_KEPT: Final = 4
 
 
 class _Used:
@@ -35,13 +37,18 @@ class _Used:
 
     def memory(self, size: int) -> Array:
         with self._lock:
-            for place in range(len(self._held)):
-                # The list refers to it, and the call does; an array that lies in it would too.
-                if self._held[place].size == size and sys.getrefcount(self._held[place]) == 2:
+            unused = [place for place in range(len(self._held)) if self._is_unused(place)]
+            for place in unused:
+                if self._held[place].size == size:
                     return self._held[place]
-            made = np.empty(size, np.uint8)
-            self._held = [*self._held, made][-_KEPT:]
-            return made
+            for place in reversed(unused[: max(0, len(unused) - _KEPT)]):
+                del self._held[place]
+            self._held.append(np.empty(size, np.uint8))
+            return self._held[-1]
+
+    def _is_unused(self, place: int) -> bool:
+        # The list refers to it, and the call does; an array that lies in it would too.
+        return sys.getrefcount(self._held[place]) == 2
 
 
 _USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
@@ -72,7 +79,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def strips(matrix: Array) -> Iterator[Array]:
     """A matrix row by row, in pieces that are copies where it lies otherwise; other ranks in one piece."""
-    if matrix.flags.c_contiguous or matrix.ndim != 2:
+    if matrix.ndim != 2:
         yield np.ascontiguousarray(matrix)
         return
     count = max(1, _STRIP // max(1, matrix.shape[1] * matrix.itemsize))
@@ -91,12 +98,16 @@ def contiguous(matrix: Array) -> Array:
 
 def fill(made: Array, matrix: Array) -> None:
     """Copies a matrix, block by block where its columns become rows: NumPy's own way, value after value down
-    a column, takes ten times as long where that is longer than what a cache holds.
+    a column, takes twenty times as long where that is longer than what a cache holds. Each block is brought
+    together first: only what lies together is turned at speed.
     """
     if matrix.strides[1] <= matrix.strides[0]:
         made[:] = matrix
         return
+    held = np.empty((_COLUMNS, _ROWS + _APART), matrix.dtype)
     for top in range(0, matrix.shape[0], _ROWS):
         for left in range(0, matrix.shape[1], _COLUMNS):
-            block = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
-            made[block] = matrix[block]
+            place = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
+            rows, columns = matrix[place].shape
+            held[:columns, :rows] = matrix[place].T
+            made[place] = held[:columns, :rows].T

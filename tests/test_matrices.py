@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -46,11 +48,14 @@ def test_a_row_longer_than_a_strip_is_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert [strip.tolist() for strip in matrices.strips(stored.T)] == [[[*row]] for row in stored.T]
 
 
-def test_what_is_in_order_is_one_strip() -> None:
-    for array in (np.ones((300, 700), np.float32), np.ones(5), np.ones((0, 4))):
-        (found,) = matrices.strips(array)
-        assert found.shape == array.shape
-        assert np.shares_memory(found, array) or not array.size
+def test_strips_of_what_is_in_order_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of them in memory are little of it, wherever they lie."""
+    monkeypatch.setattr(matrices, "_STRIP", 200 * 700 * 4)
+    for array, count in ((np.ones((300, 700), np.float32), 2), (np.ones(5), 1), (np.ones((0, 4)), 0)):
+        found = [*matrices.strips(array)]
+        assert len(found) == count
+        assert sum(map(len, found)) == len(array)
+        assert all(np.shares_memory(strip, array) for strip in found)
 
 
 SHAPE = (700, 500)
@@ -94,6 +99,21 @@ def test_small_memory_and_memory_of_other_sizes_is_new() -> None:
         for number, array in enumerate(many):
             array[:] = number
         assert [np.unique(array).tolist() for array in many] == [[number] for number in range(20)]
+
+
+def test_little_is_kept_that_fits_nothing() -> None:
+    """Only what is in use may be many; of the rest, as much as stays is soon too much."""
+    with matrices.recycled():
+        used = [matrices.empty(SHAPE, FLOAT) for _ in range(40)]
+        places = {array.ctypes.data for array in used}
+        del used
+        again = [matrices.empty(SHAPE, FLOAT) for _ in range(40)]
+        assert {array.ctypes.data for array in again} == places
+        bases = [weakref.ref(array.base) for array in again]
+        del again
+        assert sum(base() is not None for base in bases) == 40
+        matrices.empty((3000, 1000), FLOAT)
+        assert sum(base() is not None for base in bases) == 4
 
 
 def test_a_context_has_memory_of_its_own() -> None:

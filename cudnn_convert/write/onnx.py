@@ -29,6 +29,8 @@ _SMALL: Final = 1024
 #: As much as is written at a time: Linux' page cache takes more into larger pages, which are dear where the
 #: system, as that of a virtual machine, has to find them first.
 _CHUNK: Final = 1 << 16
+#: Parts that are made while one is written: as many as there is time for while a layer is read.
+_AHEAD: Final = 64
 #: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
@@ -37,7 +39,7 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
     """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
 
     `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
-    too large for one file has its large constants in `<path>.data`. Holds two parts, or one other constant,
+    too large for one file has its large constants in `<path>.data`. Holds some parts, or one other constant,
     at a time. OSErrors are the caller's.
     """
     rest, graph = _without_constants(model)
@@ -111,7 +113,7 @@ def _beside(
     moved = [one for one in constants if _size(one) > _SMALL and (one.name in weights or one.raw_data)]
     starts: dict[str, int] = {}
     with path.open("wb") as data:
-        for name, piece in ahead(_pieces(moved, weights)):
+        for name, piece in ahead(_pieces(moved, weights), _AHEAD):
             if name not in starts:
                 data.write(b"\0" * (-data.tell() % _PAGE))
                 starts[name] = data.tell()

@@ -1,6 +1,6 @@
 """Variable bundles: `<prefix>.index` and `<prefix>.data-00000-of-00001`, written by TensorFlow's own ops.
 
-A large one has several data files, written one after the other: what two hold is in memory at a time.
+A large one has several data files, written one after the other: what three hold is in memory at a time.
 Source: tensorflow v2.21.0 core/kernels/save_restore_v2_ops.cc (MergeV2Checkpoints moves the data files and
 deletes the folder that they were in), core/util/tensor_bundle/tensor_bundle.cc MergeBundles.
 """
@@ -24,6 +24,8 @@ from cudnn_convert.write.ahead import ahead
 
 #: A data file with so many bytes gets no further tensor.
 _SHARD: Final = 1 << 28
+#: Files whose tensors are made while one is written: a pseudo-layer's two matrices are made together.
+_AHEAD: Final = 2
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
@@ -39,7 +41,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
     # A folder of its own, as Saver has it: merging deletes it.
     parts = [f"{prefix}_temp/part-{number:05d}-of-{len(shards):05d}" for number in range(len(shards))]
     Path(f"{prefix}_temp").mkdir()
-    read = ahead(_read(names, variables) for names in shards)
+    read = ahead((_read(names, variables) for names in shards), _AHEAD)
     for part, names, tensors in zip(parts, shards, read, strict=True):
         _save(Path(part), names, tensors)
         written += sum(size(variables[name]) for name in names)

@@ -1,4 +1,4 @@
-"""Items made beside their use: in order, two at a time, and never without their errors."""
+"""Items made beside their use: in order, no more at a time than was said, and never without their errors."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from cudnn_convert import progress
 from cudnn_convert.write.ahead import ahead
 
 
-def test_all_items_in_order() -> None:
-    assert [*ahead(range(100))] == [*range(100)]
-    assert [*ahead([None, 0, [], ""])] == [None, 0, [], ""]
-    assert [*ahead([])] == []
+@pytest.mark.parametrize("count", [1, 3, 200])
+def test_all_items_in_order(count: int) -> None:
+    assert [*ahead(range(100), count)] == [*range(100)]
+    assert [*ahead([None, 0, [], ""], count)] == [None, 0, [], ""]
+    assert [*ahead([], count)] == []
 
 
-def test_an_item_is_made_while_its_predecessor_is_used() -> None:
-    used, made = [threading.Event() for _ in range(4)], [threading.Event() for _ in range(4)]
+@pytest.mark.parametrize("count", [1, 3])
+def test_items_are_made_while_one_before_them_is_used(count: int) -> None:
+    used, made = [threading.Event() for _ in range(8)], [threading.Event() for _ in range(8)]
 
     def items() -> Iterator[int]:
-        for number in range(4):
-            assert number < 2 or used[number - 2].is_set()  # no further ahead than one
+        for number in range(8):
+            assert number <= count or used[number - count - 1].is_set()  # no further ahead than that
             made[number].set()
             yield number
 
-    for number in ahead(items()):
-        assert number == 3 or made[number + 1].wait(10)
+    for number in ahead(items(), count):
+        assert made[min(number + count, 7)].wait(10)
         used[number].set()
 
 
@@ -38,15 +40,24 @@ def test_what_fails_fails_in_its_turn() -> None:
 
     found = []
     with pytest.raises(ValueError, match="the second"):
-        found.extend(ahead(items()))
+        found.extend(ahead(items(), 3))
     assert found == [1]
 
 
-def test_who_stops_early_leaves_no_thread() -> None:
-    before = threading.active_count()
-    for _ in ahead(range(100)):
+def test_who_stops_early_leaves_no_thread_and_waits_for_one_item_alone() -> None:
+    before, begun, stopped = threading.active_count(), [], threading.Event()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            begun.append(number)
+            assert number < 2 or stopped.wait(10)
+            yield number
+
+    for _ in ahead(items(), 50):
+        threading.Timer(0.2, stopped.set).start()
         break
-    assert threading.active_count() == before
+    assert threading.active_count() <= before + 1  # the timer's may not have ended
+    assert len(begun) < 5
 
 
 def test_items_are_made_in_the_context_of_their_user() -> None:
@@ -57,5 +68,5 @@ def test_items_are_made_in_the_context_of_their_user() -> None:
         yield 1
 
     with progress.heard_by(lambda *given: heard.append(given)):
-        assert [*ahead(items())] == [1]
+        assert [*ahead(items(), 1)] == [1]
     assert heard == [("writing", 1, 2)]
