@@ -115,9 +115,10 @@ def _named(timing: Timing) -> str:
 def of_costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
     """Every goal of a conversion's cost."""
     for cost in costs:
-        found = ratio(cost["seconds"], cost["beside_seconds"])
-        goal = f"{cost['name']}: at most {cost['seconds_goal']}x the time of {cost['beside']}"
-        yield Verdict(goal, str(found), found.median <= cost["seconds_goal"])
+        if bound := cost["seconds_goal"]:
+            found = ratio(cost["seconds"], cost["beside_seconds"])
+            goal = f"{cost['name']}: at most {bound}x the time of {cost['beside']}"
+            yield Verdict(goal, str(found), found.median <= bound)
         if bound := cost["bytes_goal"]:
             used = summary(cost["memory"]).median
             goal = f"{cost['name']}: at most {bound / 1e6:.0f} MB of memory"

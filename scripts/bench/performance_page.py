@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import conversions
 import goals
 import listing
 import rounds
@@ -47,6 +48,11 @@ Others' figures are their time over ours: 2.00 takes twice as long as our artifa
 a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
 function differ by what a call itself costs. Keras takes its batch first, as it does by default, everyone else
 time. OpenVINO is told the sizes and to compute in float32; its default on some processors is bfloat16."""
+_COSTS: Final = """\
+Whole processes, in turn with what they are measured by. Where that writes as many files, both end when theirs
+are on the disk, and begin {pause:.0f} s after all others are: a virtual machine gives back what deleted files
+had of memory within seconds, and whoever begins before that finds it at hand, where others wait for each
+page."""
 
 
 def written(sections: Mapping[str, Any]) -> dict[str, str]:
@@ -59,6 +65,7 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
     if costs := sections.get("conversions"):
         found += [
             "## What a conversion costs",
+            _COSTS.format(pause=conversions.PAUSE),
             _about(costs["taken"]),
             listing.costs(costs["costs"]).markdown(),
         ]

@@ -1,9 +1,11 @@
 """A whole process: its seconds and its memory, as whoever calls it sees them.
 
-    python scripts/bench/whole.py KEPT COMMAND...
+    python scripts/bench/whole.py KEPT PAUSE COMMAND...
 
 Run as a program it runs one command and prints both as JSON; where KEPT is a folder, its seconds end when the
-files in it are on the disk, and begin when nothing else waits to be written. It imports next to nothing: what
+files in it are on the disk, and begin when nothing else waits to be written, PAUSE seconds later: memory that
+deleted files had is soon given back by a virtual machine (Linux mm/page_reporting.c, after 2 s), and whoever
+begins before that finds it at hand, where others wait for each page. It imports next to nothing: what
 a process starts from counts as its memory (Linux keeps the high-water mark through exec). The command line
 does its work in a child that it waits for, so that RUSAGE_CHILDREN covers it.
 """
@@ -20,15 +22,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def cost(command: Sequence[str], *, bytecode: Path, kept: Path | None = None) -> tuple[float, float]:
+def cost(
+    command: Sequence[str], *, bytecode: Path, kept: Path | None = None, pause: float = 0.0
+) -> tuple[float, float]:
     """Seconds, and bytes of memory at the peak of the largest process. Raises SystemExit where it fails.
 
-    `kept` is a folder whose files have to be on the disk. Python keeps what it compiles below the folder
-    `bytecode`, as an installation has it: the first run of a command takes longer.
+    `kept` is a folder whose files have to be on the disk; it begins `pause` seconds after all others are.
+    Python keeps what it compiles below the folder `bytecode`, as an installation has it: the first run of a
+    command takes longer.
     """
     known = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     ended = subprocess.run(
-        [sys.executable, __file__, str(kept or ""), *command],
+        [sys.executable, __file__, str(kept or ""), str(pause), *command],
         env={**known, "PYTHONPYCACHEPREFIX": str(bytecode)},
         capture_output=True,
         text=True,
@@ -42,9 +47,10 @@ def cost(command: Sequence[str], *, bytecode: Path, kept: Path | None = None) ->
 
 
 def main() -> int:
-    kept, *command = sys.argv[1:]
+    kept, pause, *command = sys.argv[1:]
     if kept:
         os.sync()
+        time.sleep(float(pause))
     start = time.perf_counter()
     ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if kept:

@@ -203,6 +203,7 @@ def test_costs_are_judged() -> None:
         ("this: at most 150 MB of memory", "149 MB", "met"),
     ]
     assert len([*goals.of_costs([{**cost, "bytes_goal": 0}])]) == 1
+    assert not [*goals.of_costs([{**cost, "bytes_goal": 0, "seconds_goal": 0}])]
 
 
 def test_the_page_of_stored_results(tmp_path: Path) -> None:
