@@ -1,10 +1,10 @@
-"""Making things while those before them are written, and writing several at a time: beside the disk."""
+"""Making things while those before them are written: reading and arithmetic beside the disk."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import islice
 from typing import TypeVar
@@ -31,18 +31,3 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
         finally:
             for future in coming:
                 future.cancel()
-
-
-def together(calls: Iterable[Callable[[], T]], count: int) -> Iterator[T]:
-    """What the calls give, in their order; up to `count` of them run at a time. Raises what they do.
-
-    One more call waits. Whoever stops early, or finds that one failed, waits for those that run.
-    """
-    with ThreadPoolExecutor(count) as workers:
-        running = deque[Future[T]]()
-        for call in calls:
-            if len(running) == count:
-                yield running.popleft().result()
-            running.append(workers.submit(call))
-        while running:
-            yield running.popleft().result()

@@ -1,6 +1,6 @@
 """Variable bundles: `<prefix>.index` and `<prefix>.data-00000-of-00001`, written by TensorFlow's own ops.
 
-A large one has several data files, written beside each other: what four hold is in memory at a time.
+A large one has several data files, written one after the other: what three hold is in memory at a time.
 Source: tensorflow v2.21.0 core/kernels/save_restore_v2_ops.cc (MergeV2Checkpoints moves the data files and
 deletes the folder that they were in), core/util/tensor_bundle/tensor_bundle.cc MergeBundles.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +20,12 @@ from tensorflow.python.framework import ops
 from cudnn_convert import progress
 from cudnn_convert.layers import size
 from cudnn_convert.model import Array, Tensor
-from cudnn_convert.write.ahead import ahead, together
+from cudnn_convert.write.ahead import ahead
 
 #: A data file with so many bytes gets no further tensor.
 _SHARD: Final = 1 << 28
-#: Files that are written at a time, and those whose tensors are made meanwhile, beside the next one.
-_TOGETHER: Final = 2
-_AHEAD: Final = 1
+#: Files whose tensors are made while one is written: a pseudo-layer's two matrices are made together.
+_AHEAD: Final = 2
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
@@ -44,8 +42,8 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
     parts = [f"{prefix}_temp/part-{number:05d}-of-{len(shards):05d}" for number in range(len(shards))]
     Path(f"{prefix}_temp").mkdir()
     read = ahead((_read(names, variables) for names in shards), _AHEAD)
-    saves = (partial(_save, Path(part), *found) for part, *found in zip(parts, shards, read, strict=True))
-    for names, _ in zip(shards, together(saves, _TOGETHER), strict=True):
+    for part, names, tensors in zip(parts, shards, read, strict=True):
+        _save(Path(part), names, tensors)
         written += sum(size(variables[name]) for name in names)
         progress.at("writing", written, total)
     with _said():
