@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,11 @@ _STRIP: Final = 1 << 22
 #: Memory from this size on is used again, and so many pieces of it that fit nothing are kept for that.
 _LARGE: Final = 1 << 20
 _KEPT: Final = 4
+#: Memory from this size on is asked for by several threads, each so many bytes at a time.
+_SHARED: Final = 1 << 26
+_SHARE: Final = 1 << 21
+_PAGE: Final = 1 << 12
+_THREADS: Final = 8
 
 
 class _Used:
@@ -43,7 +49,7 @@ class _Used:
                     return self._held[place]
             for place in reversed(unused[: max(0, len(unused) - _KEPT)]):
                 del self._held[place]
-            self._held.append(np.empty(size, np.uint8))
+            self._held.append(_new(size))
             return self._held[-1]
 
     def _is_unused(self, place: int) -> bool:
@@ -72,9 +78,25 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """As `numpy.empty`, where no runtime has to copy what it is given."""
     size = math.prod(shape) * dtype.itemsize
     used = _USED.get() if size >= _LARGE else None
-    held = used.memory(size + _ALIGNED) if used else np.empty(size + _ALIGNED, np.uint8)
+    held = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
     start = -held.ctypes.data % _ALIGNED
     return held[start : start + size].view(dtype).reshape(shape)
+
+
+def _new(size: int) -> Array:
+    """Bytes that are there, where many are wanted: a page comes when it is first written to, and several
+    processors get several pages in the time of one.
+    """
+    made = np.empty(size, np.uint8)
+    if size >= _SHARED:
+        # Few weights are so large, and this takes time to import.
+        from concurrent.futures import ThreadPoolExecutor
+
+        pages, count = made[::_PAGE], _SHARE // _PAGE
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+            for start in range(0, len(pages), count):
+                threads.submit(pages[start : start + count].fill, 0)
+    return made
 
 
 def strips(matrix: Array) -> Iterator[Array]:
