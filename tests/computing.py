@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,13 @@ def run(
     return [turn(value.numpy()) for value in found[: len(expected)]], expected
 
 
-def judged(case: Case, compute: Callable[..., Any], arrays: Sequence[Any]) -> None:
-    for shape in SHAPES:
+def judged(
+    case: Case,
+    compute: Callable[..., Any],
+    arrays: Sequence[Any],
+    shapes: Iterable[tuple[int, int]] = SHAPES,
+) -> None:
+    for shape in shapes:
         for found, expected in zip(*run(case, compute, arrays, shape), strict=True):
             assert found.dtype == case.dtype
             assert found.shape == expected.shape

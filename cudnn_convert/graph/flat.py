@@ -23,7 +23,8 @@ from cudnn_convert.graph.index import CUDNN_OPS, Index, split, tensor
 CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 #: The attribute of a node that says which function it stood in, and as which node.
 ORIGIN: Final = "_cudnn_convert_origin"
-_LOWERED: Final = "_lower_using_switch_merge"
+#: The attribute by which TensorFlow puts what a loop or a branch calls in its place when a graph runs.
+LOWERED: Final = "_lower_using_switch_merge"
 _ADDED: Final = "Func/"
 _WAIT: Final = "/done"
 #: What keeps a body apart from its call.
@@ -102,8 +103,8 @@ def _prepare(graph: Any) -> None:
     for node in (node for nodes in bodies for node in nodes):
         for name in _APART:
             node.attr.pop(name, None)
-        if node.op not in CALLS and _LOWERED in node.attr:
-            node.attr[_LOWERED].b = bool(cudnn.intersection(functions(node)))
+        if node.op not in CALLS and LOWERED in node.attr:
+            node.attr[LOWERED].b = bool(cudnn.intersection(functions(node)))
 
 
 def _mark(graph: Any) -> None:

@@ -20,8 +20,10 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.framework import meta_graph
 
 from cudnn_convert.graph import build
+from cudnn_convert.graph.flat import LOWERED
 from cudnn_convert.graph.index import reference, split
 
+_BRANCHES: Final = frozenset({"If", "StatelessIf"})
 _HASH_LENGTH: Final = 16
 #: Source: tensorflow v2.21.0 compiler/tf2xla/tf2xla_util.h kXlaMustCompileAttr.
 _COMPILED: Final = "_XlaMustCompile"
@@ -41,7 +43,7 @@ class Body:
 def traced(function: Any, *specs: Any) -> Body:
     """The body of a Python function of tensors, traced for `specs`; same nodes and names every time."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
-    graph = _without_defaults(build.placed(concrete.graph.as_graph_def()))
+    graph = _branches_as_calls(_without_defaults(build.placed(concrete.graph.as_graph_def())))
     renamed = _hashed_names(graph.library.function)
     inputs = tuple(split(found.name)[0] for found in concrete.inputs)
     nodes = [_renamed(node, renamed) for node in graph.node if node.name not in inputs]
@@ -59,7 +61,7 @@ def library(function: Any, *specs: Any, compiled: bool = False) -> tuple[Any, tu
     concrete = made.get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
-    graph = _without_defaults(build.placed(graph))
+    graph = _branches_as_calls(_without_defaults(build.placed(graph)))
     renamed = _hashed_names(graph.library.function)
     functions = {found.signature.name: _renamed_function(found, renamed) for found in graph.library.function}
     return functions[concrete.function_def.signature.name], tuple(functions.values())
@@ -84,6 +86,19 @@ def _without_defaults(graph: Any) -> Any:
     holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
     meta_graph.strip_graph_default_valued_attrs(holder)
     return holder.graph_def
+
+
+def _branches_as_calls(graph: Any) -> Any:
+    """Branches stay functions when a graph runs, of which one is called.
+
+    Made of Switch nodes, as TensorFlow asks for by itself, the other's nodes all run too, if without values:
+    a step that needs no loop then pays for the loop.
+    """
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            if node.op in _BRANCHES:
+                node.attr.pop(LOWERED, None)
+    return graph
 
 
 def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import block, build, inline
 from cudnn_convert.graph.block import Block
+from cudnn_convert.graph.flat import LOWERED
 from cudnn_convert.graph.frames import frames
 from cudnn_convert.graph.index import Index, reference
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
@@ -45,7 +46,7 @@ def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, 
         nodes = inline.call(body, found.node.name, [reference(name) for name in found.inputs])
         for node in nodes:
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
-            node.attr.pop("_lower_using_switch_merge", None)
+            node.attr.pop(LOWERED, None)
         made[found.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(found)] if fused else []

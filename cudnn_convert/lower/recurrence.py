@@ -1,9 +1,10 @@
 """A cuDNN recurrence in TensorFlow ops that have CPU kernels in every build.
 
-`fast` takes `BlockLSTM` for LSTMs of float and half whose matrices a cache holds (`block`). Everything else
-is a loop over steps (`loop`), and `portable` a plain one. All carry the state itself, so that a row of length
-0 and a run of 0 steps give the initial state. `switched` takes the weights as the loop has them and makes the
-block's of them at run time, where the steps are many. Shapes are cuDNN's.
+`fast` takes `BlockLSTM` for LSTMs of float and half (`block`), where a cache holds no matrices of theirs for
+few steps alone. Everything else is a loop over steps (`loop`), and `portable` a plain one. All carry the
+state itself, so that a row of length 0 and a run of 0 steps give the initial state. `switched` takes the
+weights as the loop has them and makes the block's of them at run time, where the steps are many. Shapes are
+cuDNN's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import layouts
+from cudnn_convert.layers import are_large
 from cudnn_convert.layouts import Layout
 from cudnn_convert.lower import block as in_block
 from cudnn_convert.lower import loop, projection, rearrange, steps
@@ -31,22 +33,28 @@ COMPILED: Final = "jit"
 _BLOCK_DTYPES: Final = frozenset({"float32", "float16"})
 #: From so many steps on, putting both kernels into one array costs less than the block saves.
 _MANY_STEPS: Final = 4
-#: The block reads both kernels in every step: beyond what a cache holds the loop is faster, which reads one.
+#: The block reads both kernels in every step: beyond what a cache holds the loop, which reads one, is faster
+#: once all readings of the other come to so many bytes, or the steps to so many. A proof tries one step more.
 _CACHED: Final = 2**20
+_READ: Final = 24 * 2**20
+_FEW_STEPS: Final = 16
 #: Steps of an iteration: more make the graph larger and little faster.
 _TOGETHER: Final = 10
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
-    """Whether the recurrence becomes BlockLSTM, which knows LSTMs of float and half only."""
-    if lowering != "fast" or recurrence.sizes.mode is not Mode.LSTM:
+    """Whether BlockLSTM, which knows LSTMs of float and half only, computes it, or few steps of it.
+
+    Its weights are then the block's.
+    """
+    sizes, dtype = recurrence.sizes, recurrence.dtype
+    if lowering != "fast" or sizes.mode is not Mode.LSTM or dtype.name not in _BLOCK_DTYPES:
         return False
-    if not _is_cached(recurrence.sizes, recurrence.dtype):
-        return False
-    if recurrence.sizes.projection:
-        accurate = all(projection.accurate(cell) for layer in recurrence.cells for cell in layer)
-        return accurate and recurrence.dtype == np.float32
-    return recurrence.dtype.name in _BLOCK_DTYPES
+    if sizes.projection:
+        if not _is_cached(sizes, dtype) or dtype != np.float32:
+            return False
+        return all(projection.accurate(cell) for layer in recurrence.cells for cell in layer)
+    return _is_cached(sizes, dtype) or not are_large(sizes, dtype)
 
 
 def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
@@ -56,12 +64,16 @@ def weights(cell: Cell, *, block: bool) -> dict[str, Array]:
 
 def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) -> Stack:
     """What computes a recurrence from the `weights` of its cells; a block adds `forget_bias` to theirs."""
-    block = uses_block(recurrence, lowering)
-    layer = partial(in_block.layer, op=partial(in_block.BLOCK, forget_bias=forget_bias))
-    walk = partial(loop.layer, together=_TOGETHER if lowering == "fast" else 1)
     sizes = recurrence.sizes
-    each = len(in_block.weights(recurrence.cells[0][0]) if block else steps.shapes(sizes, 0))
-    return stacked(sizes, layer if block else walk, each, time_major=recurrence.time_major)
+    if not uses_block(recurrence, lowering):
+        walk = partial(loop.layer, together=_TOGETHER if lowering == "fast" else 1)
+        return stacked(sizes, walk, len(steps.shapes(sizes, 0)), time_major=recurrence.time_major)
+    cell = recurrence.cells[0][0]
+    layer: Layer = partial(in_block.layer, op=partial(in_block.BLOCK, forget_bias=forget_bias))
+    if not _is_cached(sizes, recurrence.dtype):
+        added = layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias) if forget_bias else None
+        layer = partial(_few_in_block, block=layer, added=added)
+    return stacked(sizes, layer, len(in_block.weights(cell)), time_major=recurrence.time_major)
 
 
 def switched(
@@ -108,6 +120,36 @@ def stacked(sizes: Sizes, layer: Layer, each: int, *, time_major: bool) -> Stack
         return tf.transpose(x, [1, 0, 2]), tf.transpose(h, [1, 0, 2]), swapped
 
     return compute
+
+
+def _few_in_block(
+    mode: Mode,
+    x: Any,
+    state: State,
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    block: Layer,
+    added: Array | None,
+) -> tuple[Any, Any, Any]:
+    """The block where the steps are few, else the loop, from the block's arrays: rows of its kernel are where
+    they are. `added`: what the block adds to its bias.
+    """
+    kernel, bias = arrays
+    inputs = x.shape[2]
+
+    def walk() -> tuple[Any, Any, Any]:
+        whole = bias if added is None else bias + added
+        taken, layout = [kernel[:inputs], kernel[inputs:], whole], layouts.BLOCK_LSTM_V1
+        return loop.layer(
+            mode, x, state, lengths, taken, backward=backward, layout=layout, together=_TOGETHER
+        )
+
+    most = _READ // (inputs * kernel.shape[1] * kernel.dtype.size)
+    few = tf.shape(x)[0] <= min(_FEW_STEPS, max(1, most))
+    y, h, c = tf.cond(few, lambda: block(mode, x, state, lengths, arrays, backward=backward), walk)
+    return y, h, c
 
 
 def _switched_layer(

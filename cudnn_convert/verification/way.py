@@ -14,7 +14,8 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 
 Sizes = tuple[tuple[int, int], ...]
-#: The (time, batch) of the feeds that are made up.
+#: The (time, batch) of the feeds that are made up: more steps than `lower.recurrence` takes a block for where
+#: it takes one for few, and fewer.
 SIZES: Final[Sizes] = ((17, 3), (9, 2))
 #: The same for recurrences that are too large to be computed often: steps for each form that they may take.
 FEWER: Final[Sizes] = ((12, 2), (2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from cudnn_convert.lower import block as in_block
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.lower import steps, unpacked
 from cudnn_convert.model import Array, Convention, Mode, Sizes
+from cudnn_convert.verification import way
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
@@ -33,6 +35,55 @@ def test_the_block(layers: int, directions: int, projection: int, time_major: bo
 def test_the_block_without_lengths() -> None:
     case = Case(Mode.LSTM, 2, 2)
     judged(case, body.stack(case.recurrence(), "fast"), stored(case, block=True))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """No cache holds anything; the steps that the block is asked for, call by call."""
+    asked: list[int] = []
+
+    def block(**given: Any) -> Any:
+        asked.append(int(given["seq_len_max"]))
+        return tf.raw_ops.BlockLSTM(**given)
+
+    monkeypatch.setattr(body, "_CACHED", 0)
+    monkeypatch.setattr(in_block, "BLOCK", partial(block, cell_clip=-1.0))
+    return asked
+
+
+@pytest.mark.parametrize("forget_bias", [0.0, 0.75])
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+def test_matrices_that_no_cache_holds_take_the_block_for_few_steps(
+    taken: list[int], time_major: bool, op: str, forget_bias: float
+) -> None:
+    """16 at most; what the block adds to its forget gate the loop adds too."""
+    case = Case(Mode.LSTM, 2, 2, op, time_major)
+    arrays = stored(case, block=True)
+    for number, cell in enumerate(cells(case)):
+        arrays[2 * number + 1] -= layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias)
+    compute = body.stack(case.recurrence(), "fast", forget_bias=forget_bias)
+    judged(case, compute, arrays, ((1, 2), (16, 2), (17, 3), (0, 2), (27, 1)))
+    assert taken == [1] * 4 + [16] * 4 + [0] * 4
+    assert max(time for time, _ in way.SIZES) > 16
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_larger_a_kernel_the_fewer_steps_take_the_block(
+    taken: list[int], monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """Of the input's kernel alone, which the loop reads once; that of a second layer is another."""
+    case = Case(Mode.LSTM, 2, 2, dtype=dtype)
+    second = 2 * UNITS * 4 * UNITS * np.dtype(dtype).itemsize
+    compute = body.stack(case.recurrence(), "fast")
+    for read, ways in ((1, [2, 2]), (4 * second, [2, 2]), (4 * second - 1, [2, 0])):
+        monkeypatch.setattr(body, "_READ", read)
+        steps = 1 if read == 1 else 4
+        run(case, compute, stored(case, block=True), (steps, 3))
+        assert taken == [steps] * sum(ways)
+        taken.clear()
+    run(case, compute, stored(case, block=True), (16, 3))
+    assert taken == []
 
 
 @pytest.mark.parametrize("lowering", ["fast", "portable"])

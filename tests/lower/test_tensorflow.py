@@ -136,20 +136,19 @@ def test_only_lstms_of_float_and_half_take_the_block(lowering: str) -> None:
         assert uses_block(projected, lowering) == (lowering == "fast" and dtype == "float32")
 
 
-def test_what_a_cache_does_not_hold_takes_the_loop() -> None:
-    """Of the widest layer both kernels, `[inputs + units, 4*units]`: a MiB, and more."""
+def test_what_a_cache_does_not_hold_takes_the_loop_where_it_is_projected_or_large() -> None:
+    """Of the widest layer both kernels, `[inputs + units, 4*units]`: a MiB, and more; of all 256 MiB."""
     found = Case(Mode.LSTM).recurrence()
-    for inputs, units, projection, expected in (
-        (128, 384, 0, False),
-        (384, 128, 0, True),
-        (385, 128, 0, False),
+    for sizes, dtype, expected in (
+        (Sizes(Mode.LSTM, 1, 1, 384, 128), "float32", True),
+        (Sizes(Mode.LSTM, 1, 1, 128, 385), "float32", True),
+        (Sizes(Mode.LSTM, 1, 1, 2880, 2880), "float32", True),
+        (Sizes(Mode.LSTM, 1, 1, 2912, 2912), "float32", False),
+        (Sizes(Mode.LSTM, 1, 1, 2912, 2912), "float16", True),
+        (Sizes(Mode.LSTM, 1, 1, 128, 385, False, 100), "float32", False),
     ):
-        sizes = Sizes(Mode.LSTM, 1, 1, units, inputs, False, projection)
-        assert uses_block(dataclasses.replace(found, sizes=sizes), "fast") == expected
-    with_half = dataclasses.replace(found, dtype=np.dtype("float16"), sizes=Sizes(Mode.LSTM, 1, 1, 128, 896))
-    assert uses_block(with_half, "fast")
-    narrow_then_wide = dataclasses.replace(found, sizes=Sizes(Mode.LSTM, 2, 2, 170, 8))
-    assert not uses_block(narrow_then_wide, "fast")
+        one = dataclasses.replace(found, sizes=sizes, dtype=np.dtype(dtype))
+        assert uses_block(one, "fast") == expected
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
