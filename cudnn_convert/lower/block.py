@@ -33,6 +33,12 @@ def weights(cell: Cell) -> dict[str, Array]:
     return found
 
 
+def count(cell: Cell) -> int:
+    """How many arrays those are; none is made."""
+    inverse = projection.inverse(cell) is not None
+    return 2 + len(layouts.projection_columns(cell)) + inverse
+
+
 def layer(
     mode: Mode, x: Any, state: State, lengths: Any, arrays: Sequence[Any], *, backward: bool, op: Any = None
 ) -> tuple[Any, Any, Any]:

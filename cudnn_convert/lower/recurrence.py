@@ -73,7 +73,7 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
     if not _is_cached(sizes, recurrence.dtype):
         added = layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias) if forget_bias else None
         layer = partial(_few_in_block, block=layer, added=added)
-    return stacked(sizes, layer, len(in_block.weights(cell)), time_major=recurrence.time_major)
+    return stacked(sizes, layer, in_block.count(cell), time_major=recurrence.time_major)
 
 
 def switched(
