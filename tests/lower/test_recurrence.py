@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -84,6 +85,18 @@ def test_the_larger_a_kernel_the_fewer_steps_take_the_block(
         taken.clear()
     run(case, compute, stored(case, block=True), (16, 3))
     assert taken == []
+
+
+def test_readings_of_24_mib_are_few(taken: list[int]) -> None:
+    """Two of a kernel of 12 MiB are, of a larger one they are not; one always is."""
+    cases = ((2048, 2, [2]), (2048, 3, []), (2049, 2, []), (4097, 2, []), (4097, 1, [1]))
+    for inputs, time, expected in cases:
+        sizes = Sizes(Mode.LSTM, 1, 1, 384, inputs)
+        compute = body.stack(replace(Case(Mode.LSTM).recurrence(), sizes=sizes), "fast")
+        x, state = np.zeros((time, 1, inputs), np.float32), np.zeros((1, 1, 384), np.float32)
+        compute(x, state, state, None, tf.zeros([inputs + 384, 4 * 384]), tf.zeros([4 * 384]))
+        assert taken == expected
+        taken.clear()
 
 
 @pytest.mark.parametrize("lowering", ["fast", "portable"])
