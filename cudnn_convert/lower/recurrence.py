@@ -1,10 +1,10 @@
 """A cuDNN recurrence in TensorFlow ops that have CPU kernels in every build.
 
-`fast` takes `BlockLSTM` for LSTMs of float and half (`block`), where a cache holds no matrices of theirs for
-few steps alone. Everything else is a loop over steps (`loop`), and `portable` a plain one. All carry the
-state itself, so that a row of length 0 and a run of 0 steps give the initial state. `switched` takes the
-weights as the loop has them and makes the block's of them at run time, where the steps are many. Shapes are
-cuDNN's.
+`fast` takes `BlockLSTM` for LSTMs of float and half (`block`): for any number of steps where a cache holds
+their matrices, else for few, except where they are projected or stay in their file. Everything else is a loop
+over steps (`loop`), and `portable` a plain one. All carry the state itself, so that a row of length 0 and a
+run of 0 steps give the initial state. `switched` takes the weights as the loop has them and makes the block's
+of them at run time, where the steps are many. Shapes are cuDNN's.
 """
 
 from __future__ import annotations

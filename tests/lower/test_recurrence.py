@@ -39,17 +39,51 @@ def test_the_block_without_lengths() -> None:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """No cache holds anything; the steps that the block is asked for, call by call."""
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that the block is asked for, call by call."""
     asked: list[int] = []
 
     def block(**given: Any) -> Any:
         asked.append(int(given["seq_len_max"]))
         return tf.raw_ops.BlockLSTM(**given)
 
-    monkeypatch.setattr(body, "_CACHED", 0)
     monkeypatch.setattr(in_block, "BLOCK", partial(block, cell_clip=-1.0))
     return asked
+
+
+@pytest.fixture
+def taken(asked_for: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The same where no cache holds anything."""
+    monkeypatch.setattr(body, "_CACHED", 0)
+    return asked_for
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "expected"),
+    [
+        (Sizes(Mode.LSTM, 1, 1, 128, 384), "float32", 1),
+        (Sizes(Mode.LSTM, 1, 1, 128, 385), "float32", 0),
+        (Sizes(Mode.LSTM, 1, 1, 384, 128), "float32", 0),
+        (Sizes(Mode.LSTM, 1, 1, 128, 896), "float16", 1),
+        (Sizes(Mode.LSTM, 1, 1, 128, 897), "float16", 0),
+        (Sizes(Mode.LSTM, 2, 2, 147, 8), "float32", 4),
+        (Sizes(Mode.LSTM, 2, 2, 170, 8), "float32", 0),
+    ],
+)
+def test_what_a_cache_holds_takes_the_block_for_many_steps(
+    asked_for: list[int], sizes: Sizes, dtype: str, expected: int
+) -> None:
+    """Of the widest layer both kernels, `[inputs + units, 4*units]`: a MiB, and more."""
+    recurrence = replace(Case(Mode.LSTM, dtype=dtype).recurrence(), sizes=sizes)
+    arrays: list[Any] = []
+    for layer in range(sizes.layers):
+        for _ in range(sizes.directions):
+            shapes = [sizes.inputs(layer) + sizes.units, 4 * sizes.units], [4 * sizes.units]
+            arrays += [tf.zeros(shape, dtype) for shape in shapes]
+    state = tf.zeros([sizes.layers * sizes.directions, 1, sizes.units], dtype)
+    compute = body.stack(recurrence, "fast")
+    compute(tf.zeros([17, 1, sizes.input_size], dtype), state, state, None, *arrays)
+    assert asked_for == [17] * expected
 
 
 @pytest.mark.parametrize("forget_bias", [0.0, 0.75])

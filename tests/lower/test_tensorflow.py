@@ -145,6 +145,7 @@ def test_what_a_cache_does_not_hold_takes_the_loop_where_it_is_projected_or_larg
         (Sizes(Mode.LSTM, 1, 1, 2880, 2880), "float32", True),
         (Sizes(Mode.LSTM, 1, 1, 2912, 2912), "float32", False),
         (Sizes(Mode.LSTM, 1, 1, 2912, 2912), "float16", True),
+        (Sizes(Mode.LSTM, 1, 1, 128, 384, False, 100), "float32", True),
         (Sizes(Mode.LSTM, 1, 1, 128, 385, False, 100), "float32", False),
     ):
         one = dataclasses.replace(found, sizes=sizes, dtype=np.dtype(dtype))
