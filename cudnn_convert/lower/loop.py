@@ -1,9 +1,11 @@
 """A pseudo-layer as a `while` loop over its steps, with the input's product hoisted out of it.
 
-What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes the odd steps
-one by one, a second the rest `together`. A single step, as in streaming, needs no loop. With one step an
+What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes them `together`,
+a second those that are left, one by one. A single step, as in streaming, needs no loop. With one step an
 iteration the loop is plain: TensorFlow Lite's converter takes it, which knows no items of several sizes.
-Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size).
+Whatever a loop carries or reads costs three ops an iteration, so that it carries no second counter.
+Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
+core/common_runtime/lower_while_op.cc (what is read goes round with what is carried).
 """
 
 from __future__ import annotations
@@ -72,29 +74,35 @@ def _looped(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
 ) -> tuple[Any, Any, Any]:
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
-    odd = time % together
-    held = _List.reserved(sums[0].dtype, odd + time // together, [batch, width], several=together > 1)
-    known = [tf.TensorShape([])] * 3 + [tf.TensorShape([None, part.shape[1]]) for part in state]
+    whole = time // together
+    held = _List.reserved(sums[0].dtype, whole + time % together, [batch, width], several=together > 1)
+    known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
-    def several(count: int) -> Callable[..., tuple[Any, ...]]:
-        def body(item: Any, t: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
-            first = time - count - t if backward else t
+    def walked(carried: Sequence[Any], end: Any, count: int, since: Callable[[Any], Any]) -> Sequence[Any]:
+        """Until item `end`, `count` steps an item, the first of which is `since` steps from the start."""
+
+        def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
+            first = time - count - since(item) if backward else since(item)
             given = []
             for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
                 state = step(rows, state)
                 given.append(state[0])
             at = held.items - 1 - item if backward else item
-            return item + 1, t + count, held.put(handle, at, _ordered(given, backward)), *state
+            return item + 1, held.put(handle, at, _ordered(given, backward)), *state
 
-        return body
-
-    carried = (tf.constant(0), tf.constant(0), held.handle, *state)
-    ends = {1: odd, together: time}  # one loop where steps go one by one
-    for count, end in ends.items():
-        carried = tf.while_loop(
-            lambda _, t, *__, end=end: t < end, several(count), carried, shape_invariants=tuple(known)
+        done: Sequence[Any] = tf.while_loop(
+            lambda item, *_: item < end, body, [*carried], shape_invariants=[*known]
         )
-    _, _, handle, *final = carried
+        return done
+
+    carried: Sequence[Any] = (tf.constant(0), held.handle, *state)
+    if together > 1:
+        carried = walked(carried, whole, together, lambda item: item * together)
+        before = whole * (together - 1)
+        carried = walked(carried, held.items, 1, lambda item: item + before)
+    else:
+        carried = walked(carried, time, 1, lambda item: item)
+    _, handle, *final = carried
     return tf.ensure_shape(held.joined(handle), [None, None, width]), final[0], final[-1]
 
 
