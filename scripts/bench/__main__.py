@@ -38,8 +38,9 @@ _PROCESSES: Final = 3
 def speed(given: argparse.Namespace) -> dict[str, Any]:
     """The section `speed`."""
     shapes = given.shapes or [shape.name for shape in (QUICK if given.quick else SHAPES)]
-    processes, rounds = (1, 3) if given.quick else (_PROCESSES, given.rounds)
-    asked = {"cells": given.cells, "shapes": shapes, "only": given.only, "rounds": rounds}
+    processes = 1 if given.quick else _PROCESSES
+    until = {"rounds": 3, "seconds": 0} if given.quick else {"rounds": given.rounds, "seconds": given.seconds}
+    asked = {"cells": given.cells, "shapes": shapes, "only": given.only, **until}
     found = [
         children.measured("speed", threads=threads, seed=given.seed + number, **asked)
         for threads in given.threads
@@ -47,7 +48,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     ]
     runs = kept.pooled(run for part in found for run in part["runs"])
     absent = found[0]["absent"]
-    return {"runs": runs, "absent": absent, "processes": processes, "rounds": rounds, "seed": given.seed}
+    return {"runs": runs, "absent": absent, "processes": processes, "seed": given.seed, **until}
 
 
 def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -107,7 +108,8 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--shapes", type=_of([one.name for one in (*SHAPES, *QUICK)]), default=[])
     parser.add_argument("--only", type=_of([*PEERS]), default=[], help="implementations, by name")
     parser.add_argument("--threads", type=lambda text: [*map(int, text.split(","))], default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=7, help="of each of three processes")
+    parser.add_argument("--rounds", type=int, default=7, help="of each of three processes, at least")
+    parser.add_argument("--seconds", type=int, default=10, help="of rounds, at least")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--large", action="store_true", help="with --conversions: a checkpoint of 4 GB too")
     parser.add_argument("--scratch", type=Path, help="with --conversions: where the checkpoints go")

@@ -35,14 +35,16 @@ _INTRODUCTION: Final = """\
 to one machine. Every implementation has the same random weights, and its answer was compared with a float64
 reference before it was timed; "largest error" is the largest absolute difference from it."""
 _JUDGED: Final = """\
-Judged by medians, of one thread where nothing else is said, at the place that is furthest from the goal."""
+Judged by medians, of one thread where nothing else is said, at the place that is furthest from the goal. Of
+the medians of a hundred places some stray: what is to hold at all of them is missed where both bounds of a
+median are beyond the goal."""
 _METHOD: Final = """\
 All implementations of a column are in one process that is bound to as many cores as it has threads. They run
-in turn, in an order drawn anew for each of {rounds} rounds (seed {seed}): a pause of {pause:.0f} ms, a call
-to warm up, then calls for about {block:.0f} ms, at least one. {processes} processes do so one after another,
-for where memory lies differs from one to the next. Each round gives one ratio. A table shows
-their median, and below it the bounds that hold the median with {confidence:.0%} (order statistics); below our
-own times stands the distance between the quartiles.
+in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause:.0f} ms, a call to warm up,
+then calls for about {block:.0f} ms, at least one. {processes} processes do so one after another, for where
+memory lies differs from one to the next, each for {rounds} rounds and {seconds} s at least. Each round gives
+one ratio. A table shows their median, and below it the bounds that hold the median with {confidence:.0%}
+(order statistics); below our own times stands the distance between the quartiles.
 
 Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
 a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
@@ -107,6 +109,7 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
     yield "## Speed"
     yield _METHOD.format(
         rounds=section["rounds"],
+        seconds=section["seconds"],
         processes=section["processes"],
         seed=section["seed"],
         pause=rounds.PAUSE * 1e3,

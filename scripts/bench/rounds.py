@@ -16,16 +16,22 @@ _WARM: Final = 3
 
 
 def timed(
-    calls: Mapping[str, Callable[[], Any]], *, rounds: int, chance: random.Random
+    calls: Mapping[str, Callable[[], Any]], *, rounds: int, seconds: float, chance: random.Random
 ) -> dict[str, list[float]]:
-    """The microseconds of one call, a value for each round, by name; a call is complete when it returns."""
+    """The microseconds of one call, a value for each round, by name; a call is complete when it returns.
+
+    There are at least so many rounds, and as many as begin within so many seconds: short calls, whose times
+    vary most, have more.
+    """
     counts = {name: max(1, round(BLOCK / _shortest(call))) for name, call in calls.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
-    names = sorted(calls)
+    names, rest = sorted(calls), rounds
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
+        start = time.perf_counter()
+        while rest > 0 or time.perf_counter() - start < seconds:
+            rest -= 1
             chance.shuffle(names)
             for name in names:
                 time.sleep(PAUSE)

@@ -14,23 +14,32 @@ from shapes import QUICK, SHAPES, Shape, counted
 
 
 def measured(
-    *, threads: int, cells: Sequence[str], shapes: Sequence[str], only: Sequence[str], rounds: int, seed: int
+    *,
+    threads: int,
+    cells: Sequence[str],
+    shapes: Sequence[str],
+    only: Sequence[str],
+    seed: int,
+    **until: float,
 ) -> dict[str, Any]:
-    """The runs as `results.json` keeps them, and the names of those that are not installed here."""
+    """The runs as `results.json` keeps them, and the names of those that are not installed here.
+
+    `until`: the `rounds` and `seconds` of `rounds.timed`.
+    """
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     known = {shape.name: shape for shape in (*SHAPES, *QUICK)}
-    wanted = [Run(cell, known[name], threads, seed=seed, rounds=rounds) for name in shapes for cell in cells]
+    wanted = [Run(cell, known[name], threads, seed=seed, **until) for name in shapes for cell in cells]
     return {"runs": [run.taken(only) for run in wanted], "absent": absent(contenders().values())}
 
 
 class Run:
     """One cell and shape."""
 
-    def __init__(self, cell: str, shape: Shape, threads: int, *, seed: int, rounds: int) -> None:
-        self.cell, self.shape, self.threads, self.seed, self.rounds = cell, shape, threads, seed, rounds
+    def __init__(self, cell: str, shape: Shape, threads: int, *, seed: int, **until: float) -> None:
+        self.cell, self.shape, self.threads, self.seed, self.until = cell, shape, threads, seed, until
 
     def taken(self, only: Sequence[str]) -> dict[str, Any]:
         from problem import error, posed
@@ -49,7 +58,7 @@ class Run:
                     errors[name] = float(f"{error(problem, built.answer(built.call())):.1e}")
                     self.check(one, errors[name])
                     calls[name] = built.call
-            micros = timed(calls, rounds=self.rounds, chance=random.Random(self.seed))
+            micros = timed(calls, **self.until, chance=random.Random(self.seed))
         named = {"cell": self.cell, "shape": self.shape.name, "threads": self.threads}
         return named | {"errors": errors, "micros": micros}
 

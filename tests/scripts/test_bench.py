@@ -26,7 +26,7 @@ U1 = {
     "savedmodel": [100.0, 100.0, 100.0],
     "tf1": [210.0, 200.0, 190.0],
     "form_block": [97.0, 99.0, 98.0],
-    "form_new": [80.0, 96.0, 99.0],
+    "form_new": [80.0, 96.0, 98.0],
     "onnx": [40.0, 40.0, 40.0],
     "bare_node": [38.0, 39.0, 40.0],
     "tf2onnx_tf1": [120.0, 160.0, 120.0],
@@ -44,7 +44,8 @@ def run(cell: str, shape: str, micros: dict[str, list[float]], threads: int = 1)
 
 
 def speed(*runs: dict[str, Any]) -> dict[str, Any]:
-    return {"runs": [*runs], "absent": ["torch"], "processes": 2, "rounds": 3, "seed": 7, "taken": TAKEN}
+    long = {"processes": 2, "rounds": 3, "seconds": 5}
+    return {"runs": [*runs], "absent": ["torch"], "seed": 7, "taken": TAKEN, **long}
 
 
 def verdicts(*runs: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -117,13 +118,17 @@ def test_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(rounds, "time", clock)
     calls = {"q": lambda: clock.call("q", 1e-3), "s": lambda: clock.call("s", 1e-2)}
-    found = rounds.timed(calls, rounds=8, chance=random.Random(1))
+    found = rounds.timed(calls, rounds=8, seconds=0, chance=random.Random(1))
     assert found == {"q": [pytest.approx(1e3)] * 8, "s": [pytest.approx(1e4)] * 8}
     warm, *blocks = clock.told.split("|")
     assert warm == "qqqsss"
     assert sorted(blocks) == ["qqqqq"] * 8 + ["ss"] * 8
     pairs = ["".join(one[0] for one in blocks[k : k + 2]) for k in range(0, 16, 2)]
     assert {*pairs} == {"qs", "sq"}
+    # A round takes 25 ms, and 3 of them are over after 75; what has begun is brought to its end.
+    for seconds, count in ((0.074, 3), (0.076, 4), (0.0, 2)):
+        found = rounds.timed(calls, rounds=2, seconds=seconds, chance=random.Random(1))
+        assert [len(one) for one in found.values()] == [count, count]
 
 
 def test_goals_are_judged_by_medians() -> None:
@@ -140,7 +145,7 @@ def test_goals_are_judged_by_medians() -> None:
         f"SavedModel, GRU at u6: at least 1.8x {cells}": ("1.79 [1.79, 1.79] (gru u6)", "not met"),
         "SavedModel: nowhere below 0.95x of TensorFlow 1's cells": ("1.79 [1.79, 1.79] (gru u6)", "met"),
         "SavedModel: within 5 % of TensorFlow's best form without XLA": (
-            "1.04 [1.01, 1.25] (lstm u1, form_new)",
+            "1.04 [1.02, 1.25] (lstm u1, form_new)",
             "met",
         ),
         "ONNX: at least 0.97x of ONNX Runtime's fused node alone, with any number of threads": (
@@ -149,6 +154,24 @@ def test_goals_are_judged_by_medians() -> None:
         ),
         "ONNX in int8: at least 1.7x as fast as in float32": ("", "not measured"),
     }
+
+
+def test_what_is_to_hold_everywhere_is_judged_by_the_nearer_bounds() -> None:
+    """A median beyond the goal may have strayed, one whose bounds are both beyond it has not."""
+    best = "SavedModel: within 5 % of TensorFlow's best form without XLA"
+    least = "SavedModel: nowhere below 0.95x of TensorFlow 1's cells"
+    node = "ONNX: at least 0.97x of ONNX Runtime's fused node alone, with any number of threads"
+    one = {"savedmodel": [100.0] * 3, "onnx": [100.0] * 3}
+    strayed = one | {"form_a": [80.0, 90.0, 97.0], "tf1": [80.0, 90.0, 97.0], "bare_node": [70.0, 80.0, 98.0]}
+    beyond = one | {"form_b": [90.0, 92.0, 94.0], "tf1": [92.0, 93.0, 94.0], "bare_node": [95.0, 96.0, 96.0]}
+    found = verdicts(run("lstm", "u3", strayed))
+    assert found[best] == ("1.11 [1.03, 1.25] (lstm u3, form_a)", "met")
+    assert found[least] == ("0.90 [0.80, 0.97] (lstm u3)", "met")
+    assert found[node] == ("0.80 [0.70, 0.98] (lstm u3)", "met")
+    found = verdicts(run("lstm", "u3", strayed), run("gru", "u3", beyond))
+    assert found[best] == ("1.09 [1.06, 1.11] (gru u3, form_b)", "not met")
+    assert found[least] == ("0.93 [0.92, 0.94] (gru u3)", "not met")
+    assert found[node] == ("0.96 [0.95, 0.96] (gru u3)", "not met")
 
 
 def test_int8_is_compared_with_float32_in_the_same_runtime() -> None:
@@ -167,7 +190,7 @@ def test_an_implementation_is_held_to_its_own_bound() -> None:
 
     def build(*_: Any) -> Any: ...
 
-    trial = Run("lstm", QUICK[0], 1, seed=1, rounds=1)
+    trial = Run("lstm", QUICK[0], 1, seed=1, rounds=1, seconds=0)
     trial.check(Contender("float32", build), 2e-5)
     trial.check(Contender("int8", build, tolerance=0.5), 0.5)
     for one, error in (
@@ -227,7 +250,7 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "Measured 2026-02-29 on A Processor 9, 2 cores, 25.3 GB, Linux; python 3.11.7, tensorflow 2.21.0.",
         "| u1 | 100 steps, batch 1, 128 inputs, 128 units |",
         "| our SavedModel, in a Session | 100 µs<br><small>±0%</small> | 1e-07 |",
-        "| our lowering, form `new` | 0.96<br><small>0.80-0.99</small> | 1e-07 |",
+        "| our lowering, form `new` | 0.96<br><small>0.80-0.98</small> | 1e-07 |",
         "| tf2onnx of the TensorFlow 1 graph | 3.00<br><small>3.00-4.00</small> | 1e-07 |",
         "| GRU, 128 units, 1 step, batch 16 | 2.000 ms | 1.200<br><small>1.100-1.300</small> |",
         "![LSTM, 1 thread: TensorFlow, time over ours by shape](speed-lstm-tensorflow.svg)",
@@ -315,4 +338,6 @@ def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
     assert error(problem, np.roll(answer, problem.shape.units, axis=2)) > 1e-2
     assert error(problem, answer[:, :1]) == float("inf")
     with pytest.raises(SystemExit, match=r"lstm q3, 2 threads: tf1: expected .* found an error of 1.0e-02"):
-        Run("lstm", QUICK[2], 2, seed=4, rounds=3).check(Contender("tf1", tensorflow_one.build), 1e-2)
+        Run("lstm", QUICK[2], 2, seed=4, rounds=3, seconds=0).check(
+            Contender("tf1", tensorflow_one.build), 1e-2
+        )
