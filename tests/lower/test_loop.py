@@ -48,6 +48,17 @@ def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
+    """A dense layer asks for it; a width taken for the batch would be told to whoever reads the graph."""
+    case = Case(mode)
+    with tf.Graph().as_default():
+        made = looped(case, 10)(*case.placeholders()[:3], None, *stored(case, block=False))
+    y, *states = made[: 3 if mode is Mode.LSTM else 2]
+    assert y.shape.as_list() == [None, None, case.units]
+    assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
+
+
 def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
