@@ -103,6 +103,17 @@ def test_matrices_that_no_cache_holds_take_the_block_for_few_steps(
     assert max(time for time, _ in way.SIZES) > 16
 
 
+def test_the_loop_beside_a_block_takes_several_steps_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "_CACHED", 0)
+    case = Case(Mode.LSTM)
+    with tf.Graph().as_default() as graph:
+        arrays = map(tf.constant, stored(case, block=True))
+        body.stack(case.recurrence(), "fast")(*case.placeholders()[:3], None, *arrays)
+        library = graph.as_graph_def().library
+    # Items of several sizes, which only they make.
+    assert "TensorListConcatV2" in {node.op for function in library.function for node in function.node_def}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_larger_a_kernel_the_fewer_steps_take_the_block(
     taken: list[int], monkeypatch: pytest.MonkeyPatch, dtype: str
