@@ -18,6 +18,7 @@ from typing import Any, Final
 import onnx
 
 from cudnn_convert import __version__
+from cudnn_convert.lower.onnx_lean import lean
 from cudnn_convert.lower.onnx_order import all_nodes, is_identity, ordered, settle, subgraphs
 
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -31,6 +32,7 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     """
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
+    lean(graph, next(opset.version for opset in model.opset_import if not opset.domain))
     settle(graph, {value.name: value.name for value in graph.input})
     kept = {value.name: names.get(value.name, value.name) for value in chain(graph.input, graph.output)}
     made = onnx.ModelProto(
