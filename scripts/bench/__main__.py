@@ -25,6 +25,7 @@ import kept
 import listing
 import machine
 import performance_page
+import rounds
 from roster import FORM, PEERS
 from shapes import CELLS, QUICK, SHAPES
 
@@ -48,7 +49,8 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     ]
     runs = kept.pooled(run for part in found for run in part["runs"])
     absent = found[0]["absent"]
-    return {"runs": runs, "absent": absent, "processes": processes, "seed": given.seed, **until}
+    told = {"processes": processes, "round": rounds.TOLD, "seed": given.seed, **until}
+    return {"runs": runs, "absent": absent, **told}
 
 
 def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:

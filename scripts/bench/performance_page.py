@@ -9,7 +9,6 @@ from typing import Any, Final
 import conversions
 import goals
 import listing
-import rounds
 from charts import chart
 from goals import Verdict
 from kept import Timing, timings
@@ -40,12 +39,11 @@ the medians of a hundred places some stray: what is to hold at all of them is mi
 median are beyond the goal."""
 _METHOD: Final = """\
 All implementations of a column are in one process that is bound to as many cores as it has threads. They run
-in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause:.0f} ms, a call to warm up,
-then calls for about {block:.0f} ms, at least one. {processes} processes do so one after another, for where
-memory lies differs from one to the next, each for {rounds} rounds and {seconds} s at least. Of a round counts
-the fastest call of each, for whatever else runs on a machine only ever makes a call slower, and it gives one
-ratio. A table shows their median, and below it the bounds that hold the median with {confidence:.0%} (order
-statistics); below our own times stands the distance between the quartiles.
+in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then
+calls for about {block} ms, at least one, of which {counts} counts. {processes} processes do so one
+after another, for where memory lies differs from one to the next, each for {rounds} rounds and {seconds} s
+at least. Each round gives one ratio. A table shows their median, and below it the bounds that hold the
+median with {confidence:.0%} (order statistics); below our own times stands how far apart the quartiles are.
 
 Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
 a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
@@ -113,8 +111,7 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
         seconds=section["seconds"],
         processes=section["processes"],
         seed=section["seed"],
-        pause=rounds.PAUSE * 1e3,
-        block=rounds.BLOCK * 1e3,
+        **section["round"],
         confidence=CONFIDENCE,
     )
     yield _about(section["taken"])
