@@ -25,9 +25,19 @@ def at_end(first: Any, steps: Any, lengths: Any) -> Any:
     return tf.gather_nd(tf.concat([first[None], steps], 0), tf.stack([lengths, rows], 1))
 
 
-def times(x: Any, matrix: Any) -> Any:
-    """`x [time, batch, inputs] @ matrix [inputs, outputs]` in one product."""
+def times(x: Any, matrix: Any, bias: Any = None) -> Any:
+    """`x [time, batch, inputs] @ matrix [inputs, outputs]` in one product, plus `bias [outputs]` if given."""
     time, batch = tf.shape(x)[0], tf.shape(x)[1]
     # A size of -1 would have no answer in TensorFlow Lite where there are no rows.
-    rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]])) @ matrix
+    rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
+    rows = rows @ matrix if bias is None else affine(rows, matrix, bias)
     return tf.reshape(rows, tf.stack([time, batch, matrix.shape[1]]))
+
+
+def affine(x: Any, matrix: Any, bias: Any) -> Any:
+    """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
+
+    TensorFlow makes one op of a product and a BiasAdd, and two of a product and any other sum.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns.
+    """
+    return tf.nn.bias_add(x @ matrix, bias)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cudnn_convert import layouts
 from cudnn_convert.layouts import Layout
-from cudnn_convert.lower.sequences import times
+from cudnn_convert.lower.sequences import affine, times
 from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
 
 #: The hidden state `[batch, width]`, which is a step's output too, and an LSTM's cell state.
@@ -81,7 +81,7 @@ def of(mode: Mode, x: Any, arrays: Sequence[Any], layout: Layout) -> Steps:
         return (_whole_gru if len(arrays) == _WHOLE else _gru)(x, order, *arrays)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
-    return [times(x, kernel) + bias], partial(step, recurrent, *projection)
+    return [times(x, kernel, bias)], partial(step, recurrent, *projection)
 
 
 def _rnn(activation: Callable[[Any], Any], recurrent: Any, rows: Sequence[Any], state: State) -> State:
@@ -104,9 +104,9 @@ def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
         gates = rows[0] + h @ recurrent
-        return _gated(order, gates, rows[1], h @ candidate_recurrent + recurrent_bias, h)
+        return _gated(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
 
-    return [times(x, kernel) + bias, times(x, candidate_kernel) + candidate_bias], step
+    return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
 
 
 def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
@@ -115,10 +115,10 @@ def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
 
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
-        gates, candidate = tf.split(h @ recurrent + recurrent_bias, sizes, 1)
+        gates, candidate = tf.split(affine(h, recurrent, recurrent_bias), sizes, 1)
         return _gated(order, rows[0] + gates, rows[1], candidate, h)
 
-    return tf.split(times(x, kernel) + bias, sizes, 2), step
+    return tf.split(times(x, kernel, bias), sizes, 2), step
 
 
 def _gated(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:

@@ -106,7 +106,7 @@ def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Step
         c = tf.sigmoid(f + peepholes[1] * c) * c + tf.sigmoid(i + peepholes[0] * c) * tf.tanh(memory)
         return tf.sigmoid(o + peepholes[2] * c) * tf.tanh(c), c
 
-    return [times(x, kernel) + bias], step
+    return [times(x, kernel, bias)], step
 
 
 FORM: Final = Form(_weights, _stack)

@@ -84,3 +84,20 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
         assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
         # Ten rows at once, and one as it is; what is stacked of one step stays an item of one.
         assert ("Unpack" in {*bodies}) == (each > 1)
+
+
+def test_a_product_and_its_bias_are_one_op_of_a_run() -> None:
+    """Of TensorFlow's own making, in a loop too: a GRU's step has one product with a bias and one without."""
+    case = Case(Mode.GRU)
+    feeds, wanted = case.feeds(), tf.compat.v1.RunOptions(output_partition_graphs=True)
+    with tf.Graph().as_default() as graph:
+        x, h = case.placeholders()[:2]
+        made = looped(case, 10)(x, h, tf.constant(0), None, *stored(case, block=False))
+        ran = tf.compat.v1.RunMetadata()
+        with tf.compat.v1.Session(graph=graph) as session:
+            session.run(made[0], {x: feeds["x"], h: feeds["h"]}, options=wanted, run_metadata=ran)
+    ops = [node.op for part in ran.partition_graphs for node in part.node]
+    taken = 10 + 1 + 1  # by an iteration, by one for the odd steps, and by a single step
+    assert ops.count("_FusedMatMul") == taken + 2  # two of all steps
+    assert ops.count("MatMul") == taken
+    assert "BiasAdd" not in ops
