@@ -1,8 +1,9 @@
 """A pseudo-layer as a `while` loop over its steps, with the input's product hoisted out of it.
 
-What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes them `together`,
-a second those that are left, one by one. A single step, as in streaming, needs no loop. With one step an
-iteration the loop is plain: TensorFlow Lite's converter takes it, which knows no items of several sizes.
+What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes so many of them
+`together`, a further one fewer of those that are left, the last goes one by one. A single step, as in
+streaming, needs no loop. A loop by itself is plain, with one step an iteration: TensorFlow Lite's converter
+takes it, which knows no items of several sizes.
 Whatever a loop carries or reads costs three ops an iteration, so that it carries no second counter.
 Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
 core/common_runtime/lower_while_op.cc (what is read goes round with what is carried).
@@ -10,9 +11,9 @@ core/common_runtime/lower_while_op.cc (what is read goes round with what is carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -22,6 +23,9 @@ from cudnn_convert.lower import steps
 from cudnn_convert.lower.sequences import alive
 from cudnn_convert.lower.steps import State, Step
 from cudnn_convert.model import Mode
+
+#: Of a plain loop.
+PLAIN: Final = (1,)
 
 
 def layer(
@@ -33,9 +37,12 @@ def layer(
     *,
     backward: bool,
     layout: Layout = layouts.LOOP,
-    together: int = 1,
+    together: Sequence[int] = PLAIN,
 ) -> tuple[Any, Any, Any]:
-    """`y [time, batch, width]` and the final states of one pseudo-layer; `together`: steps an iteration."""
+    """`y [time, batch, width]` and the final states of one pseudo-layer.
+
+    `together`: the steps of an iteration of one loop after another, of which the last takes one.
+    """
     sums, step = steps.of(mode, x, arrays, layout)
     if lengths is None:
         return _walked(sums, step, state, backward=backward, together=together)
@@ -55,7 +62,7 @@ def _masked(step: Step) -> Step:
 
 
 def _walked(
-    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     def loops() -> tuple[Any, Any, Any]:
         return _looped(sums, step, state, backward=backward, together=together)
@@ -64,25 +71,24 @@ def _walked(
         new = step([rows[0] for rows in sums], state)
         return new[0][None], new[0], new[-1]
 
-    if together == 1:
+    if tuple(together) == PLAIN:
         return loops()
     y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 
 def _looped(
-    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: int
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
-    whole = time // together
-    held = _List.reserved(sums[0].dtype, whole + time % together, [batch, width], several=together > 1)
+    turns = [*_Turn.each(time, together)]
+    held = _List.reserved(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
     known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
-    def walked(carried: Sequence[Any], end: Any, count: int, since: Callable[[Any], Any]) -> Sequence[Any]:
-        """Until item `end`, `count` steps an item, the first of which is `since` steps from the start."""
-
+    def walked(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
         def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
-            first = time - count - since(item) if backward else since(item)
+            since, count = turn.since(item), turn.count
+            first = time - count - since if backward else since
             given = []
             for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
                 state = step(rows, state)
@@ -91,19 +97,44 @@ def _looped(
             return item + 1, held.put(handle, at, _ordered(given, backward)), *state
 
         done: Sequence[Any] = tf.while_loop(
-            lambda item, *_: item < end, body, [*carried], shape_invariants=[*known]
+            lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
         )
         return done
 
     carried: Sequence[Any] = (tf.constant(0), held.handle, *state)
-    if together > 1:
-        carried = walked(carried, whole, together, lambda item: item * together)
-        before = whole * (together - 1)
-        carried = walked(carried, held.items, 1, lambda item: item + before)
-    else:
-        carried = walked(carried, time, 1, lambda item: item)
+    for turn in turns:
+        carried = walked(carried, turn)
     _, handle, *final = carried
     return tf.ensure_shape(held.joined(handle), [None, None, width]), final[0], final[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one of several loops does: `count` steps an item, until the item `end`.
+
+    Had all items before its own as many, `skipped` would be the steps before the first; None is none.
+    """
+
+    count: int
+    end: Any
+    skipped: Any
+
+    @classmethod
+    def each(cls, time: Any, counts: Sequence[int]) -> Iterator[_Turn]:
+        first, *others = counts
+        items = time if first == 1 else time // first
+        yield cls(first, items, None)
+        done = items * first
+        for count in others:
+            skipped = done - items * count
+            items += time - done if count == 1 else (time - done) // count
+            yield cls(count, items, skipped)
+            done = items * count + skipped
+
+    def since(self, item: Any) -> Any:
+        """The steps before an item."""
+        steps = item if self.count == 1 else item * self.count
+        return steps if self.skipped is None else steps + self.skipped
 
 
 def _rows(sums: Any, first: Any, count: int) -> list[Any]:

@@ -38,8 +38,11 @@ _MANY_STEPS: Final = 4
 _CACHED: Final = 2**20
 _READ: Final = 24 * 2**20
 _FEW_STEPS: Final = 16
-#: Steps of an iteration: more make the graph larger and little faster.
-_TOGETHER: Final = 10
+#: Steps of an iteration, of one loop after another: where a cache holds the matrices, and elsewhere, where
+#: what an iteration costs by itself is little. More make the graph larger and little faster. The feeds of a
+#: proof (`verification/way.py`) take each of them.
+_SMALL: Final = (16, 4, 1)
+_OTHERS: Final = (10, 1)
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
@@ -66,7 +69,7 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
     """What computes a recurrence from the `weights` of its cells; a block adds `forget_bias` to theirs."""
     sizes = recurrence.sizes
     if not uses_block(recurrence, lowering):
-        walk = partial(loop.layer, together=_TOGETHER if lowering == "fast" else 1)
+        walk = partial(loop.layer, together=_together(sizes, recurrence.dtype, lowering))
         return stacked(sizes, walk, len(steps.shapes(sizes, 0)), time_major=recurrence.time_major)
     cell = recurrence.cells[0][0]
     layer: Layer = partial(in_block.layer, op=partial(in_block.BLOCK, forget_bias=forget_bias))
@@ -84,11 +87,18 @@ def switched(
     Those are the gates in the order of `layout`.
     """
     fast = lowering == "fast"
-    walk = partial(loop.layer, layout=layout, together=_TOGETHER if fast else 1)
     block = fast and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
     block = block and not sizes.projection and _is_cached(sizes, dtype)
+    together = _OTHERS if block else _together(sizes, dtype, lowering)
+    walk = partial(loop.layer, layout=layout, together=together)
     layer = partial(_switched_layer, loop=walk, layout=layout) if block else walk
     return stacked(sizes, layer, each, time_major=time_major)
+
+
+def _together(sizes: Sizes, dtype: np.dtype[Any], lowering: str) -> tuple[int, ...]:
+    if lowering != "fast":
+        return loop.PLAIN
+    return _SMALL if _is_cached(sizes, dtype) else _OTHERS
 
 
 def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
@@ -142,9 +152,7 @@ def _few_in_block(
     def walk() -> tuple[Any, Any, Any]:
         whole = bias if added is None else bias + added
         taken, layout = [kernel[:inputs], kernel[inputs:], whole], layouts.BLOCK_LSTM_V1
-        return loop.layer(
-            mode, x, state, lengths, taken, backward=backward, layout=layout, together=_TOGETHER
-        )
+        return loop.layer(mode, x, state, lengths, taken, backward=backward, layout=layout, together=_OTHERS)
 
     most = _READ // (inputs * kernel.shape[1] * kernel.dtype.size)
     few = tf.shape(x)[0] <= min(_FEW_STEPS, max(1, most))

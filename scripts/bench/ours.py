@@ -41,10 +41,10 @@ FORMS: Final[Mapping[str, Form]] = MappingProxyType(
     {
         "block": Form(block.layer, block.weights, lstm_only=True),
         "loop": Form(loop.layer),
-        "loop_of_5": Form(partial(loop.layer, together=5)),
-        "loop_of_10": Form(partial(loop.layer, together=10)),
-        "loop_of_20": Form(partial(loop.layer, together=20)),
-        "loop_in_frames": Form(partial(loop.layer, together=10), frames=True),
+        "loop_of_5": Form(partial(loop.layer, together=(5, 1))),
+        "loop_of_10": Form(partial(loop.layer, together=(10, 1))),
+        "loop_of_20": Form(partial(loop.layer, together=(20, 1))),
+        "loop_in_frames": Form(partial(loop.layer, together=(10, 1)), frames=True),
     }
 )
 

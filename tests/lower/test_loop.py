@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,10 @@ from computing import cells, judged, stored
 from cudnn_convert.lower import loop, steps
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.model import Mode
+from cudnn_convert.verification import way
 
 
-def looped(case: Case, together: int) -> body.Stack:
+def looped(case: Case, together: Sequence[int]) -> body.Stack:
     layer = partial(loop.layer, together=together)
     each = len(steps.weights(cells(case)[0]))
     return body.stacked(case.sizes, layer, each, time_major=case.time_major)
@@ -28,8 +30,16 @@ def looped(case: Case, together: int) -> body.Stack:
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
     case = Case(mode, layers, directions, op, time_major)
-    for together in (10, 2, 1):
+    for together in ((10, 1), (4, 2, 1), (2, 1), (1,)):
         judged(case, looped(case, together), stored(case, block=False))
+
+
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+def test_loops_one_after_another(op: str) -> None:
+    """Each of them several times, once and not at all."""
+    case = Case(Mode.GRU, 2, 2, op, True)
+    sizes = ((19, 2), (22, 3), (15, 2), (6, 2), (3, 2), (2, 1), (1, 2), (0, 2))
+    judged(case, looped(case, (5, 2, 1)), stored(case, block=False), sizes)
 
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
@@ -40,7 +50,7 @@ def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(case.dtype, [None, None, case.inputs])
         h, c = tf.constant(feeds["h"]), tf.constant(feeds["c"])
-        made = looped(case, 10)(x, h, c, None, *stored(case, block=False))
+        made = looped(case, (10, 1))(x, h, c, None, *stored(case, block=False))
         with tf.compat.v1.Session(graph=graph) as session:
             expected = case.expected(feeds)
             found = session.run([*made][: len(expected)], {x: feeds["x"]})
@@ -53,7 +63,7 @@ def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     """A dense layer asks for it; a width taken for the batch would be told to whoever reads the graph."""
     case = Case(mode)
     with tf.Graph().as_default():
-        made = looped(case, 10)(*case.placeholders()[:3], None, *stored(case, block=False))
+        made = looped(case, (10, 1))(*case.placeholders()[:3], None, *stored(case, block=False))
     y, *states = made[: 3 if mode is Mode.LSTM else 2]
     assert y.shape.as_list() == [None, None, case.units]
     assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
@@ -71,7 +81,8 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
         return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
 
     monkeypatch.setattr(steps, "of", counted)
-    for lowering, each in (("fast", 10), ("portable", 1)):
+    for lowering, held, each in (("fast", 2**20, 16 + 4), ("fast", 0, 10), ("portable", 2**20, 1)):
+        monkeypatch.setattr(body, "_CACHED", held)
         compute = body.stack(case.recurrence(), lowering)
         with tf.Graph().as_default() as graph:
             ran.clear()
@@ -82,8 +93,14 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
         assert len(ran) == (each + 2 if each > 1 else 1)
         assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
         assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
-        # Ten rows at once, and one as it is; what is stacked of one step stays an item of one.
+        # Several rows at once, and one as it is; what is stacked of one step stays an item of one.
         assert ("Unpack" in {*bodies}) == (each > 1)
+
+
+def test_the_feeds_of_a_proof_take_every_loop() -> None:
+    for counts, sizes in ((body._SMALL, way.SIZES), (body._OTHERS, way.SIZES), (body._OTHERS, way.FEWER)):
+        for before, count in zip((1000, *counts), counts, strict=False):
+            assert any(time % before >= count for time, _ in sizes)
 
 
 def test_a_product_and_its_bias_are_one_op_of_a_run() -> None:
@@ -92,7 +109,7 @@ def test_a_product_and_its_bias_are_one_op_of_a_run() -> None:
     feeds, wanted = case.feeds(), tf.compat.v1.RunOptions(output_partition_graphs=True)
     with tf.Graph().as_default() as graph:
         x, h = case.placeholders()[:2]
-        made = looped(case, 10)(x, h, tf.constant(0), None, *stored(case, block=False))
+        made = looped(case, (10, 1))(x, h, tf.constant(0), None, *stored(case, block=False))
         ran = tf.compat.v1.RunMetadata()
         with tf.compat.v1.Session(graph=graph) as session:
             session.run(made[0], {x: feeds["x"], h: feeds["h"]}, options=wanted, run_metadata=ran)
