@@ -15,6 +15,8 @@ from cudnn_convert.graph import pure
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import Array
 
+#: The device that is on every machine, and has the same name on each.
+ON_CPU: Final = "/device:CPU:0"
 FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
@@ -97,12 +99,15 @@ def kept(graph: Any, names: Iterable[str]) -> Any:
 
 
 def placed(graph: Any) -> Any:
-    """A copy without devices and colocation, which name machines and nodes that need not exist here."""
+    """A copy without devices and colocation, which name machines and nodes that need not exist here.
+
+    `ON_CPU` stays.
+    """
     made = graph_pb2.GraphDef()
     made.CopyFrom(graph)
     everywhere = [*made.node, *(found for function in made.library.function for found in function.node_def)]
     for found in everywhere:
-        found.device = ""
+        found.device = ON_CPU if found.device == ON_CPU else ""
         found.attr.pop("_class", None)
         found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
     return made

@@ -18,6 +18,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert import layouts
+from cudnn_convert.graph import build
 from cudnn_convert.layouts import Layout
 from cudnn_convert.lower import steps
 from cudnn_convert.lower.sequences import alive
@@ -64,17 +65,33 @@ def _masked(step: Step) -> Step:
 def _walked(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
-    def loops() -> tuple[Any, Any, Any]:
+    if tuple(together) == PLAIN:
         return _looped(sums, step, state, backward=backward, together=together)
+    bound = _on_cpu(step)
+
+    def loops() -> tuple[Any, Any, Any]:
+        return _looped(sums, bound, state, backward=backward, together=together)
 
     def single() -> tuple[Any, Any, Any]:
-        new = step([rows[0] for rows in sums], state)
+        new = bound([rows[0] for rows in sums], state)
         return new[0][None], new[0], new[-1]
 
-    if tuple(together) == PLAIN:
-        return loops()
     y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
+
+
+def _on_cpu(step: Step) -> Step:
+    """TensorFlow makes one op of a product and its bias where it knows them to be on a CPU.
+
+    In the function of a branch only nodes themselves say so. XLA, whose loop is plain, has no such op.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc NodeIsOnCpu.
+    """
+
+    def bound(rows: Sequence[Any], state: State) -> State:
+        with tf.device(build.ON_CPU):
+            return step(rows, state)
+
+    return bound
 
 
 def _looped(

@@ -37,7 +37,7 @@ def times(x: Any, matrix: Any, bias: Any = None) -> Any:
 def affine(x: Any, matrix: Any, bias: Any) -> Any:
     """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
-    TensorFlow makes one op of a product and a BiasAdd, and two of a product and any other sum.
+    TensorFlow makes one op of a product and a BiasAdd on a CPU, and two of a product and any other sum.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns.
     """
     return tf.nn.bias_add(x @ matrix, bias)
