@@ -9,8 +9,16 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+#: What /proc/cpuinfo calls the instructions that the speed of a product depends on, and everybody else.
+_VECTORS: Final = MappingProxyType(
+    {
+        **{"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "VNNI", "avx_vnni": "VNNI"},
+        **{"amx_tile": "AMX", "asimd": "NEON", "sve": "SVE"},
+    }
+)
 _PACKAGES: Final = (
     *("cudnn-convert", "tensorflow", "keras", "tf-keras", "tf2onnx", "onnx", "onnxruntime", "torch"),
     *("openvino", "numpy"),
@@ -18,10 +26,14 @@ _PACKAGES: Final = (
 
 
 def taken() -> dict[str, Any]:
-    """The day, the processor, the memory and the versions, as a section of the results keeps them."""
+    """The day, the processor, the memory and the versions, as a section of the results keeps them.
+
+    A virtual machine may name no more of a processor than its maker: `vectors` are its instructions.
+    """
     return {
         "date": datetime.now(timezone.utc).date().isoformat(),
         "cpu": _cpu(Path("/proc/cpuinfo")),
+        "vectors": vectors(Path("/proc/cpuinfo")),
         "cores": os.cpu_count(),
         "gigabytes": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": platform.system(),
@@ -33,6 +45,14 @@ def _cpu(path: Path) -> str:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return named[1] if named else platform.machine()
+
+
+def vectors(path: Path) -> list[str]:
+    """The instructions for vectors and matrices that a processor has, of those that matter here."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    told = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = {*told[1].split()} if told else set()
+    return [*dict.fromkeys(name for flag, name in _VECTORS.items() if flag in flags)]
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
