@@ -36,7 +36,8 @@ reference before it was timed; "largest error" is the largest absolute differenc
 _JUDGED: Final = """\
 Judged by medians, of one thread where nothing else is said, at the place that is furthest from the goal. Of
 the medians of a hundred places some stray: what is to hold at all of them is missed where both bounds of a
-median are beyond the goal."""
+median are beyond the goal. VNNI are a processor's instructions for products of bytes: of one without them it
+is said how fast int8 is, and not judged."""
 _METHOD: Final = """\
 All implementations of a column are in one process that is bound to as many cores as it has threads. They run
 in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then
@@ -83,7 +84,7 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
     """All goals, those of sections that were not measured left out."""
     found: list[Verdict] = []
     if speed := sections.get("speed"):
-        found += goals.verdicts(timings(speed))
+        found += goals.verdicts(timings(speed), speed["taken"]["vectors"])
     if costs := sections.get("conversions"):
         found += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):
@@ -143,5 +144,6 @@ def _plots(found: Sequence[Timing]) -> Iterator[tuple[str, str]]:
 
 def _about(taken: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in taken["versions"].items())
-    machine = f"{taken['cpu']}, {taken['cores']} cores, {taken['gigabytes']} GB, {taken['system']}"
+    cpu = " with ".join(filter(None, [taken["cpu"], " and ".join(taken["vectors"])]))
+    machine = f"{cpu}, {taken['cores']} cores, {taken['gigabytes']} GB, {taken['system']}"
     return f"Measured {taken['date']} on {machine}; {versions}."
