@@ -42,17 +42,20 @@ def taken() -> dict[str, Any]:
 
 
 def _cpu(path: Path) -> str:
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return named[1] if named else platform.machine()
+    return _told(path, "model name") or platform.machine()
 
 
 def vectors(path: Path) -> list[str]:
     """The instructions for vectors and matrices that a processor has, of those that matter here."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    told = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = {*told[1].split()} if told else set()
+    flags = {*_told(path, "flags|Features").split()}
     return [*dict.fromkeys(name for flag, name in _VECTORS.items() if flag in flags)]
+
+
+def _told(path: Path, keys: str) -> str:
+    """What /proc/cpuinfo says of the first processor under one of the keys."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = re.search(rf"^(?:{keys})\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
