@@ -49,6 +49,11 @@ def _reason(text: str) -> str:
     return _WORD.sub(lambda word: _shortened(word[0]), _escaped(text))
 
 
+def first_line(cause: BaseException) -> str:
+    """What another library's exception says, in a line: its first that is not blank, else its name."""
+    return next(filter(None, map(str.strip, str(cause).splitlines())), type(cause).__name__)
+
+
 class CudnnConvertError(Exception):
     """Base of everything that this library raises on purpose."""
 

@@ -115,3 +115,16 @@ def test_only_a_word_without_an_end_is_shortened_in_a_reason() -> None:
     assert str(errors.AmbiguousSourceError("m", [given])) == f"m: {shown}"
     assert str(errors.UsageError(given)) == shown
     assert str(errors.UsageError(f"one\nt\two {word}")) == f"one\nt\\two {short}"
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (ValueError("bad heap\nmore of it"), "bad heap"),
+        (ValueError("\n \n  bad heap \nmore"), "bad heap"),
+        (ValueError(" \n"), "ValueError"),
+        (EOFError(), "EOFError"),
+    ],
+)
+def test_of_what_another_library_raises_a_line_is_told(cause: Exception, told: str) -> None:
+    assert errors.first_line(cause) == told

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.python.framework import op_def_registry
 
-from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import pure
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import Array
@@ -170,7 +170,7 @@ def sound(graph: Any) -> tf.Graph:
     try:
         return imported(graph)
     except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
-        found = (str(cause).splitlines() or [type(cause).__name__])[0]
+        found = first_line(cause)
         raise InvalidModelError(
             "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found
         ) from cause

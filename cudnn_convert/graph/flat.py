@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.grappler import tf_optimizer
 
-from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import build, invariant
 from cudnn_convert.graph.index import CUDNN_OPS, Index, split, tensor
 
@@ -87,7 +87,7 @@ def flattened(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
         with tf.Graph().as_default():
             result = tf_optimizer.OptimizeGraph(config, meta)
     except (ValueError, tf.errors.OpError) as cause:
-        found = str(cause).splitlines()[0]
+        found = first_line(cause)
         raise InvalidModelError("graph", expected="functions that can be laid flat", found=found) from cause
     clean = invariant.entered(_without_additions(build.placed(result)))
     return clean if origins else build.kept(clean, Index(clean).ancestors(wanted))

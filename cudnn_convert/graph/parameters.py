@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import build
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import Index, split, unique
@@ -56,8 +56,7 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
             return np.asarray(running.run(origin.tensor)).reshape(-1)
     except (tf.errors.OpError, ValueError) as cause:
         expected = "parameters that can be computed from the variables"
-        found = str(cause).splitlines()[0]
-        reason = f"{origin.op}: expected {expected}, found {found}; {_CURE}"
+        reason = f"{origin.op}: expected {expected}, found {first_line(cause)}; {_CURE}"
         raise UnsupportedModelError(model.path, [reason]) from cause
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError
+from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
 from cudnn_convert.graph import build, endpoints
 from cudnn_convert.graph.index import unique
 from cudnn_convert.keras import vetting
@@ -79,10 +79,9 @@ def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
             dict(described.config), custom_objects=dict(vouched.keras), safe_mode=True
         )
     except Exception as cause:
-        first = (str(cause).splitlines() or [type(cause).__name__])[0]
         expected = f"a model that Keras {keras.__version__} can build"
         raise UnsupportedModelError(
-            path, [f"config: expected {expected}, found one it refuses: {first}; {_EXPORT}"]
+            path, [f"config: expected {expected}, found one it refuses: {first_line(cause)}; {_EXPORT}"]
         ) from cause
     if not built.built or not built.inputs:
         expected = "a model whose inputs have shapes"

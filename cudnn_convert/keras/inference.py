@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.keras import plain
 from cudnn_convert.model import Architecture
 
@@ -85,14 +85,10 @@ def built(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> An
                 return made
     found = "one whose input has no shape; build it, and save it again"
     if failure is not None:
-        found = f"one it refuses: {_first_line(failure)}; {EXPORT}"
+        found = f"one it refuses: {first_line(failure)}; {EXPORT}"
     raise UnsupportedModelError(
         path, [f"config: expected a model that tf_keras can build, found {found}"]
     ) from failure
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

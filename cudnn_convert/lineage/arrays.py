@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert import weights
-from cudnn_convert.errors import CudnnConvertError, ReadError
+from cudnn_convert.errors import CudnnConvertError, ReadError, first_line
 from cudnn_convert.model import Array, is_float
 from cudnn_convert.read import hdf5, keras_archive
 from cudnn_convert.read.hdf5 import Store
@@ -36,8 +36,8 @@ def read(form: str, artifact: Path) -> dict[str, Array]:
     except CudnnConvertError:
         raise
     except Exception as cause:  # each format's library has exceptions of its own
-        first = (str(cause).splitlines() or [""])[0] or type(cause).__name__
-        raise ReadError(artifact, "artifact", expected=f"weights as {form} has them", found=first) from cause
+        expected = f"weights as {form} has them"
+        raise ReadError(artifact, "artifact", expected=expected, found=first_line(cause)) from cause
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert import limits
-from cudnn_convert.errors import AGAIN, ReadError
+from cudnn_convert.errors import AGAIN, ReadError, first_line
 from cudnn_convert.model import Array
 from cudnn_convert.read import heaps
 
@@ -73,7 +73,7 @@ class Store:
             *(OSError, ArithmeticError, LookupError),  # what is told of places that cannot be
             *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # of other damage
         ) as cause:
-            first = (str(cause).splitlines() or [""])[0].strip("'\"") or type(cause).__name__
+            first = first_line(cause).strip("'\"")
             expected = "a readable HDF5 file"
             raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause
 
@@ -204,7 +204,7 @@ def parsed(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
         found = json.loads(text(stored))
         json.dumps(found, ensure_ascii=False).encode()  # JSON can spell halves of characters
     except (ValueError, RecursionError) as cause:
-        raise ReadError(path, where, expected="JSON", found=str(cause).splitlines()[0]) from cause
+        raise ReadError(path, where, expected="JSON", found=first_line(cause)) from cause
     if not isinstance(found, dict):
         raise ReadError(path, where, expected="a JSON object", found=type(found).__name__)
     return found

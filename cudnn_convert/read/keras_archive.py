@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import limits
-from cudnn_convert.errors import AGAIN, ReadError
+from cudnn_convert.errors import AGAIN, ReadError, first_line
 from cudnn_convert.keras import claims
 from cudnn_convert.model import Architecture, Model, Tensor
 from cudnn_convert.read import hdf5, keras_groups
@@ -89,6 +89,5 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
             raise  # of the file itself, not of a place that is claimed in it
-        first = (str(cause).splitlines() or [""])[0] or type(cause).__name__
         expected = "a readable zip member"
-        raise ReadError(path, name, expected=expected, found=first, advice=AGAIN) from cause
+        raise ReadError(path, name, expected=expected, found=first_line(cause), advice=AGAIN) from cause

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError
+from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.quiet import quiet
@@ -32,8 +32,7 @@ def opened(path: Path, *, where: str, signature: str | None) -> Side:
     except CudnnConvertError:
         raise
     except Exception as cause:  # each library has exceptions of its own
-        lines = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise ReadError(path, "file", expected="a model that loads", found=lines[0]) from cause
+        raise ReadError(path, "file", expected="a model that loads", found=first_line(cause)) from cause
 
 
 def _folder(path: Path, where: str, signature: str | None) -> Side:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
@@ -143,7 +143,7 @@ def _accepted(
             reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
             raise UnsupportedModelError(plan.model.path, [reason]) from error
         except (tf.errors.OpError, ValueError) as error:
-            failure = str(error).splitlines()[0]
+            failure = first_line(error)
             continue
         pairs = list(zip(seen_sizes, pair, strict=True))
         if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
@@ -177,8 +177,7 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
     try:
         _sizes(plan, source, feed)
     except tf.errors.OpError as cause:
-        failure = cause.message.splitlines()[0]
-        reason = f"expected inputs that the model accepts, found some of which it says: {failure}"
+        reason = f"expected inputs that the model accepts, found some of which it says: {first_line(cause)}"
         raise UsageError(f"{where}: {reason}") from cause
 
 

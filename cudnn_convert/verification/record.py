@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.session import Restore, session, variable_ops
@@ -168,7 +168,7 @@ def _refused(plan: Plan, data: Path, cause: Any) -> Exception:
         here = ", ".join(sorted({device["type"] for device in machine.devices()}))
         reason = f"op {match[1]}: expected a kernel for a device of this machine ({here}), found none; {cure}"
         return UnsupportedModelError(plan.model.path, [reason])
-    first = next(iter((cause.message or text).splitlines()), type(cause).__name__)
+    first = first_line(cause)
     if isinstance(cause, tf.errors.InvalidArgumentError):
         reason = f"expected inputs that the model accepts, found some of which it says: {first}"
         return UsageError(f"--data {data}: {reason}")

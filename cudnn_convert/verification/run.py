@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part
@@ -236,8 +236,7 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
 
 
 def _refused(path: Path, expected: str, cause: Exception) -> ReadError:
-    first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-    return ReadError(path, "artifact", expected=expected, found=first)
+    return ReadError(path, "artifact", expected=expected, found=first_line(cause))
 
 
 def _each(opener: Callable[..., Runner]) -> Callable[..., list[Runner]]:
