@@ -43,7 +43,7 @@ class Body:
 def traced(function: Any, *specs: Any) -> Body:
     """The body of a Python function of tensors, traced for `specs`; same nodes and names every time."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
-    graph = _branches_as_calls(_without_defaults(build.placed(concrete.graph.as_graph_def())))
+    graph = _as_kept(concrete.graph.as_graph_def())
     renamed = _hashed_names(graph.library.function)
     inputs = tuple(split(found.name)[0] for found in concrete.inputs)
     nodes = [_renamed(node, renamed) for node in graph.node if node.name not in inputs]
@@ -61,7 +61,7 @@ def library(function: Any, *specs: Any, compiled: bool = False) -> tuple[Any, tu
     concrete = made.get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
-    graph = _branches_as_calls(_without_defaults(build.placed(graph)))
+    graph = _as_kept(graph)
     renamed = _hashed_names(graph.library.function)
     functions = {found.signature.name: _renamed_function(found, renamed) for found in graph.library.function}
     return functions[concrete.function_def.signature.name], tuple(functions.values())
@@ -79,6 +79,11 @@ def calls(node: Any, function: Any, inputs: Sequence[str]) -> None:
         node.attr[key].list.type.extend(argument.type for argument in arguments)
     if _COMPILED in function.attr:
         node.attr[_COMPILED].CopyFrom(function.attr[_COMPILED])
+
+
+def _as_kept(graph: Any) -> Any:
+    """What was traced here, for a graph that runs elsewhere."""
+    return _branches_as_calls(_without_defaults(build.placed(graph)))
 
 
 def _without_defaults(graph: Any) -> Any:
