@@ -1,7 +1,7 @@
 """A library does not talk, and does not mind what its caller is in the middle of.
 
 TensorFlow's and tf2onnx's loggers are held at errors while it works. TensorFlow runs ops at once while it
-works, also where the caller is building a graph or has turned that off.
+works, and sizes are numbers, also where the caller is building a graph or has turned TensorFlow 2 off.
 """
 
 from __future__ import annotations
@@ -27,4 +27,20 @@ def quiet() -> Iterator[None]:
             from tensorflow.python.eager import context
 
             stack.enter_context(context.eager_mode())
+            stack.enter_context(_sizes_are_numbers())
         yield
+
+
+@contextmanager
+def _sizes_are_numbers() -> Iterator[None]:
+    """A shape's items are so in TensorFlow 2; after `tf.disable_v2_behavior()` they are Dimensions."""
+    import tensorflow as tf
+
+    if isinstance(tf.TensorShape([1])[0], int):
+        yield
+        return
+    tf.compat.v1.enable_v2_tensorshape()
+    try:
+        yield
+    finally:
+        tf.compat.v1.disable_v2_tensorshape()

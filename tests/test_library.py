@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -194,3 +196,22 @@ def test_a_caller_may_be_building_a_graph(tmp_path: Path, form: str) -> None:
     assert report.verification is not None
     assert report.verification.passed
     assert graph.get_operations() == []
+
+
+#: Converts a source to one format after another in a process where TensorFlow 2 is off.
+OFF: Final = """import sys
+import tensorflow.compat.v1 as tf
+import cudnn_convert
+tf.disable_v2_behavior()
+for form in sys.argv[3:]:
+    print(cudnn_convert.convert(sys.argv[1], f"{sys.argv[2]}/{form}", format=form).verification.passed)
+print(type(tf.TensorShape([1])[0]).__name__, tf.executing_eagerly())
+"""
+
+
+def test_a_caller_may_have_turned_tensorflow_2_off(tmp_path: Path) -> None:
+    """As most who still have code of TensorFlow 1 do, by its first lines."""
+    source = fixture("1.15.5-gru_uni_2l").prefix
+    words = [sys.executable, "-c", OFF, source, tmp_path, *FORMATS]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\nTrue\nTrue\nDimension False\n", done.stderr
