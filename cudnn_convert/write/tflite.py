@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import build, pure
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import SERVING, Part, Signature
@@ -29,8 +29,10 @@ _FLEX: Final = b"Flex"
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
 _CUT: Final = "cut before it with --outputs"
-#: How the converter says which node it has no op for: type, name, perhaps the function it lies in.
-_SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*is neither a custom op nor a flex')
+_ELSE: Final = "choose --format savedmodel or frozen"
+#: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
+_SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
+_NO_OP: Final = "is neither a custom op nor a flex"
 
 
 def write(
@@ -79,13 +81,17 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
 
 
 def _reasons(error: Exception, advice: str) -> list[str]:
-    lines = str(error).splitlines() or [""]
     unknown: dict[str, list[str]] = {}
-    for op, name in (found.groups() for found in map(_SAID.search, lines) if found):
-        unknown.setdefault(op, []).append(name)
-    return [_unknown(names, op, advice) for op, names in unknown.items()] or [
-        f"expected a graph that TensorFlow Lite's converter takes, found {type(error).__name__}: {lines[0]}"
-    ]
+    refused = []
+    for op, name, why in _SAID.findall(str(error)):
+        if _NO_OP in why:
+            unknown.setdefault(op, []).append(name)
+        else:
+            expected = f"a {op} that TensorFlow Lite's converter takes"
+            refused.append(f"{name}: expected {expected}, found one of which it says: {why}; {_CUT}")
+    reasons = [*(_unknown(names, op, advice) for op, names in unknown.items()), *refused]
+    found = f"{type(error).__name__}: {first_line(error)}"
+    return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {found}; {_ELSE}"]
 
 
 def _unknown(names: list[str], op: str, advice: str) -> str:

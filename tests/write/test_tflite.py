@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from graphs import v1
 from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.python.convert_phase import ConverterError
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
@@ -113,3 +114,38 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
     assert reason == (
         "left: expected an op that TensorFlow Lite has, found Unbatch; cut before it with --outputs"
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (
+            ConverterError(
+                '<unknown>:0: error: loc(fused["Squeeze:", "crf/Squeeze_2@_if_else_branch_0"]): '
+                "'tfl.squeeze' op attribute 'squeeze_dims' failed to satisfy constraint: 64-bit array\n"
+                '<unknown>:0: note: loc(fused["Squeeze:", "crf/Squeeze_2"]): Error code: ERROR\n'
+            ),
+            "crf/Squeeze_2: expected a Squeeze that TensorFlow Lite's converter takes, found one "
+            "of which it says: "
+            "'tfl.squeeze' op attribute 'squeeze_dims' failed to satisfy constraint: 64-bit array; "
+            "cut before it with --outputs",
+        ),
+        (
+            ValueError("\nno such graph\nmore"),
+            "expected a graph that TensorFlow Lite's converter takes, found ValueError: no such graph; "
+            "choose --format savedmodel or frozen",
+        ),
+    ],
+)
+def test_what_else_the_converter_says_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, told: str
+) -> None:
+    """Of a node that it names, and of none; as TensorFlow 2.21 said it of tf.contrib.crf's decoding."""
+
+    def refusing(*_: Any) -> bytes:
+        raise cause
+
+    monkeypatch.setattr(tflite, "_by", refusing)
+    with pytest.raises(UnsupportedModelError) as refused:
+        written(tmp_path / "m.tflite", {"a": "a:0"}, {"y": "y:0"})
+    assert refused.value.reasons == (told,)
