@@ -17,9 +17,9 @@ Sizes = tuple[tuple[int, int], ...]
 #: The (time, batch) of the feeds that are made up: more steps than `lower.recurrence` takes a block for where
 #: it takes one for few, and fewer.
 SIZES: Final[Sizes] = ((17, 3), (9, 2))
-#: The same where a recurrence is too large to be computed often: steps for each form that it may take, and
-#: for each loop of a small one beside it.
-FEWER: Final[Sizes] = ((21, 2), (2, 3))
+#: The same where all recurrences are too large to be computed often: steps for each form that they may take.
+#: A small one has loops that need more.
+FEWER: Final[Sizes] = ((12, 2), (2, 3))
 #: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
 FEW: Final = (2, 3)
 
@@ -58,7 +58,8 @@ class Way:
 
 def sizes(plan: Plan) -> Sizes:
     """The (time, batch) of the feeds that are made up for a plan."""
-    return FEWER if any(layers.are_large(one.sizes, one.dtype) for one in plan.recurrences) else SIZES
+    large = [layers.are_large(one.sizes, one.dtype) for one in plan.recurrences]
+    return FEWER if large and all(large) else SIZES
 
 
 def of(plan: Plan) -> Way:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cases import Case
 
-from cudnn_convert import layers
+from cudnn_convert import layers, opaque
 from cudnn_convert.layers import Read
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Recurrence
 from cudnn_convert.verification import way
@@ -94,9 +95,11 @@ def test_large_weights_are_proven_on_fewer_steps(monkeypatch: pytest.MonkeyPatch
     assert sum(time for time, _ in fewer) < sum(time for time, _ in usual) / 1.8
     assert len({*fewer[0], *fewer[1]}) >= 3  # another time, another batch
 
-    class Planned:
-        recurrences = (Case(Mode.GRU).recurrence(),)
+    small, large = Case(Mode.GRU).recurrence(), Case(Mode.GRU, 2).recurrence()
+    monkeypatch.setattr(layers, "LARGE", opaque.length(small.sizes) * small.dtype.itemsize)
 
-    assert way.sizes(Planned()) == usual
-    monkeypatch.setattr(layers, "LARGE", 0)
-    assert way.sizes(Planned()) == fewer
+    def sizes(*recurrences: Recurrence) -> way.Sizes:
+        return way.sizes(SimpleNamespace(recurrences=recurrences))
+
+    assert sizes(large, large) == fewer
+    assert sizes(small) == sizes(small, large) == sizes() == usual
