@@ -82,14 +82,16 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
 
 def _reasons(error: Exception, advice: str) -> list[str]:
     unknown: dict[str, list[str]] = {}
-    refused = []
+    refused: dict[str, str] = {}
     for op, name, why in _SAID.findall(str(error)):
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
-        else:
+        else:  # of one node it may say several; the first is the cause
             expected = f"a {op} that TensorFlow Lite's converter takes"
-            refused.append(f"{name}: expected {expected}, found one of which it says: {why}; {_CUT}")
-    reasons = [*(_unknown(names, op, advice) for op, names in unknown.items()), *refused]
+            refused.setdefault(
+                name, f"{name}: expected {expected}, found one of which it says: {why}; {_CUT}"
+            )
+    reasons = [*(_unknown(names, op, advice) for op, names in unknown.items()), *refused.values()]
     found = f"{type(error).__name__}: {first_line(error)}"
     return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {found}; {_ELSE}"]
 

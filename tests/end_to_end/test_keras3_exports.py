@@ -35,7 +35,9 @@ TRAINING: Final = "train"
 _TABLE: Final = "table hash_table: expected none in the format"
 #: TensorFlow Lite has no loop over a list whose elements have a shape known at run time alone: Keras' own
 #: loops, and the one that `vectorized_map` makes for TimeDistributed. tf2onnx knows no slice in the latter.
-_LIST: Final = "tflite: expected a graph that TensorFlow Lite's converter takes.*TensorListReserve"
+_LIST: Final = (
+    "TensorArrayV2(_1)?: expected a TensorListReserve that TensorFlow Lite's converter takes, found "
+)
 #: What a format refuses, by case, with the reason.
 REFUSED: Final[dict[str, dict[str, str]]] = {
     "frozen": {"with_vocabulary": _TABLE},

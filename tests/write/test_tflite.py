@@ -123,6 +123,7 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
             ConverterError(
                 '<unknown>:0: error: loc(fused["Squeeze:", "crf/Squeeze_2@_if_else_branch_0"]): '
                 "'tfl.squeeze' op attribute 'squeeze_dims' failed to satisfy constraint: 64-bit array\n"
+                '<unknown>:0: error: loc(fused["Squeeze:", "crf/Squeeze_2"]): failed to legalize\n'
                 '<unknown>:0: note: loc(fused["Squeeze:", "crf/Squeeze_2"]): Error code: ERROR\n'
             ),
             "crf/Squeeze_2: expected a Squeeze that TensorFlow Lite's converter takes, found one "
