@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from cases import BATCH, STEPS, Case, swapped
 
+from cudnn_convert.lower import loop, steps
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.model import Array, Cell
 
@@ -47,3 +49,10 @@ def cells(case: Case) -> list[Cell]:
 
 def stored(case: Case, *, block: bool) -> list[Array]:
     return [value for cell in cells(case) for value in body.weights(cell, block=block).values()]
+
+
+def looped(case: Case, together: Sequence[int]) -> body.Stack:
+    """The loop over steps, `together` of them an iteration."""
+    layer = partial(loop.layer, together=together)
+    each = len(steps.weights(cells(case)[0]))
+    return body.stacked(case.sizes, layer, each, time_major=case.time_major)

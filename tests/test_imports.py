@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
 from samples import ROOT
 
 PACKAGE = ROOT / "cudnn_convert"
@@ -62,17 +62,34 @@ ALLOWED = {
 }
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The modules of the package that a file imports anywhere, by name without the package."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names = [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
-            names = [f"{node.module}.{name.name}" for name in node.names]
-        else:
-            continue
-        for name in names:
+#: What the command line loads before anything else, and what such a module may not import.
+FIRST = """
+__init__ __main__ cli cli.commands cli.flags errors formats inspection inspection.value model reference
+report tables
+""".split()
+HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of a module, read once."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def imports(node: ast.AST) -> list[str]:
+    """The full names that an import statement names; none for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: a relative import"
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def imported(module: str) -> Iterator[str]:
+    """The modules of the package that a module imports anywhere, by name without the package."""
+    for node in ast.walk(parsed(module)):
+        for name in imports(node):
             package, _, rest = name.partition(".")
             if package == "cudnn_convert":
                 yield "version" if rest == "__version__" else _module(rest)
@@ -92,11 +109,11 @@ def test_every_room_has_a_rule() -> None:
     assert {room(module) for module in MODULES} == set(ALLOWED)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_rooms_look_up(module: str) -> None:
-    allowed = {room(module), *ALLOWED[room(module)].split()}
-    found = {name for name in imported(MODULES[module]) if name not in allowed and room(name) not in allowed}
-    assert not found, f"{module} may not import {sorted(found)}"
+def test_rooms_look_up() -> None:
+    for module in MODULES:
+        allowed = {room(module), *ALLOWED[room(module)].split()}
+        refused = {name for name in imported(module) if not {name, room(name)} & allowed}
+        assert not refused, f"{module} may not import {sorted(refused)}"
 
 
 def test_the_rules_themselves_have_no_cycle() -> None:
@@ -106,32 +123,17 @@ def test_the_rules_themselves_have_no_cycle() -> None:
         assert all(order.index(other) < order.index(name) for other in below), name
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_command_line_talks(module: str) -> None:
-    calls = {
-        node.func.id
-        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert room(module) in ("cli", "tables") or not calls & {"print", "exit", "quit"}
+def test_only_the_command_line_talks() -> None:
+    for module in MODULES:
+        calls = {
+            node.func.id
+            for node in ast.walk(parsed(module))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert room(module) in ("cli", "tables") or not calls & {"print", "exit", "quit"}, module
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("__init__", "__main__", "cli", "cli.commands", "cli.flags", "errors", "formats", "inspection"),
-        *("inspection.value", "model", "reference", "report", "tables"),
-    ],
-)
-def test_what_the_command_line_loads_first_is_light(module: str) -> None:
-    heavy = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
-    top = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
-    found = {
-        name.partition(".")[0]
-        for node in top
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names]
-        )
-    }
-    assert not found & heavy
+def test_what_the_command_line_loads_first_is_light() -> None:
+    for module in FIRST:
+        names = {name.partition(".")[0] for node in parsed(module).body for name in imports(node)}
+        assert not names & HEAVY, module

@@ -1,27 +1,19 @@
-"""The loop over steps against the float64 reference, however many it takes in an iteration; and its ops."""
+"""The loop over steps against the float64 reference, however many it takes in an iteration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from cases import Case
-from computing import cells, judged, stored
+from computing import judged, looped, stored
 
-from cudnn_convert.lower import loop, steps
 from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower import steps
 from cudnn_convert.model import Mode
 from cudnn_convert.verification import way
-
-
-def looped(case: Case, together: Sequence[int]) -> body.Stack:
-    layer = partial(loop.layer, together=together)
-    each = len(steps.weights(cells(case)[0]))
-    return body.stacked(case.sizes, layer, each, time_major=case.time_major)
 
 
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
@@ -102,20 +94,3 @@ def test_the_feeds_of_a_proof_take_every_loop() -> None:
     for counts, sizes in ((body._SMALL, way.SIZES), (body._OTHERS, way.SIZES), (body._OTHERS, way.FEWER)):
         for before, count in zip((1000, *counts), counts, strict=False):
             assert any(time % before >= count for time, _ in sizes)
-
-
-def test_a_product_and_its_bias_are_one_op_of_a_run() -> None:
-    """Of TensorFlow's own making, in a loop too: a GRU's step has one product with a bias and one without."""
-    case = Case(Mode.GRU)
-    feeds, wanted = case.feeds(), tf.compat.v1.RunOptions(output_partition_graphs=True)
-    with tf.Graph().as_default() as graph:
-        x, h = case.placeholders()[:2]
-        made = looped(case, (10, 1))(x, h, tf.constant(0), None, *stored(case, block=False))
-        ran = tf.compat.v1.RunMetadata()
-        with tf.compat.v1.Session(graph=graph) as session:
-            session.run(made[0], {x: feeds["x"], h: feeds["h"]}, options=wanted, run_metadata=ran)
-    ops = [node.op for part in ran.partition_graphs for node in part.node]
-    taken = 10 + 1 + 1  # by an iteration, by one for the odd steps, and by a single step
-    assert ops.count("_FusedMatMul") == taken + 2  # two of all steps
-    assert ops.count("MatMul") == taken
-    assert "BiasAdd" not in ops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -87,24 +86,6 @@ def test_each_recurrence_is_one_call_that_xla_compiles() -> None:
     made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering=COMPILED).graph
     (call,) = (node for node in made.node if node.op == "PartitionedCall")
     assert (call.name, call.attr["_XlaMustCompile"].b) == ("rnn", True)
-
-
-def test_a_step_s_product_and_bias_are_one_op_where_an_artifact_runs(tmp_path: Path) -> None:
-    """TensorFlow makes it of both in the function of a branch too."""
-    case, v1 = Case(Mode.GRU), tf.compat.v1
-    graph, signature = case.graph()
-    outputs = [*signature.outputs.values()]
-    made = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering="fast")
-    saved_model.write(tmp_path, made.graph, (Part(SERVING, signature),), made.variables, provenance="{}")
-    feeds = case.feeds(21)
-    fed = {"x:0": feeds["x"], "h:0": feeds["h"], "c:0": np.float32(0)}
-    wanted, ran = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
-    with v1.Session(graph=tf.Graph()) as running:
-        v1.saved_model.load(running, ["serve"], str(tmp_path))
-        running.run(outputs, fed, options=wanted, run_metadata=ran)
-    labels = [node.timeline_label for device in ran.step_stats.dev_stats for node in device.node_stats]
-    ops = collections.Counter(label.partition(" = ")[2].partition("(")[0] for label in labels)
-    assert (ops["_FusedMatMul"], ops["MatMul"], ops["BiasAdd"]) == (2 + 21, 21, 0)
 
 
 @pytest.mark.parametrize(("mode", "early"), [(Mode.RNN_RELU, False), (Mode.LSTM, True)])
