@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "end_to_end")]
 
 import artifacts  # noqa: E402
+import users  # noqa: E402
 from keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
 from samples import fixture  # noqa: E402
 
@@ -91,11 +92,13 @@ def jobs(folder: Path, python: str) -> list[dict[str, Any]]:
     return found
 
 
-def answer(python: str, listed: list[dict[str, Any]], folder: Path) -> None:
+def answer(python: str, listed: list[dict[str, Any]]) -> None:
     """Runs the jobs in a process of another Python."""
-    path = folder / "jobs.json"
-    path.write_text(json.dumps(listed))
-    subprocess.run([python, "-I", str(artifacts.USER), str(path)], env=ENVIRONMENT, check=True)
+    words = [python, "-I", str(users.PROGRAM)]
+    asked = f"{json.dumps(listed)}\n"
+    done = subprocess.run(words, env=ENVIRONMENT, input=asked, stdout=subprocess.PIPE, text=True, check=True)
+    errors = [error for error in json.loads(done.stdout)["errors"] if error]
+    assert not errors, "\n".join(errors)
 
 
 def worst(job: dict[str, Any]) -> float:
@@ -123,7 +126,7 @@ def main(keras: str, onnx: str) -> int:
         for form, python in pythons.items():
             print(f"{form}: {versions[form].strip()}")
             mine = [job for job in listed if job["format"] == form]
-            answer(python, mine, Path(folder))
+            answer(python, mine)
             for job in mine:
                 share = worst(job)
                 wrong += not share <= 1

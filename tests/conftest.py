@@ -1,14 +1,27 @@
-"""What the whole suite shares."""
+"""What the whole suite shares: its tiers, what it costs, and how many mutants it killed.
+
+| tier | command | tests |
+|---|---|---|
+| fast | `make test`, `pytest --fast` | all but those with the marker `slow` whose files did not change |
+| every | `make test-every` | all, and every sample in every format |
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import users
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+ROOT = Path(__file__).resolve().parents[1]
+#: CPU seconds by test file, and `whole` of all processes; with pytest-xdist each worker sends its own.
+SECONDS: Counter[str] = Counter()
 
 
 @pytest.fixture
@@ -17,11 +30,76 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out slow tests whose files did not change")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --fast, slow tests go unless a file of theirs, or the test's own, changed."""
+    if not config.getoption("fast"):
+        return
+    changed = changed_files()
+    kept, left = [], []
+    for item in items:
+        marker = item.get_closest_marker("slow")
+        paths = (str(item.path.relative_to(ROOT)), *marker.args) if marker else ()
+        runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
+        (kept if runs else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def changed_files() -> list[str]:
+    """Files that differ from CUDNN_CONVERT_BASE, by default the commit before the last; new ones too.
+
+    None where git does not know: then a clone has a single commit, or there is no repository.
+    """
+    base = os.environ.get("CUDNN_CONVERT_BASE", "HEAD~1")
+    files: list[str] = []
+    for words in (["diff", "--name-only", base], ["ls-files", "--others", "--exclude-standard"]):
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        files += done.stdout.splitlines() if done.returncode == 0 else []
+    return files
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Counts the CPU seconds of a test for its file."""
+    begin = users.cpu_seconds()
+    result = yield
+    SECONDS[str(item.path.relative_to(ROOT))] += users.cpu_seconds() - begin
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    users.close_users()
+    if hasattr(session.config, "workeroutput"):
+        SECONDS["whole"] = users.cpu_seconds()
+        session.config.workeroutput["seconds"] = dict(SECONDS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """With pytest-xdist: a worker ended; its counts come to the process that prints."""
+    SECONDS.update(getattr(node, "workeroutput", {}).get("seconds", {}))
+
+
+def print_costs(terminalreporter: Any) -> None:
+    """CPU seconds of the run, with all its processes, and of the ten test files that took most."""
+    of_workers = SECONDS.pop("whole", 0.0)
+    whole = of_workers + sum(os.times()[:2]) if of_workers else users.cpu_seconds()
+    costly = ", ".join(f"{Path(path).name} {cost:.0f}" for path, cost in SECONDS.most_common(10))
+    terminalreporter.write_line(f"CPU seconds: {whole:.0f} in all; most in {costly}", bold=True)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many mutants were tried and killed, and the names of those that survived.
+    """CPU seconds, how many mutants were tried and killed, and the names of those that survived.
 
     A test with the marker `mutant` is one mutant. With pytest-xdist this runs where all reports arrive.
     """
+    if SECONDS:
+        print_costs(terminalreporter)
     killed, survived = (
         [
             report.nodeid

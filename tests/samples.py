@@ -15,6 +15,8 @@ from cudnn_convert.formats import FORMATS
 ROOT = Path(__file__).resolve().parents[1]
 TF1 = ROOT / "tests" / "data" / "tf1"
 REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
+#: Set by `make test-every`: every sample of every writer goes to every format.
+EVERY = "CUDNN_CONVERT_EVERY" in os.environ
 #: The formats that any source can become; the others hold the layers of a Keras model.
 ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
 #: Those that hold what is around the recurrences too.
@@ -26,6 +28,19 @@ FLEXIBLE = (
     *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
     "partitioned",
 )
+#: A case of each plan, for the formats that not every case goes to: modes, directions, layers, versions of
+#: the op, states, lengths, either layout, dtypes, projection, skipped input, shared weights, several
+#: recurrences, branches, loops, resources, partitions, cells without a cuDNN op.
+PLANS = frozenset(
+    "bilstm_tagger block_cell_bidirectional block_fused_lengths compatible_gru_loop cond dropout_placeholder "
+    "final_state_only gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards keras_lstm_states "
+    "keras_siamese lstm_bi_2l_states lstm_float16 lstm_uni_3l op_proj_lstm op_skip_lstm op_skip_relu "
+    "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l two_layers v3_batch_major "
+    "v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major while_refine while_rows".split()
+)
+#: The formats that every case goes to: what stands right of `Model` never asks which reader ran, and each of
+#: the two has a lowering, a writer and a judge that differ most from the other's.
+WITH_ALL = ("savedmodel", "onnx")
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,14 @@ class Fixture:
             return self.folder.name not in FLEXIBLE
         return form != "checkpoint" or not self.folder.name.startswith("op_proj")
 
+    @property
+    def is_plan(self) -> bool:
+        return self.folder.parent.name == "1.15.5" and self.folder.name in PLANS
+
+    def goes_to(self, form: str) -> bool:
+        """Whether it is converted to a format: all to two formats, a case of each plan to the others."""
+        return self.fits(form) and (EVERY or form in WITH_ALL or self.is_plan)
+
     def feeds(self) -> list[dict[str, np.ndarray]]:
         """The recorded tensors of each feed, inputs and outputs, by the source's names."""
         with np.load(self.folder / "golden.npz") as data:
@@ -82,6 +105,7 @@ GRAPHLESS = tuple(found for found in _ALL if found.case.get("graphless"))
 STATEFUL = tuple(found for found in _ALL if found.case.get("stateful"))
 FIXTURES = tuple(found for found in _ALL if found not in GRAPHLESS + STATEFUL)
 assert FIXTURES, f"no fixtures under {TF1}"
+assert {found.folder.name for found in FIXTURES if found.is_plan} == PLANS
 
 
 def fixture(name: str) -> Fixture:

@@ -1,21 +1,19 @@
-"""Conversions for the end-to-end tests, and their answers from a user's process."""
+"""Conversions for the end-to-end tests, and the processes of users who run what was written."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import users
 from samples import Fixture
 
 import cudnn_convert
 from cudnn_convert.verification import origin
 
-USER = Path(__file__).with_name("user.py")
+#: What a user runs who has ONNX Runtime or NumPy alone.
+WITHOUT_TENSORFLOW = ("onnx", "npz", "safetensors")
 
 
 def convert(
@@ -37,16 +35,14 @@ def convert(
     return report, {"artifact": str(path), "format": form, "golden": golden, "answers": answers, **names}
 
 
-def answer(jobs: list[dict[str, Any]], folder: Path) -> None:
-    """Runs the jobs where cudnn_convert cannot be imported."""
-    listed = folder / "jobs.json"
-    listed.write_text(json.dumps(jobs))
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-I", str(USER), str(listed)],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+def answer(jobs: list[dict[str, Any]]) -> None:
+    """Runs the jobs where cudnn_convert cannot be imported, ONNX and arrays also without TensorFlow."""
+    for tensorflow in (False, True):
+        chosen = [job for job in jobs if (job["format"] not in WITHOUT_TENSORFLOW) == tensorflow]
+        if chosen:
+            process = users.user(tensorflow=tensorflow)
+            errors = [error for error in process.ask(chosen) if error]
+            assert not errors, "\n".join([*errors, process.printed()])
 
 
 def agree(sample: Fixture, report: cudnn_convert.Report, path: Path, *, bound: float) -> None:

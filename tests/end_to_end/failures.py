@@ -1,22 +1,15 @@
-"""The failures that docs/troubleshooting.md is about, in a process of a user who has no cudnn_convert.
+"""The failures that docs/troubleshooting.md is about: each function runs in the folder of its files.
 
-Reads jobs, a JSON list of `{folder, failure}`, from the file named first; each failure is a function below
-and runs in its folder. Writes to the file named second what each raised, "" where it raised nothing.
+A user's process calls them (user.py), in which cudnn_convert cannot be imported.
 """
 
-import json
-import os
-import sys
 from pathlib import Path
 
+import keras
 import numpy as np
-
-sys.modules["cudnn_convert"] = None  # whatever is installed beside us: importing it fails now
-
-import keras  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import tf_keras  # noqa: E402
-from tensorflow.core.protobuf import meta_graph_pb2  # noqa: E402
+import tensorflow as tf
+import tf_keras
+from tensorflow.core.protobuf import meta_graph_pb2
 
 v1 = tf.compat.v1
 
@@ -158,18 +151,3 @@ def onnx_of_a_frozen_graph():
 def portable():
     call = tf.saved_model.load("saved_model").signatures["serving_default"]
     assert np.ptp(call(x=tf.ones([2, 5, 3]))["output_0"]) > 0
-
-
-def main():
-    told = []
-    for job in json.loads(Path(sys.argv[1]).read_text()):
-        os.chdir(job["folder"])
-        try:
-            globals()[job["failure"]]()
-            told.append("")
-        except Exception as error:  # noqa: BLE001
-            told.append(f"{type(error).__name__}: {error}")
-    Path(sys.argv[2]).write_text(json.dumps(told))
-
-
-main()

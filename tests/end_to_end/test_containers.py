@@ -1,4 +1,4 @@
-"""Every recorded checkpoint again, its model in a frozen graph and in a SavedModel of TensorFlow 1.
+"""A recorded checkpoint of each plan again, its model in a frozen graph and a SavedModel of TensorFlow 1.
 
 The containers are made here by TensorFlow; the answers are TensorFlow 1's own, recorded from the checkpoint.
 """
@@ -12,7 +12,7 @@ import artifacts
 import containers
 import numpy as np
 import pytest
-from samples import FIXTURES, Fixture
+from samples import EVERY, FIXTURES, Fixture
 from test_fixtures import BOUNDS
 
 import cudnn_convert
@@ -30,7 +30,9 @@ EVERYWHERE = {
 
 
 def chosen(form: str) -> list[Fixture]:
-    return [found for found in FIXTURES if form == "savedmodel" or found.name in EVERYWHERE]
+    """A case of each plan becomes a SavedModel; with `make test-every` all cases do."""
+    samples = [found for found in FIXTURES if EVERY or found.is_plan]
+    return [found for found in samples if form == "savedmodel" or found.name in EVERYWHERE]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
                 for found in samples
             ]
             made[container, form] = {found.name: artifacts.convert(found, form, folder) for found in sources}
-            artifacts.answer([job for _, job in made[container, form].values()], folder)
+            artifacts.answer([job for _, job in made[container, form].values()])
         return made[container, form]
 
     return of

@@ -1,11 +1,13 @@
-"""Every genuine TensorFlow 1 checkpoint, in every format, against TensorFlow 1's own recorded answers.
+"""Every genuine TensorFlow 1 checkpoint, in the formats of its tier, against TensorFlow 1's own answers.
 
 The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime, without cudnn_convert.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import artifacts
 import pytest
@@ -28,9 +30,9 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
     def of(form: str) -> dict:
         if form not in made:
             folder = tmp_path_factory.mktemp(form)
-            fitting = [sample for sample in FIXTURES if sample.fits(form)]
+            fitting = [sample for sample in FIXTURES if sample.goes_to(form)]
             made[form] = {sample.name: artifacts.convert(sample, form, folder) for sample in fitting}
-            artifacts.answer([job for _, job in made[form].values()], folder)
+            artifacts.answer([job for _, job in made[form].values()])
         return made[form]
 
     return of
@@ -42,7 +44,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory):
         pytest.param(form, sample, marks=pytest.mark.xdist_group(form), id=f"{form}-{sample.name}")
         for form in GRAPH_FORMATS
         for sample in FIXTURES
-        if sample.fits(form)
+        if sample.goes_to(form)
     ],
 )
 def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> None:
@@ -52,6 +54,24 @@ def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> N
     dtype = report.recurrences[0].dtype if report.recurrences else "float32"
     bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
+
+
+def features(samples: Iterable[Fixture]) -> set[tuple[Any, ...]]:
+    """What a plan can have of each recurrence."""
+    return {
+        feature
+        for sample in samples
+        for one in sample.case["recurrences"]
+        for feature in (
+            (one["mode"], f"{one['directions']} directions"),
+            (one["mode"], "layers" if one["layers"] > 1 else "layer"),
+            (one["op"],),
+        )
+    }
+
+
+def test_the_plans_have_what_all_samples_have() -> None:
+    assert features(sample for sample in FIXTURES if sample.is_plan) == features(FIXTURES)
 
 
 @pytest.mark.parametrize("sample", FIXTURES, ids=lambda sample: sample.name)

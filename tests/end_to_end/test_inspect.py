@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 import pytest
 from keras3_samples import EXPORTED, Export
 from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, Fixture
+from samples import _ALL, EVERY, Fixture
 from sources import command
 
 import cudnn_convert
 from cudnn_convert.inspection.value import Found, Inspection
 
-#: Set, it takes every sample of every writer, and verifies what each command makes.
-EVERY = "CUDNN_CONVERT_EVERY" in os.environ
 SIZES = ("mode", "layers", "directions", "units", "input_size")
 #: Samples whose commands run with their verification; the others' conversions are verified elsewhere.
 VERIFIED = frozenset(

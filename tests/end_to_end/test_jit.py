@@ -37,7 +37,7 @@ REPAIRED = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "
 @pytest.mark.xdist_group("jit")
 def test_answers_as_tensorflow_1_did(form: str, tmp_path: Path) -> None:
     jobs = {sample.name: artifacts.convert(sample, form, tmp_path, jit=True) for sample in SAMPLES}
-    artifacts.answer([job for _, job in jobs.values()], tmp_path)
+    artifacts.answer([job for _, job in jobs.values()])
     for sample in SAMPLES:
         report, job = jobs[sample.name]
         graph = _graph(Path(job["artifact"]), form)

@@ -7,7 +7,6 @@ without cudnn_convert.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
-from samples import REAL, fixture
+from samples import EVERY, REAL, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
@@ -32,12 +31,8 @@ WHOLE = [
 CODE = [found for found in WHOLE if any(word in found.folder.name for word in ("lambda", "pwned"))]
 CUSTOM = [found for found in WHOLE if found.folder.name == "custom_layer"]
 PLAIN = [found for found in WHOLE if found not in CODE + CUSTOM]
-
-
-#: Set, it sends every file of every writer to every format (`make test-every`), not one of each case.
-EVERY = "CUDNN_CONVERT_EVERY" in os.environ
 ONCE = {found.folder.name: found for found in reversed(PLAIN)}
-#: For formats that share the graph of `savedmodel`, or that tests/keras/test_artifacts.py judges on all.
+#: For formats that share the graph of `savedmodel`, or that tests/keras/test_artifacts.py judges on the rest.
 MAIN = (
     "sequential_lstm",
     "stacked",
@@ -111,7 +106,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory):
         if form not in made:
             folder = tmp_path_factory.mktemp(form)
             made[form] = {one.name: converted(one, form, folder) for one in chosen(form)}
-            artifacts.answer([job for _, job in made[form].values()], folder)
+            artifacts.answer([job for _, job in made[form].values()])
         return made[form]
 
     return of
@@ -165,7 +160,7 @@ def test_a_class_that_the_user_brings(
     _, job = converted(sample, form, tmp_path, custom_objects=items)
     if form in ("keras", "h5"):
         job["custom"] = ["scale_for_keras" if form == "keras" else "scale_for_tf_keras", "Scale"]
-    artifacts.answer([job], tmp_path)
+    artifacts.answer([job])
     compared(job, sample, sample.case["outputs"])
 
 
@@ -197,7 +192,7 @@ def answered_with_scale(job: dict[str, Any], sample: KerasFixture, folder: Path)
     job["custom"] = ["scale_for_keras" if job["format"] == "keras" else "scale_for_tf_keras", "Scale"]
     outputs = sample.case["outputs"]
     job["outputs"] = {key: {"source": key, "artifact": key} for key in outputs}
-    artifacts.answer([job], folder)
+    artifacts.answer([job])
     compared(job, sample, outputs)
 
 
@@ -283,7 +278,7 @@ def test_code_runs_where_its_user_says_so(tmp_path: Path, trust: bool) -> None:
     report, job = converted(sample, "keras", tmp_path, trust=trust)
     assert [*report.outputs] == (sample.case["outputs"] if trust else ["before"])
     job["outputs"] = {key: {"source": key, "artifact": key} for key in sample.case["outputs"]}
-    artifacts.answer([job | {"safe_mode": False}], tmp_path)
+    artifacts.answer([job | {"safe_mode": False}])
     compared(job, sample, sample.case["outputs"])
 
 

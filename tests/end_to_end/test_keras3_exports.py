@@ -6,7 +6,6 @@ The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,17 +14,21 @@ import artifacts
 import numpy as np
 import pytest
 from keras3_samples import EXPORTED, Call, Signature, exported
+from samples import EVERY, WITH_ALL
 
 import cudnn_convert
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.verification import origin
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
-#: Set, it sends every signature of every writer to every format.
-EVERY: Final = "CUDNN_CONVERT_EVERY" in os.environ
 NEWEST: Final = "keras-3.15.1"
 #: What the other writers' files have to show where the newest one's stand for the rest.
 MAIN: Final = ("lstm", "gru", "masked", "cudnn_layers", "portable")
+#: A case of each kind: modes, directions, masks, states in variables, types, layers in layers.
+KINDS: Final = (
+    *("lstm", "gru", "masked", "bidirectional", "raw_ops", "stateful", "initial_state", "float64", "nested"),
+    *("mixed_float16", "bfloat16", "signatures", "cudnn_layers", "portable"),
+)
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -54,11 +57,16 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 
 
 def chosen(form: str) -> list[Signature]:
-    """The signatures that go to a format."""
+    """The signatures that go to a format.
+
+    What becomes of functions laid flat, ONNX shows of all cases; of a frozen graph and of TensorFlow Lite it
+    is a case of each kind.
+    """
     return [
         signature
         for sample in EXPORTED
-        if EVERY or form == "savedmodel" or sample.folder.parent.name == NEWEST or sample.folder.name in MAIN
+        if EVERY or sample.folder.parent.name == NEWEST or sample.folder.name in MAIN
+        if EVERY or form in WITH_ALL or sample.folder.name in KINDS
         for signature in sample.signatures
         if fits(signature, form)
     ]
@@ -106,7 +114,7 @@ def converted(form: str, folder: Path) -> dict[str, Converted]:
         job = the_job(signature, form, out) if out.exists() else {}
         found[label(signature)] = Converted(reports[out], job)
     try:
-        artifacts.answer([one.job for one in found.values() if one.job], folder)
+        artifacts.answer([one.job for one in found.values() if one.job])
     except AssertionError as error:  # once for all: the next test would convert everything anew
         return {name: Converted(error, one.job) for name, one in found.items()}
     return found

@@ -54,7 +54,7 @@ def test_large_weights_answer_as_tensorflow_1_did(form: str, tmp_path: Path) -> 
         if form == "savedmodel":
             assert len([*(out / "variables").glob("*.data-*")]) > 1
             assert sorted(path.name for path in (out / "variables").iterdir())[-1] == "variables.index"
-    artifacts.answer(jobs, tmp_path)
+    artifacts.answer(jobs)
     for answers, (name, feeds, keys) in expected.items():
         bound = BOUNDS.get(name, 1e-5)
         with np.load(answers) as found:

@@ -71,7 +71,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory):
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 made[wanted] = {name: converted(name, words, folder) for name, words in calls}
-            artifacts.answer([*made[wanted].values()], folder)
+            artifacts.answer([*made[wanted].values()])
         return made[wanted]
 
     return of
@@ -149,7 +149,7 @@ def test_what_was_read_before_changes_what_comes_next(answered, tmp_path: Path, 
     first, second = feeds(CHARACTERS)
     np.savez(tmp_path / "golden.npz", **{f"feed0/{key}": value for key, value in second.items()})
     alone = {"golden": str(tmp_path / "golden.npz"), "answers": str(tmp_path / "answers.npz")}
-    artifacts.answer([{**answered(wanted)[CHARACTERS], **alone}], tmp_path)
+    artifacts.answer([{**answered(wanted)[CHARACTERS], **alone}])
     with np.load(tmp_path / "answers.npz") as answers:
         found = answers["feed0/next"]
     assert found.shape == second["next"].shape != first["next"].shape

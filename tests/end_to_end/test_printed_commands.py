@@ -6,7 +6,6 @@ process of plain TensorFlow, Keras or tf_keras, under the keys that `inspect` pr
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -22,13 +21,11 @@ import numpy as np
 import pytest
 from keras3_samples import BROKEN, Call, Export, Signature
 from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, Fixture, fixture
+from samples import _ALL, EVERY, Fixture, fixture
 from sources import command
 
 import cudnn_convert
 
-#: Set, it takes every sample that is broken, not those below.
-EVERY: Final = "CUDNN_CONVERT_EVERY" in os.environ
 #: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
 SOME: Final = frozenset(
     "1.15.5-bilstm_tagger 1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.8.0-frozen_binary 1.12.3-cond "
@@ -266,7 +263,7 @@ def test_those_chosen_are_there() -> None:
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Healed | Exception]:
-    """Each source healed in a folder of its own, and all that came of it run, a process for each format."""
+    """Each source healed in a folder of its own, and all that came of it run by its users."""
     found: dict[str, Healed | Exception] = {}
     for patient in PATIENTS.values():
         folder = tmp_path_factory.mktemp("healed")
@@ -277,9 +274,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Healed | Exc
             except Exception as error:  # noqa: BLE001 - it belongs to its own test
                 found[patient.name] = error
     jobs = [job for one in found.values() if isinstance(one, Healed) for job in one.jobs.values()]
-    for form in sorted({job["format"] for job in jobs}):
-        same = [job for job in jobs if job["format"] == form]
-        artifacts.answer(same, tmp_path_factory.mktemp(form))
+    artifacts.answer(jobs)
     return found
 
 

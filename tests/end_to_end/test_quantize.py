@@ -55,7 +55,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, A
     for name in CASES:
         sample = fixture(f"1.15.5-{name}")
         found[name] = (*quantized(sample, folder), folder / sample.name)
-    artifacts.answer([job for _, job, _ in found.values()], folder)
+    artifacts.answer([job for _, job, _ in found.values()])
     return found
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras3_samples import BROKEN, Export, exported
+from samples import EVERY
 from sources import contents
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
@@ -31,6 +32,11 @@ SAMPLES: Final = [
     if sample.folder.parent.name == NEWEST or sample.folder.name in ("gru", "masked", "cudnn_layers")
 ]
 FEW: Final = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "bidirectional", "float64")]
+#: Where gradients are taken: TensorFlow needs up to 20 seconds for the graph of each of the rest.
+GRADIENTS: Final = (
+    *("lstm", "gru", "masked", "return_state"),
+    *(("bidirectional", "float64", "raw_ops") if EVERY else ()),
+)
 ENDPOINTS: Final = ("serve", "serving_default")
 
 pytestmark = pytest.mark.xdist_group("repaired")
@@ -240,7 +246,7 @@ def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
     assert found.checkpoint_hash == source.checkpoint_hash
 
 
-@each([*FEW, exported(f"{NEWEST}-return_state"), exported(f"{NEWEST}-raw_ops")])
+@each([exported(f"{NEWEST}-{name}") for name in GRADIENTS])
 def test_gradients_reach_the_variables(repaired, sample: Export) -> None:
     """They agree with the slope of the function itself, along one line through all its variables."""
     loaded = tf.saved_model.load(str(repaired(sample)))

@@ -43,7 +43,7 @@ def test_calls_in_a_row(tmp_path: Path, sample: Fixture, form: str) -> None:
         assert "became inputs and outputs; a sequence begins with the values that" in report.notes[-1]
     assert sorted(report.inputs.values()) == inputs
     assert sorted(report.outputs.values()) == sorted(outputs)
-    artifacts.answer([job], tmp_path)
+    artifacts.answer([job])
     with np.load(job["answers"]) as answers:
         for number, feed in enumerate(sample.feeds()):
             for key, name in report.outputs.items():

@@ -185,7 +185,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, d
     """Each Keras sample converted once, and its answers from a user's process."""
     folder = tmp_path_factory.mktemp("keras")
     made = {name: converted(keras_fixture(name), folder) for name in KERAS}
-    artifacts.answer([job for _, job in made.values()], folder)
+    artifacts.answer([job for _, job in made.values()])
     return made
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import artifacts
 import numpy as np
 import pytest
+import users
 from keras3_samples import Signature
 from sources import command
 from troubles import CASES, MASKED, PARAGRAPHS
-
-FAILURES: Final = Path(__file__).with_name("failures.py")
 
 
 def test_every_paragraph_has_its_case() -> None:
@@ -38,7 +33,7 @@ class Walked:
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walked]:
-    """All commands in this process, then all failures in one of their own, then all artifacts in another."""
+    """All commands in this process, then all failures and all artifacts in a user's."""
     found = {}
     for heading, case in CASES.items():
         folder = tmp_path_factory.mktemp("paragraph") / "work"
@@ -59,8 +54,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walked]:
         for heading in CASES
         for n, job in enumerate(CASES[heading].jobs)
     ]
-    # Those of ONNX come first: they are to do without TensorFlow.
-    artifacts.answer(sorted(jobs, key=lambda one: one["format"] != "onnx"), tmp_path_factory.mktemp("user"))
+    artifacts.answer(jobs)
     return found
 
 
@@ -77,16 +71,9 @@ def typed(words: list[str]) -> tuple[int, str]:
 
 
 def failed(jobs: list[tuple[Path, str]]) -> list[str]:
-    """What each failure says, in a process where cudnn_convert cannot be imported."""
-    folder = jobs[0][0]
-    listed, told = folder / "failures.json", folder / "told.json"
-    listed.write_text(json.dumps([{"folder": str(where), "failure": name} for where, name in jobs]))
-    done = subprocess.run(
-        [sys.executable, "-I", str(FAILURES), str(listed), str(told)],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return list(json.loads(told.read_text()))
+    """What each failure raises, in a process where cudnn_convert cannot be imported."""
+    process = users.user(tensorflow=True)
+    return process.ask([{"module": "failures", "call": name, "folder": str(path)} for path, name in jobs])
 
 
 def located(given: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:

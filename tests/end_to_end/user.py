@@ -1,21 +1,28 @@
 """A user's process: plain TensorFlow 2, ONNX Runtime, Keras, tf_keras or NumPy, and no cudnn_convert.
 
-Reads jobs, a JSON list of `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`,
-from the file named first; inputs and outputs map signature keys to `{source, artifact}` tensor names.
-`states` maps inputs that begin with zeros of a shape to the outputs that they are next; `custom` names a
-module of this folder and what a Keras model needs from it; `safe_mode` false lets code in its file run.
-Writes each job's outputs, keyed `feed<n>/<key>`, to the `.npz` that `answers` names.
+It lives on and takes requests from its standard input, a JSON list of jobs a line. Its reply is a line on
+what was its standard output at the start: `errors`, what each job raised ("" for nothing), and `seconds` of
+CPU. A job is `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`; inputs and
+outputs map signature keys to `{source, artifact}` tensor names. `states` maps inputs that begin with zeros of
+a shape to the outputs that they are next; `custom` names a module of this folder and what a Keras model needs
+from it; `safe_mode` false lets code in its file run. Each job's outputs, keyed `feed<n>/<key>`, go to the
+`.npz` that `answers` names. A job `{module, call, folder}` calls a function of another module in a folder.
 """
 
+import gc
 import importlib
 import json
+import os
 import sys
+import time
+import traceback
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 sys.modules["cudnn_convert"] = None  # whatever is installed beside us: importing it fails now
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def saved_model(path, inputs, outputs, signature):
@@ -136,7 +143,6 @@ def of_layers(ask, names, outputs):
 def brought(job):
     if "custom" not in job:
         return None
-    sys.path.insert(0, str(Path(__file__).parent))
     module, *names = job["custom"]
     return {name: getattr(importlib.import_module(module), name) for name in names}
 
@@ -147,31 +153,67 @@ def storable(value):
 
 
 def arrays(path, inputs, outputs, signature):
-    sys.path.insert(0, str(Path(__file__).parent))
     return importlib.import_module("numpy_user").opened(path, inputs, outputs, signature)
 
 
+def run_artifact(job):
+    """Opens the artifact, asks it for every feed in a row and stores the answers."""
+    signature = job.get("signature") or "serving_default"
+    openers = {
+        "savedmodel": partial(saved_model, signature=signature),
+        "checkpoint": checkpoint,
+        "frozen": frozen,
+        "onnx": onnx,
+        "tflite": tflite,
+        "npz": partial(arrays, signature=job.get("signature", "")),
+        "safetensors": partial(arrays, signature=job.get("signature", "")),
+        "keras": partial(keras, custom=brought(job), safe_mode=job.get("safe_mode", True)),
+        "h5": partial(h5, custom=brought(job)),
+    }
+    run = openers[job["format"]](job["artifact"], job["inputs"], job["outputs"])
+    golden = np.load(job["golden"])
+    answers = {}
+    states = job.get("states", {})
+    state = {key: np.zeros(zero["shape"], zero["dtype"]) for key, zero in states.items()}
+    for feed in sorted({key.partition("/")[0] for key in golden.files}):
+        given = {key: names["source"] for key, names in job["inputs"].items() if key not in state}
+        outputs = run({key: golden[f"{feed}/{name}"] for key, name in given.items()} | state)
+        state = {key: outputs[zero["next"]] for key, zero in states.items()}
+        answers.update({f"{feed}/{key}": storable(value) for key, value in outputs.items()})
+    np.savez(job["answers"], **answers)
+
+
+def call_function(job):
+    """Calls a function of a module of this folder where it wants to stand."""
+    function = getattr(importlib.import_module(job["module"]), job["call"])
+    before = Path.cwd()
+    os.chdir(job["folder"])
+    try:
+        function()
+    finally:
+        os.chdir(before)
+
+
+def error_of(job):
+    try:
+        (call_function if "call" in job else run_artifact)(job)
+    except Exception as error:  # noqa: BLE001 - the test that asked fails with it
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def main():
-    for job in json.loads(Path(sys.argv[1]).read_text()):
-        signature = job.get("signature") or "serving_default"
-        named = partial(saved_model, signature=signature)
-        openers = {"savedmodel": named, "checkpoint": checkpoint, "frozen": frozen, "onnx": onnx}
-        openers["tflite"] = tflite
-        openers |= dict.fromkeys(("npz", "safetensors"), partial(arrays, signature=job.get("signature", "")))
-        openers["keras"] = partial(keras, custom=brought(job), safe_mode=job.get("safe_mode", True))
-        openers["h5"] = partial(h5, custom=brought(job))
-        opened = openers[job["format"]]
-        run = opened(job["artifact"], job["inputs"], job["outputs"])
-        golden = np.load(job["golden"])
-        answers = {}
-        states = job.get("states", {})
-        held = {key: np.zeros(state["shape"], state["dtype"]) for key, state in states.items()}
-        for feed in sorted({key.partition("/")[0] for key in golden.files}):
-            given = {key: names["source"] for key, names in job["inputs"].items() if key not in held}
-            found = run({key: golden[f"{feed}/{name}"] for key, name in given.items()} | held)
-            held = {key: found[state["next"]] for key, state in states.items()}
-            answers.update({f"{feed}/{key}": storable(value) for key, value in found.items()})
-        np.savez(job["answers"], **answers)
+    # What TensorFlow prints goes to stderr; only answers go to the descriptor that was given.
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        begin = time.process_time()
+        errors = [error_of(job) for job in json.loads(line)]
+        gc.collect()  # models hold their graphs in circles
+        assert sys.modules["cudnn_convert"] is None
+        replies.write(json.dumps({"errors": errors, "seconds": time.process_time() - begin}) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

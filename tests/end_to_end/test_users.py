@@ -1,0 +1,34 @@
+"""The processes of users: cudnn_convert cannot be imported in them, and a test may ask for a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import users
+
+
+@pytest.mark.parametrize("tensorflow", [True, False])
+def test_cudnn_convert_cannot_be_imported(tmp_path: Path, tensorflow: bool) -> None:
+    process = users.user(tensorflow=tensorflow)
+    named = [
+        {"module": name, "call": "convert", "folder": str(tmp_path)} for name in ("cudnn_convert", "numpy")
+    ]
+    ours, other = process.ask(named)
+    assert ours == "ModuleNotFoundError: import of cudnn_convert halted; None in sys.modules"
+    assert other == "AttributeError: module 'numpy' has no attribute 'convert'"
+
+
+def test_a_test_may_ask_for_a_new_process() -> None:
+    before = users.user(tensorflow=False)
+    assert users.user(tensorflow=False) is before
+    after = users.user(tensorflow=False, anew=True)
+    assert after.pid != before.pid
+    assert after.ask([]) == []
+
+
+def test_a_process_that_ends_is_not_an_answer(tmp_path: Path) -> None:
+    process = users.user(tensorflow=False, anew=True)
+    with pytest.raises(AssertionError, match="the user's process ended"):
+        process.ask([{"module": "os", "call": "abort", "folder": str(tmp_path)}])
+    assert users.user(tensorflow=False, anew=True).ask([]) == []
