@@ -13,13 +13,11 @@ demo: .venv/ready
 	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --fast
 
-# Every file of every Keras that wrote one, in every format: some minutes more.
-test-every: .venv/ready
-	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
-		tests/end_to_end/test_keras.py tests/end_to_end/test_keras3_exports.py \
-		tests/end_to_end/test_inspect.py tests/end_to_end/test_printed_commands.py
+# What `make test` leaves out too: slow tests, every sample in every format, more examples of properties.
+test-every: lint
+	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 from collections import Counter
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left = [], []
     for item in items:
         marker = item.get_closest_marker("slow")
-        paths = (str(item.path.relative_to(ROOT)), *marker.args) if marker else ()
+        paths = (os.path.relpath(item.path, ROOT), *marker.args) if marker else ()
         runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
         (kept if runs else left).append(item)
     config.hook.pytest_deselected(items=left)
@@ -62,12 +63,18 @@ def changed_files() -> list[str]:
     return files
 
 
+def pytest_collection_finish() -> None:
+    """Takes what the test modules imported out of each garbage collection: a tenth of the suite's time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Counts the CPU seconds of a test for its file."""
     begin = users.cpu_seconds()
     result = yield
-    SECONDS[str(item.path.relative_to(ROOT))] += users.cpu_seconds() - begin
+    SECONDS[os.path.relpath(item.path, ROOT)] += users.cpu_seconds() - begin
     return result
 
 

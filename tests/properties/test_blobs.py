@@ -20,7 +20,7 @@ DTYPES = st.sampled_from(["float16", "float32", "float64"])
 
 
 @given(sizes(), SEEDS, DTYPES)
-@examples(150)
+@examples(150, runs=False)
 def test_split_and_join_undo_each_other(found: Sizes, seed: int, dtype: str) -> None:
     parts = by_hand.drawn(found, seed, dtype)
     blob = by_hand.blob(found.mode, parts)
@@ -38,7 +38,7 @@ def test_split_and_join_undo_each_other(found: Sizes, seed: int, dtype: str) -> 
 
 
 @given(sizes())
-@examples(100)
+@examples(100, runs=False)
 def test_no_value_of_the_blob_is_used_twice_or_left_out(found: Sizes) -> None:
     blob = np.arange(2.0, opaque.length(found) + 2)  # an identity's values are 0 and 1
     cells = [cell for layer in opaque.split(blob, found, where="blob") for cell in layer]
@@ -49,7 +49,7 @@ def test_no_value_of_the_blob_is_used_twice_or_left_out(found: Sizes) -> None:
 
 
 @given(sizes())
-@examples(150)
+@examples(150, runs=False)
 def test_the_input_size_follows_from_the_length(found: Sizes) -> None:
     length = opaque.length(found)
     step = found.directions * len(found.mode.gates) * found.units
@@ -64,7 +64,7 @@ def test_the_input_size_follows_from_the_length(found: Sizes) -> None:
 
 
 @given(sizes(plain=True), st.sets(st.sampled_from(["mode", "layers", "directions", "units"])))
-@examples(60)
+@examples(60, runs=False)
 def test_the_truth_is_among_the_sizes_that_fit(found: Sizes, known: set[str]) -> None:
     found = dataclasses.replace(found, skip_input=False)
     blob = by_hand.blob(found.mode, by_hand.drawn(found, 0))

@@ -57,7 +57,7 @@ def test_the_rows_are_these() -> None:
 
 
 @given(st.data(), MODE_AND_ROW)
-@examples(200)
+@examples(200, runs=False)
 def test_a_cell_in_the_order_of_a_row(data: st.DataObject, named: tuple[Mode, str]) -> None:
     (mode, name), row = named, ROW_OF[named[1]]
     parts = data.draw(parts_of(mode))
@@ -78,7 +78,7 @@ def test_a_cell_in_the_order_of_a_row(data: st.DataObject, named: tuple[Mode, st
 
 
 @given(st.data(), MODE_AND_ROW, MODE_AND_ROW)
-@examples(100)
+@examples(100, runs=False)
 def test_moves_take_the_columns_of_one_row_to_another(
     data: st.DataObject, named: tuple[Mode, str], other: tuple[Mode, str]
 ) -> None:
@@ -93,7 +93,7 @@ def test_moves_take_the_columns_of_one_row_to_another(
 
 
 @given(st.data(), MODES)
-@examples(100)
+@examples(100, runs=False)
 def test_the_variables_of_tensorflow_1(data: st.DataObject, mode: Mode) -> None:
     parts = data.draw(parts_of(mode, projected=False))
     stored, cell = by_hand.canonical(mode, parts), by_hand.cell(mode, parts)
@@ -109,7 +109,7 @@ def test_the_variables_of_tensorflow_1(data: st.DataObject, mode: Mode) -> None:
 
 
 @given(st.data(), st.sampled_from([name for name in ROWS if Mode.LSTM in ROWS[name]]), BIASES)
-@examples(60)
+@examples(60, runs=False)
 def test_a_forget_bias_is_not_stored(data: st.DataObject, name: str, added: float) -> None:
     parts = data.draw(parts_of(Mode.LSTM, projected=False))
     cell, order = by_hand.cell(Mode.LSTM, parts), ROWS[name][Mode.LSTM]
@@ -122,7 +122,7 @@ def test_a_forget_bias_is_not_stored(data: st.DataObject, name: str, added: floa
 
 
 @given(st.data(), st.sampled_from(["block_lstm", "block_lstm_v1", "lstm_cell"]), BIASES, st.booleans(), SEEDS)
-@examples(100)
+@examples(100, runs=False)
 def test_the_weights_of_a_block(data: st.DataObject, name: str, added: float, peeps: bool, seed: int) -> None:
     parts = data.draw(parts_of(Mode.LSTM, projected=False))
     stored = by_hand.canonical(Mode.LSTM, parts, ROWS[name][Mode.LSTM])
@@ -147,7 +147,7 @@ def test_the_weights_of_a_block(data: st.DataObject, name: str, added: float, pe
 
 
 @given(st.data(), KERAS_MODES)
-@examples(60)
+@examples(60, runs=False)
 def test_the_variables_of_keras(data: st.DataObject, mode: Mode) -> None:
     """From those of a CuDNN layer to those of the CPU layer that stands for it."""
     parts = data.draw(parts_of(mode, projected=False))
@@ -161,7 +161,7 @@ def test_the_variables_of_keras(data: st.DataObject, mode: Mode) -> None:
 
 
 @given(st.data(), KERAS_MODES, st.sampled_from([0.2, 0.5, 2.0]))
-@examples(80)
+@examples(80, runs=False)
 def test_the_sigmoid_gates_of_keras_scaled(data: st.DataObject, mode: Mode, factor: float) -> None:
     parts = data.draw(parts_of(mode, projected=False))
 

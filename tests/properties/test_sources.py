@@ -79,7 +79,7 @@ def close(found: Cell, parts: by_hand.Parts, mode: Mode) -> None:
 
 
 @given(st.data(), MODES, ORDERS, BIASES)
-@examples(80)
+@examples(80, runs=False)
 def test_canonical_tensors(data: st.DataObject, mode: Mode, order: str, forget_bias: float) -> None:
     run, convention = data.draw(runs(mode, ["float32"], plain=True)), Convention(order, forget_bias)
     for parts in (parts for layer in run.parts for parts in layer):
@@ -97,7 +97,7 @@ def test_canonical_tensors(data: st.DataObject, mode: Mode, order: str, forget_b
 
 
 @given(st.data(), MODES, ORDERS, BIASES)
-@examples(80)
+@examples(80, runs=False)
 def test_a_blob(data: st.DataObject, mode: Mode, order: str, forget_bias: float) -> None:
     """Lingvo's order and a forget bias are of canonical tensors alone."""
     run = data.draw(runs(mode, ["float32"]))
@@ -120,7 +120,7 @@ def test_a_blob(data: st.DataObject, mode: Mode, order: str, forget_bias: float)
 
 
 @given(st.data(), st.sampled_from([Mode.LSTM, Mode.GRU]))
-@examples(80)
+@examples(80, runs=False)
 def test_a_keras_layer(data: st.DataObject, mode: Mode) -> None:
     run = dataclasses.replace(data.draw(runs(mode, ["float32"], plain=True)), layers=1)
     stems = ("",) if run.directions == 1 else ("forward_layer/", "backward_layer/")
@@ -134,7 +134,7 @@ def test_a_keras_layer(data: st.DataObject, mode: Mode) -> None:
 
 
 @given(st.data(), MODES, st.sampled_from(list(CELLS)))
-@examples(80)
+@examples(80, runs=False)
 def test_the_checkpoint_of_a_cpu_network(data: st.DataObject, mode: Mode, cell: str) -> None:
     """Every key where such a network looks for it, without what its cells add."""
     run = data.draw(runs(mode, ["float32"], plain=True))

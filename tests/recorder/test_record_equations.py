@@ -17,6 +17,8 @@ import record_cudnn as rec
 
 from cudnn_convert import reference
 
+pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
+
 # Two float64 evaluations of the same sums in another order: far below any real difference (> 1e-4).
 SAME = 1e-12
 
@@ -53,7 +55,7 @@ def by_reference(case: rec.Case, values: rec.Values) -> rec.Outputs:
 
 def by_torch(case: rec.Case, values: rec.Values) -> rec.Outputs:
     """torch.nn's CPU network on the recorder's own weight views, row order and packing."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; nothing computes the witness")
     arranged = rec.witness_order(case)
     assert arranged is not None
     net, (order, batch_sizes) = case.network, arranged

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import record_cudnn as rec
 
+pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
+
 
 def wheel_folder() -> Path | None:
     if importlib.util.find_spec("nvidia") is None:

@@ -14,6 +14,8 @@ import pytest
 import record_cudnn as rec
 from standin import WITNESS, StandInCudnn, StandInDevice
 
+pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
+
 BY_NAME = {case.name: case for case in rec.output_cases()}
 
 

@@ -11,6 +11,8 @@ import record_cudnn as rec
 from cudnn_convert import opaque
 from cudnn_convert.model import Mode, Sizes
 
+pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
+
 LINEAR = [
     net for net in rec.offset_networks() if net.dtype == "float" and not net.projection and not net.skip_input
 ]

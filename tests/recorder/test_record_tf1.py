@@ -24,6 +24,8 @@ from samples import ROOT, fixture
 
 from cudnn_convert.verification import recording
 
+pytestmark = pytest.mark.slow("scripts/record_tf1.py", "tests/recorder/")
+
 v1 = tf.compat.v1
 SCRIPT = ROOT / "scripts" / "record_tf1.py"
 BLOCK = fixture("1.15.5-block_fused_lengths")
