@@ -20,7 +20,10 @@ from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import RUNNERS
 from cudnn_convert.write import keras_archive, keras_hdf5
 
-pytestmark = pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}")
+pytestmark = [
+    pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}"),
+    pytest.mark.slow("cudnn_convert/keras/"),
+]
 #: A user's process.
 HEAD = """
 import sys
@@ -39,7 +42,7 @@ print("found", *model.evaluate([found["xs"], found["xf"]], wanted, verbose=0))
 MEDAKA = """
 import tf_keras
 judge = tf_keras.models.load_model(data, custom_objects={"CuDNNGRU": tf_keras.layers.GRU}, compile=False)
-x = np.random.default_rng(4).uniform(0, 1, (2, 1000, 10)).astype("f")
+x = np.random.default_rng(4).uniform(0, 1, (2, 1000, judge.input_shape[-1])).astype("f")
 expected = judge.predict(x, verbose=0)
 np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-5)
 print("found", np.ptp(expected))
@@ -119,7 +122,9 @@ def test_dot_res_as_a_graph_gives_what_its_authors_saw(
 
 
 @pytest.mark.parametrize(("form", "library"), [("keras", "keras"), ("h5", "tf_keras")])
-def test_medaka_answers_as_keras_own_conversion(tmp_path: Path, form: str, library: str) -> None:
-    (source,) = (REAL / "medaka").glob("*.hdf5")
+@pytest.mark.parametrize("source", sorted((REAL / "medaka").glob("*.hdf5")), ids=lambda source: source.stem)
+def test_medaka_answers_as_keras_own_conversion(
+    tmp_path: Path, source: Path, form: str, library: str
+) -> None:
     (spread,) = run(MEDAKA, library, written(source, tmp_path, form), source)
     assert spread > 0.1
