@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +92,9 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
 
+@cache
 def _has_cpu_kernel(op: str) -> bool:
+    """Asked once for each op: TensorFlow looks through all its kernels."""
     listed = kernels.get_registered_kernels_for_op(op).kernel
     # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
     return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
