@@ -47,7 +47,7 @@ MAIN = (
 def chosen(form: str) -> list[KerasFixture]:
     """The samples that go to a format."""
     found = PLAIN if EVERY else [*ONCE.values()]
-    if not EVERY and form not in ("savedmodel", "onnx"):
+    if not EVERY and form != "savedmodel":
         found = [ONCE[name] for name in MAIN]
     return [sample for sample in found if fits(sample, form)]
 
