@@ -62,8 +62,10 @@ class Case:
             f"{node}/blob",
         )
 
-    def op_call(self, x: Any, h: Any, c: Any, lengths: Any = None, *, name: str = "rnn") -> Any:
-        """The cuDNN op in the graph under construction."""
+    def op_call(
+        self, x: Any, h: Any, c: Any, lengths: Any = None, *, params: Any = None, name: str = "rnn"
+    ) -> Any:
+        """The cuDNN op in the graph under construction; its parameters are `params`, else a constant."""
         call = getattr(tf.raw_ops, self.op)
         extra = (
             {"sequence_lengths": lengths, "time_major": self.time_major, "num_proj": self.projection}
@@ -75,7 +77,7 @@ class Case:
             input=x,
             input_h=h,
             input_c=c,
-            params=tf.constant(self.blob, name=f"{name}/blob"),
+            params=tf.constant(self.blob, name=f"{name}/blob") if params is None else params,
             rnn_mode=self.mode.value,
             input_mode=self.input_mode,
             direction=way,

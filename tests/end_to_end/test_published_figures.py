@@ -1,0 +1,80 @@
+"""Published sums of real cuDNN's outputs judge the float64 reference and artifacts in every format.
+
+Each network is a frozen graph with one CudnnRNN node; one is a TensorFlow 1 checkpoint, one has CudnnRNNV3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+import artifacts
+import pytest
+from published import NETWORKS, ROWS, get_bound
+from published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+
+from cudnn_convert.model import Mode
+
+pytestmark = pytest.mark.xdist_group("published")
+
+#: The formats in which each network is judged: every format has every mode, and both numbers of directions.
+FORMS: Final = {
+    "sample-relu": ("savedmodel",),
+    "sample-tanh": ("frozen", "npz"),
+    "sample-lstm": ("frozen", "tflite", "npz"),
+    "sample-gru": ("savedmodel", "frozen", "tflite", "npz"),
+    "torch-relu": ("frozen", "onnx", "npz"),
+    "torch-tanh": ("savedmodel", "onnx", "tflite"),
+    "torch-lstm": ("savedmodel", "onnx"),
+    "torch-gru": ("onnx",),
+    "contrib-lstm": ("onnx",),
+    "contrib-gru": ("onnx",),
+    "contrib-tanh": ("onnx",),
+    "contrib-relu": ("tflite",),
+}
+#: The sources that are no frozen graph with a CudnnRNN node.
+FROM_CHECKPOINT, WITH_V3 = "torch-lstm", "torch-relu"
+
+
+@pytest.fixture(scope="module")
+def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, float]]:
+    """How far each sum is off, by network and format; each source is written once."""
+    folder, jobs = tmp_path_factory.mktemp("published"), {}
+    for name, forms in FORMS.items():
+        network = NETWORKS[name]
+        if name == WITH_V3:
+            network = dataclasses.replace(network, op="CudnnRNNV3")
+        (folder / name).mkdir()
+        write = write_checkpoint if name == FROM_CHECKPOINT else write_frozen
+        source = write(network, folder / name)
+        for form in forms:
+            jobs[name, form] = prepare_job(network, source, form, folder / name / form)
+    artifacts.answer([*jobs.values()])
+    return {(name, form): compare_answers(NETWORKS[name], job) for (name, form), job in jobs.items()}
+
+
+def test_every_row_names_its_source() -> None:
+    assert len(NETWORKS) == len(ROWS) == 12
+    for row in ROWS:
+        assert all(row["source"][key] for key in ("project", "version", "file"))
+        # Each output is in one of the sums.
+        assert sorted("+".join(row["sums"]).split("+")) == sorted(NETWORKS[row["name"]].outputs)
+
+
+def test_every_format_has_every_mode() -> None:
+    assert FORMS.keys() == NETWORKS.keys()
+    for form in ("savedmodel", "frozen", "onnx", "tflite", "npz"):
+        networks = [NETWORKS[name] for name, forms in FORMS.items() if form in forms]
+        assert {network.mode for network in networks} == {*Mode}, form
+        assert {network.directions for network in networks} == {1, 2}, form
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_reference_gives_what_cudnn_gave(name: str) -> None:
+    distances = NETWORKS[name].compare_reference()
+    assert max(distances.values()) <= get_bound(NETWORKS[name]), distances
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in FORMS.items() for form in forms])
+def test_an_artifact_gives_what_cudnn_gave(distances: Any, name: str, form: str) -> None:
+    assert max(distances[name, form].values()) <= get_bound(NETWORKS[name], form), distances[name, form]

@@ -1,0 +1,83 @@
+"""Mistakes that published figures of real cuDNN see, in artifacts and in the reference itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import artifacts
+import pytest
+from mutants import changes, fused, reference, steps
+from published import NETWORKS, get_bound
+from published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+
+pytestmark = [pytest.mark.mutant, pytest.mark.xdist_group("published")]
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def spoil(change: changes.Change) -> Mutant:
+    return partial(changes.lowers, change=changes.in_each_cell(change))
+
+
+BACKWARD: Final = partial(steps.computes, change=steps.backward_as_forward)
+#: Network, format, mistake, and the sums that must see it. A wrong direction changes y least.
+ARTIFACTS: Final[dict[str, tuple[str, str, Mutant, set[str]]]] = {
+    "relu-bias": ("sample-relu", "savedmodel", spoil(changes.without_bias), {"y", "hy"}),
+    "tanh-recurrent_bias": ("sample-tanh", "onnx", spoil(changes.without_recurrent_bias), {"y", "hy"}),
+    "lstm-bias": ("sample-lstm", "onnx", spoil(changes.without_bias), {"y", "hy", "cy"}),
+    "gru-bias": ("sample-gru", "onnx", spoil(changes.without_bias), {"y", "hy"}),
+    "gru-recurrent_bias": ("sample-gru", "onnx", spoil(changes.without_recurrent_bias), {"y", "hy"}),
+    "gru-reset-onnx": ("sample-gru", "onnx", fused.resets_before_product, {"y", "hy"}),
+    "gru-reset-savedmodel": ("sample-gru", "savedmodel", steps.resets_before_product, {"y", "hy"}),
+    "tanh-backward_as_forward": ("torch-tanh", "savedmodel", BACKWARD, {"hy"}),
+    "lstm-backward_as_forward": ("torch-lstm", "savedmodel", BACKWARD, {"hy", "cy"}),
+}
+#: Network, mistake, and the sums that must see it.
+REFERENCE: Final[dict[str, tuple[str, Mutant, set[str]]]] = {
+    "relu-bias": ("sample-relu", partial(reference.drops_bias, which=0), {"y", "hy"}),
+    "tanh-recurrent_bias": ("sample-tanh", partial(reference.drops_bias, which=1), {"y", "hy"}),
+    "lstm-bias": ("sample-lstm", partial(reference.drops_bias, which=0), {"y", "hy", "cy"}),
+    "gru-bias": ("sample-gru", partial(reference.drops_bias, which=0), {"y", "hy"}),
+    "gru-recurrent_bias": ("sample-gru", partial(reference.drops_bias, which=1), {"y", "hy"}),
+    "gru-reset": ("sample-gru", reference.resets_before_product, {"y", "hy"}),
+    "relu-backward_as_forward": ("torch-relu", reference.runs_backward_forward, {"hy"}),
+    "tanh-backward_as_forward": ("torch-tanh", reference.runs_backward_forward, {"hy"}),
+    "lstm-backward_as_forward": ("torch-lstm", reference.runs_backward_forward, {"hy", "cy"}),
+    "gru-backward_as_forward": ("torch-gru", reference.runs_backward_forward, {"hy"}),
+}
+
+
+@pytest.fixture(scope="module")
+def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    """How far each sum is off, by mistake; each source is written once."""
+    folder, jobs = tmp_path_factory.mktemp("mistakes"), {}
+    sources: dict[str, Path] = {}
+    for title, (name, form, mutant, _) in ARTIFACTS.items():
+        network = NETWORKS[name]
+        if name not in sources:
+            (folder / name).mkdir()
+            write = write_checkpoint if name == "torch-lstm" else write_frozen  # no graph of 40 MB is copied
+            sources[name] = write(network, folder / name)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            mutant(monkeypatch)
+            jobs[title] = prepare_job(network, sources[name], form, folder / title)
+    artifacts.answer([*jobs.values()])
+    return {title: compare_answers(NETWORKS[ARTIFACTS[title][0]], job) for title, job in jobs.items()}
+
+
+@pytest.mark.parametrize("title", ARTIFACTS)
+def test_a_mistake_in_an_artifact(distances: Any, title: str) -> None:
+    name, form, _, seeing = ARTIFACTS[title]
+    bound = get_bound(NETWORKS[name], form)
+    assert all(distances[title][key] > 5 * bound for key in seeing), distances[title]
+
+
+@pytest.mark.parametrize("title", REFERENCE)
+def test_a_mistake_in_the_reference(monkeypatch: pytest.MonkeyPatch, title: str) -> None:
+    name, mutant, seeing = REFERENCE[title]
+    mutant(monkeypatch)
+    distances = NETWORKS[name].compare_reference()
+    assert all(distances[key] > 5 * get_bound(NETWORKS[name]) for key in seeing), distances
