@@ -12,12 +12,13 @@ demo: .venv/ready
 	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger.onnx --format onnx --force
 	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
 
+# Two workers on two cores: more threads of NumPy would only wait for each other.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --fast
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --fast
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties.
 test-every: lint
-	CUDNN_CONVERT_EVERY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	CUDNN_CONVERT_EVERY=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs
