@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
 from properties.strategies import Run, runs
+from samples import EVERY
 
 from cudnn_convert.lower.tflite import lower
 from cudnn_convert.model import Mode, Signature
@@ -34,7 +35,7 @@ def in_the_interpreter(run: Run) -> list[Any]:
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 @given(data=st.data())
-@examples(4)
+@examples(8 if EVERY else 2)
 def test_a_model(mode: Mode, data: st.DataObject) -> None:
     run = data.draw(runs(mode, ["float32"], rows=1))
     run.judged(in_the_interpreter(run), 1e-5)
