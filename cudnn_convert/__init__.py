@@ -110,6 +110,7 @@ def convert(
     data: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
+    seed: int | None = None,
     verify: bool = True,
     trust: bool = False,
     force: bool = False,
@@ -253,6 +254,7 @@ def verify(
     golden: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
+    seed: int | None = None,
     trust: bool = False,
 ) -> Verification:
     """Compares an artifact, a file or an OUT folder, with its source.

@@ -71,6 +71,7 @@ class Options:
     golden: Path | None = None
     atol: float | None = None
     rtol: float | None = None
+    seed: int | None = None
     verify: bool = True
     lineage: bool = False
     trust: bool = False
@@ -122,6 +123,8 @@ class Options:
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
         if self.max_error is not None and not 0 < self.max_error < math.inf:
             raise UsageError(f"--max-error: expected a number above 0, found {self.max_error}")
+        if self.seed is not None and not is_seed(self.seed):
+            raise UsageError(f"--seed: expected a whole number from 0 to 2^63 - 1, found {self.seed}")
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
@@ -138,8 +141,13 @@ _KEPT: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-#: Of a whole number there.
+#: Of a whole number there, and of a seed.
 _BITS: Final = 63
+
+
+def is_seed(value: Any) -> bool:
+    """Whether a value is a whole number that random inputs can be drawn with."""
+    return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
 def kept(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from cudnn_convert import __version__, gate, matrices, notes, planning, progress
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options, kept, limited
+from cudnn_convert.options import READING, Options, is_seed, kept, limited
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import origin
-from cudnn_convert.verification.check import verified
+from cudnn_convert.verification.check import SEED, verified
 from cudnn_convert.verification.run import Runner
 from cudnn_convert.write import place
 
@@ -120,6 +120,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         atol=options.atol,
         rtol=options.rtol,
         max_error=options.max_error,
+        seed=_seed(options),
         vouched=planning.vouched(options),
     )
     if not result.passed and options.quantize:
@@ -131,6 +132,11 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))
     return result
+
+
+def _seed(options: Options) -> int:
+    """The seed of the proof's random inputs."""
+    return SEED if options.seed is None else options.seed
 
 
 def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
@@ -151,7 +157,7 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     found = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    found |= gate.recorded(options)
+    found |= gate.recorded(options) | {"seed": _seed(options)}
     return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
@@ -220,6 +226,9 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
         options = replace(options, **again)
     stored = recorded["options"].get("weights_dtype", "float32") if recorded else options.weights_dtype
     options = replace(options, format=form, weights_dtype=stored)
+    again_seed = recorded["options"].get("seed") if recorded else None
+    if options.seed is None and is_seed(again_seed):
+        options = replace(options, seed=again_seed)
     return planning.planned(model, options), path, options
 
 

@@ -230,6 +230,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no such opset": (["--format=onnx", "--opset=99"], "--opset: expected 11 to 18, found 99"),
     "no data": (["--data=nowhere.npz"], "--data nowhere.npz: expected an .npz of plain arrays, found none"),
     "negative tolerance": (["--atol=-1"], "--atol: expected a number of at least 0, found -1.0"),
+    "negative seed": (["--seed=-1"], "--seed: expected a whole number from 0 to 2^63 - 1, found -1"),
     "nan tolerance": (["--rtol=nan"], "--rtol: expected a number of at least 0, found nan"),
 }
 

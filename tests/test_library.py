@@ -120,6 +120,19 @@ def test_a_value_that_is_zero_on_both_sides_is_equal(tmp_path: Path) -> None:
     assert report.verification.passed
 
 
+def test_a_seed_draws_other_inputs_and_is_kept_for_a_later_verification(tmp_path: Path) -> None:
+    source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / "out.onnx"
+    usual = cudnn_convert.convert(source, tmp_path / "usual.onnx", format="onnx").verification
+    report = cudnn_convert.convert(source, out, format="onnx", seed=7).verification
+    assert usual is not None
+    assert report is not None
+    assert report.seed == 7 != usual.seed
+    assert [output.cosine for output in report.outputs] != [output.cosine for output in usual.outputs]
+    again, other = cudnn_convert.verify(source, out), cudnn_convert.verify(source, out, seed=0)
+    assert (again.seed, other.seed) == (7, 0)
+    assert again.outputs == report.outputs != other.outputs
+
+
 def test_one_item_needs_no_list(tmp_path: Path) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
     report = cudnn_convert.convert(source, tmp_path / "out", outputs="state_h:0", verify=False)

@@ -27,7 +27,7 @@ from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHT
 from cudnn_convert.progress import heard_by
 
 #: What a verification takes.
-_JUDGING: Final = ("data", "atol", "rtol", "trust")
+_JUDGING: Final = ("data", "atol", "rtol", "seed", "trust")
 #: Where the work of a command is done, once its flags are understood.
 Within = Callable[[Callable[[], int], argparse.Namespace], int]
 

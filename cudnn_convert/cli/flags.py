@@ -80,6 +80,7 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="NPZ", help="real inputs to compare on, by input key")
     parser.add_argument("--atol", type=float, help="absolute tolerance; default by dtype and noise floor")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default by dtype and noise floor")
+    parser.add_argument("--seed", type=int, metavar="N", help="other random inputs; default the artifact's")
     parser.add_argument(
         "--trust", action="store_true", help="verify even where that runs more than arithmetic"
     )

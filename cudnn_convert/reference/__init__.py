@@ -16,7 +16,8 @@ python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,11 +26,15 @@ import numpy.typing as npt
 
 from cudnn_convert.reference.blob import steps_from_blob, steps_from_regions
 from cudnn_convert.reference.cells import steps_from_canonical
+from cudnn_convert.reference.gates import Gates
 from cudnn_convert.reference.keras import steps_from_keras
 from cudnn_convert.reference.steps import F64, Step, Steps
 
 __all__ = [
     "DIALECTS",
+    "Gates",
+    "Layer",
+    "layers",
     "run",
     "steps_from_blob",
     "steps_from_canonical",
@@ -41,6 +46,20 @@ __all__ = [
 DIALECTS: Final[Mapping[str, Callable[..., Steps]]] = MappingProxyType(
     {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one layer sees and gives.
+
+    `x [time, batch, inputs]`; `y [time, batch, directions*width]`, zeros past each length; the final states
+    `h [directions, batch, width]` and `c [directions, batch, units]`.
+    """
+
+    x: F64
+    y: F64
+    h: F64
+    c: F64
 
 
 def run(
@@ -59,11 +78,28 @@ def run(
     row's own end. The dtype of `x` is the dtype of the arithmetic. Each of `steps` is asked for once, and
     dropped before the next.
     """
+    final_h, final_c = h0.copy(), c0.copy()
+    for number, layer in enumerate(layers(steps, x, h0, c0, directions=directions, lengths=lengths)):
+        places = slice(number * directions, (number + 1) * directions)
+        final_h[places], final_c[places] = layer.h, layer.c
+        x = layer.y
+    return x, final_h, final_c
+
+
+def layers(
+    steps: Sequence[Step],
+    x: F64,
+    h0: F64,
+    c0: F64,
+    *,
+    directions: int,
+    lengths: npt.NDArray[Any] | None = None,
+) -> Iterator[Layer]:
+    """What `run` computes, layer by layer; takes what `run` takes."""
     time, batch = x.shape[:2]
     alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
-    final_h, final_c = h0.copy(), c0.copy()
     for first in range(0, len(steps), directions):
-        halves = []
+        halves, ends = [], []
         for way in range(directions):
             h, c = h0[first + way], c0[first + way]
             step = steps[first + way]
@@ -77,8 +113,11 @@ def run(
                 new_h, new_c = step.advance([one[t] for one in products], h, c)
                 h, c = np.where(mask, new_h, h), np.where(mask, new_c, c)
                 y[t] = np.where(mask, new_h, 0)
-            final_h[first + way], final_c[first + way] = h, c
+            ends.append((h, c))
             del step  # and its weights
             halves.append(y)
-        x = np.concatenate(halves, axis=2)
-    return x, final_h, final_c
+        made = Layer(
+            x, np.concatenate(halves, axis=2), *(np.stack(states) for states in zip(*ends, strict=True))
+        )
+        x = made.y
+        yield made

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert.reference.gates import Gates
 from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, activation, ordered, sigmoid
 
 
@@ -83,8 +84,18 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> S
     def plain(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         return activation(mode)(wx[0] + times(1, h) + b[0] + b[1]), c
 
+    def gates() -> Gates:
+        many = len(b) // 2
+        orders = {"lstm": (lstm_order, "ifgo"), "gru": (f"{gru_order}n", "rzn")}
+        stored, wanted = orders.get(mode, ("h", "h"))
+        groups: list[Any] = [m[:many], m[many : 2 * many], b[:many], b[many:]]
+        W, R, bias, other = (tuple(ordered(stored, group, wanted)) for group in groups)
+        return Gates(mode, None if m[0] is None else W, R, bias, other, m[8] if len(m) == 9 else None)
+
     return Step(
-        lambda x: [times(k, x) for k in range(len(b) // 2)], {"lstm": lstm, "gru": gru}.get(mode, plain)
+        lambda x: [times(k, x) for k in range(len(b) // 2)],
+        {"lstm": lstm, "gru": gru}.get(mode, plain),
+        gates,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert.reference.gates import Gates
 from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, activation, ordered, sigmoid
 
 
@@ -62,7 +63,17 @@ def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_
     def plain(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
         return activation(mode)(products[0] + h @ recurrent + bias), c
 
-    return Step(lambda x: [x @ inputs], lstm if mode == "lstm" else plain)
+    def gates() -> Gates:
+        stored, wanted = (ORDERS[gate_order][2], "ifgo") if mode == "lstm" else ("h", "h")
+        groups = (np.split(part, len(stored), axis=-1) for part in (inputs, recurrent, bias))
+        W, R, b = (tuple(ordered(stored, group, wanted)) for group in groups)
+        if mode == "lstm":
+            b = (b[0], b[1] + bias.dtype.type(forget_bias), *b[2:])
+        # The cells keep one bias, the sum of cuDNN's two.
+        zero = np.zeros(units, bias.dtype)
+        return Gates(mode, tuple(one.T for one in W), tuple(one.T for one in R), b, (zero,) * len(b))
+
+    return Step(lambda x: [x @ inputs], lstm if mode == "lstm" else plain, gates)
 
 
 def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
@@ -78,4 +89,18 @@ def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
         candidate = np.tanh(products[1] + in_bias + r * (h @ re_kernel + re_bias))
         return (1 - u) * candidate + u * h, c
 
-    return Step(lambda x: [x @ gate_kernel[:-units], x @ in_kernel], gru)
+    def gates() -> Gates:
+        W, R, b = (
+            dict(zip(order, np.split(part, 2, axis=-1), strict=True))
+            for part in (gate_kernel[:-units], gate_kernel[-units:], gate_bias)
+        )
+        zero = np.zeros(units, gate_bias.dtype)
+        return Gates(
+            "gru",
+            (W["r"].T, W["z"].T, in_kernel.T),
+            (R["r"].T, R["z"].T, re_kernel.T),
+            (b["r"], b["z"], in_bias),
+            (zero, zero, re_bias),
+        )
+
+    return Step(lambda x: [x @ gate_kernel[:-units], x @ in_kernel], gru, gates)

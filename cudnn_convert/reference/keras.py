@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert.reference.gates import Gates
 from cudnn_convert.reference.steps import F64, ORDERS, Products, Step, Steps, ordered, sigmoid
 
 
@@ -65,4 +66,15 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
         n = np.tanh(wx[2] + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
         return (1 - z) * n + z * h, c
 
-    return Step(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru)
+    def as_gates() -> Gates:
+        lstm_order, gru_order, _ = ORDERS[gate_order]
+        stored, wanted = (lstm_order, "ifgo") if mode == "lstm" else (f"{gru_order}n", "rzn")
+        # As above: what cuDNN has for z lies first.
+        places = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
+        groups = ([part[k] for k in places] for part in (W, R, b[0], b[1]))
+        kernel, recurrent, bias, other = (tuple(ordered(stored, group, wanted)) for group in groups)
+        if mode == "lstm":
+            bias = (bias[0], bias[1] + bias[1].dtype.type(forget_bias), *bias[2:])
+        return Gates(mode, kernel, recurrent, bias, other)
+
+    return Step(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru, as_gates)

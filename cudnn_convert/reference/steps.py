@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from cudnn_convert.reference.gates import Gates
 
 F64: TypeAlias = npt.NDArray[Any]
 #: The products of an input and the matrices that it is multiplied by, each `[batch, ...]`.
@@ -20,11 +23,12 @@ class Step:
     """One step. `weigh` multiplies inputs, those of all steps at once or of one; `advance` does the rest.
 
     Called with `x [batch, inputs]`, `h [batch, width]` and `c [batch, units]` it gives the next `h` and `c`;
-    width is units but with a projection.
+    width is units but with a projection. `gates` gives the same weights gate by gate.
     """
 
     weigh: Callable[[F64], Products]
     advance: Callable[[Products, F64, F64], tuple[F64, F64]]
+    gates: Callable[[], Gates]
 
     def __call__(self, x: F64, h: F64, c: F64) -> tuple[F64, F64]:
         return self.advance(self.weigh(x), h, c)

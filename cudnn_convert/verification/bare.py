@@ -13,7 +13,7 @@ from cudnn_convert.graph.interface import Single
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import arrays
-from cudnn_convert.verification.computed import Computation, computation
+from cudnn_convert.verification.computed import Computation, Draw, computation
 from cudnn_convert.verification.way import Sizes, Source, Way, sizes
 
 
@@ -21,7 +21,8 @@ from cudnn_convert.verification.way import Sizes, Source, Way, sizes
 def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
     """Only arithmetic runs, whether trusted or not."""
     seen: list[tuple[int, int]] = []
-    computations = {one.name: computation(one.recurrence, dtype, seen) for one in plan.singles}
+    draw = Draw()
+    computations = {one.name: computation(one.recurrence, dtype, seen, draw) for one in plan.singles}
 
     def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
         seen.clear()
@@ -31,7 +32,7 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
         return [answers[name] for name in wanted]
 
     try:
-        yield Source(run, seen, lambda: None)
+        yield Source(run, seen, lambda: None, draw.choose)
     finally:
         computations.clear()  # the answers stay, the weights in `dtype` need not
 

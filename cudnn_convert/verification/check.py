@@ -8,21 +8,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert import progress
+from cudnn_convert import layers, progress
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import Verification
 from cudnn_convert.verification import compare, golden, merge, own_feeds, run, way
-from cudnn_convert.verification.compare import Difference
+from cudnn_convert.verification import noise as noises
 from cudnn_convert.verification.golden import Golden
-from cudnn_convert.verification.steps import axis_of_time
 from cudnn_convert.verification.way import FEW, Sizes, Source
+from cudnn_convert.verification.whole import COARSENESS, Bounds, Whole
 
 SEED: Final = 20240229
-#: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
-_COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
 
 
 def verified(
@@ -36,9 +34,10 @@ def verified(
     atol: float | None = None,
     rtol: float | None = None,
     max_error: float | None = None,
+    seed: int = SEED,
     vouched: Vouched = NOTHING,
 ) -> Verification:
-    """Runs source and artifact, a file or what runs as one, on the same feeds.
+    """Runs source and artifact, a file or what runs as one, on the same feeds, drawn with `seed`.
 
     `form` is its format, `weights_dtype` what its matrices are stored in where that is less than they were.
     `max_error` is the bound of every float of an artifact that is not meant to be equal; its choices may
@@ -47,66 +46,47 @@ def verified(
     A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
     """
     trust = vouched.trust
-    keys = {name: key for key, name in plan.signature.inputs.items()}
     judging = way.of(plan)
     scores = judging.scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
     told = golden.opened(plan, recording) if recording else None
     with judging.opened(plan, trust=trust) as judge:
-        fed = _fed(plan, judge, told, data, _more(plan, form))
+        fed = _fed(plan, judge, told, data, more=_more(plan, form), seed=seed)
         judge.restart()
         exact, seen = [], []
         for feed in _counted(fed, 0):
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
-    dtype = _coarsest(plan, form, weights_dtype)
-    with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
-        rounded = [_answered(plan, rough, feed, wanted) for feed in _counted(fed, 1)]
     answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     found = _called(plan, answer, fed)
-    noise = {name: _noise(exact, rounded, place) for place, name in enumerate(wanted)}
-    if dtype.name == "float64":
-        noise = dict.fromkeys(noise, 0.0)
-    outputs = list(plan.signature.outputs.items())
-    bounds = {
-        key: compare.tolerance(
-            _judged(exact[0][place], dtype), noise[name], atol=atol, rtol=rtol, most=max_error
-        )
-        for place, (key, name) in enumerate(outputs)
-    }
-    expected = exact
-    if told:
-        expected = told.instead(exact, wanted, {name: key for key, name in outputs})
-        judged = {key: _judged(exact[0][place], dtype) for place, (key, _) in enumerate(outputs)}
-        bounds = {key: told.bound(bound, judged[key]) for key, bound in bounds.items()}
-        noise = {name: max(found, told.floor) for name, found in noise.items()}
-    if max_error is not None:
-        noise = {name: max(found, max_error) for name, found in noise.items()}
-    axes = {
-        key: axis_of_time([values[place].shape for values in expected], seen)
-        for place, (key, _) in enumerate(outputs)
-    }
-    differences: list[list[Difference]] = []
-    for values, artifact_values in zip(expected, found, strict=True):
-        by_name = dict(zip(wanted, values, strict=True))
-        slack = {}
-        for key, (name, axis) in scores.items():
-            chosen = by_name[plan.signature.outputs[key]]
-            slack[key] = _too_close(by_name[name], axis, artifact_values.get(key), chosen, noise[name])
-        by_key = {key: by_name[name] for key, name in outputs}
-        single = FORMATS[form].single
-        differences.append(compare.outputs(artifact_values, by_key, bounds, slack, single=single, axes=axes))
-    reports = tuple(merge.merged(group, bounds) for group in zip(*differences, strict=True))
+    dtype = _coarsest(plan, form, weights_dtype)
+    given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
+    whole = Whole(plan, form, exact, found, wanted, scores, told, given, seen)
+    noise = [0.0] * len(wanted)
+    if dtype.name != "float64":
+        with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
+
+            def evaluate(draw: int, number: int) -> list[Array]:
+                progress.at("verifying", len(fed) + number, 3 * len(fed))
+                if number == 0:
+                    rough.draw(draw)
+                    rough.restart()
+                return _answered(plan, rough, noises.moved(fed[number], seed=seed, draw=draw), wanted)
+
+            def enough(first: list[float]) -> bool:
+                is_small = all(map(compare.is_small, first, whole.kinds))
+                return _are_large(plan) or (is_small and all(one.passed for one in whole.reports(first)))
+
+            noise = noises.largest(exact, evaluate, enough=enough)
+    reports = whole.reports(noise)
+    keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    warnings = [*merge.warnings(reports)]
-    failed = {report.output for report in reports if not report.passed}
-    warnings += told.disagreements(exact, expected, [*bounds.items()], failed) if told else []
     return Verification(
         all(r.passed for r in reports),
-        SEED,
+        seed,
         shapes,
         reports,
-        tuple(warnings),
+        (*merge.warnings(reports), *whole.disagreements(reports)),
         recording=told.facts if told else None,
     )
 
@@ -124,7 +104,7 @@ def _more(plan: Plan, form: str) -> Sizes:
 
 
 def _fed(
-    plan: Plan, judge: Source, told: Golden | None, data: Path | None, more: Sizes
+    plan: Plan, judge: Source, told: Golden | None, data: Path | None, *, more: Sizes, seed: int
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
     if told:
@@ -133,7 +113,7 @@ def _fed(
     if data:
         fed = own_feeds.accepted(plan, judge, data)
     else:
-        fed = way.of(plan).generated(plan, judge, seed=SEED, more=more)
+        fed = way.of(plan).generated(plan, judge, seed=seed, more=more)
     # What stays in variables shows from the second call on.
     return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
 
@@ -175,7 +155,7 @@ def _coarsest(plan: Plan, form: str, stored: str) -> np.dtype[Any]:
     kinds |= {kind.name: kind for kind in way.of(plan).dtypes(plan)}
     if stored != "float32":
         kinds |= {stored: np.dtype(stored)}
-    coarsest = max(kinds, key=_COARSENESS.index, default="float32")
+    coarsest = max(kinds, key=COARSENESS.index, default="float32")
     if coarsest == "float64" and (form == "onnx" or FORMATS[form].single):
         coarsest = "float32"
     return kinds.get(coarsest, np.dtype(np.float32))
@@ -185,29 +165,6 @@ def _working(dtype: np.dtype[Any]) -> Any:
     return np.float32 if dtype.name == "float64" else dtype.type
 
 
-def _judged(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type whose bound an output gets: its own or the recurrences', whichever is coarser."""
-    if value.dtype.name not in _COARSENESS:
-        return value.dtype
-    return max(value.dtype, dtype, key=lambda kind: _COARSENESS.index(kind.name))
-
-
-def _noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence[Array]], place: int) -> float:
-    """The largest difference that the working type's rounding alone makes to one output."""
-    worst = 0.0
-    for one, other in zip(exact, rounded, strict=True):
-        if one[place].shape == other[place].shape and one[place].dtype.kind == "f":
-            with np.errstate(invalid="ignore"):  # of two infinities
-                gap = np.abs(one[place].astype(np.float64) - other[place].astype(np.float64))
-            worst = max(worst, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
-    return worst
-
-
-def _too_close(scores: Array, axis: int, found: Array | None, expected: Array, noise: float) -> Array:
-    """Where the score of the artifact's choice is within twice the noise of the best one's."""
-    if found is None or found.shape != expected.shape or not expected.size:
-        return np.zeros(expected.shape, bool)
-    is_choice = (found >= 0) & (found < scores.shape[axis])
-    places = np.expand_dims(np.where(is_choice, found, 0).astype(int), axis)
-    chosen = np.take_along_axis(scores, places, axis).squeeze(axis)
-    return np.asarray(is_choice & (scores.max(axis) - chosen <= 2 * noise))
+def _are_large(plan: Plan) -> bool:
+    """Whether a recurrence is too large to be evaluated more often than it must be."""
+    return any(layers.are_large(one.sizes, one.dtype) for one in plan.recurrences)

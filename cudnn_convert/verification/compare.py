@@ -17,6 +17,8 @@ from cudnn_convert.verification.figures import Figures
 
 #: The noise is measured in one order of rounding; an artifact has another, and may err further.
 _MARGIN: Final = 2
+#: Evaluations in another order have been seen to differ by less than this factor.
+_LITTLE: Final = 10
 #: Relative rounding of a type; half and bfloat16 are judged by it.
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _NO_AXES: Final[Mapping[str, int | None]] = MappingProxyType({})
@@ -71,6 +73,11 @@ def tolerance(
     if wide > base:
         return Tolerance(wide, base, f"{dtype.name}, widened to twice the model's noise floor {noise:.1e}")
     return Tolerance(base, base, dtype.name)
+
+
+def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a noise is so far below the bound of its type that no other evaluation would widen that."""
+    return _LITTLE * noise <= tolerance(dtype, 0.0).atol
 
 
 def outputs(

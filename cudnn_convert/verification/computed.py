@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,36 @@ from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 Computation = Callable[..., list[Array]]
 
 
-def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]]) -> Computation:
+@dataclass(slots=True)
+class Draw:
+    """Which evaluation is made: 0 adds up as the reference does, each other one in an order of its own."""
+
+    number: int = 0
+
+    def choose(self, number: int) -> None:
+        """Makes that evaluation from now on."""
+        self.number = number
+
+
+def computation(
+    recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
+) -> Computation:
     """A cuDNN op on arrays, computed in `dtype`; each call adds its (time, batch) to `seen`."""
     sizes, time_major = recurrence.sizes, recurrence.time_major
     is_lstm = sizes.mode.value == "lstm"
     large = layers.are_large(recurrence.sizes, recurrence.dtype)
-    made = _steps(recurrence, dtype)
+    made = steps(recurrence, dtype)
     # Large weights are read again in every call, so that no call is made twice.
-    steps = made if large else tuple(made)
+    natural = made if large else tuple(made)
+    drawn: dict[int, Sequence[Any]] = {0: natural}
     known: dict[tuple[bytes | None, ...], list[Array]] = {}
+
+    def ordered() -> Sequence[Any]:
+        number = draw.number if draw is not None and not large else 0
+        if number not in drawn:
+            order = np.random.default_rng(number)
+            drawn[number] = tuple(step.gates().step(order) for step in natural)
+        return drawn[number]
 
     def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
         kind, cell = x.dtype, c
@@ -33,7 +55,7 @@ def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]])
         if key in known:
             return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
-        y, h, c = reference.run(steps, *floats, directions=sizes.directions, lengths=lengths)
+        y, h, c = reference.run(ordered(), *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
         found = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
         known.update({key: found} if large else {})
@@ -42,8 +64,8 @@ def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]])
     return compute
 
 
-def _steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
-    """From the arrays as the source stores them; nothing that a lowering uses has touched them."""
+def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
+    """The reference's steps from the arrays that the source stores, which no lowering has touched."""
     sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
     common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
     common["gate_order"] = convention.gate_order

@@ -21,7 +21,7 @@ from cudnn_convert.graph.state import WRITES
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import block_guard
-from cudnn_convert.verification.computed import Computation, computation
+from cudnn_convert.verification.computed import Computation, Draw, computation
 from cudnn_convert.verification.memory import Memory
 from cudnn_convert.verification.way import Source
 
@@ -36,7 +36,8 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     if not trust:
         refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
     seen: list[tuple[int, int]] = []
-    functions = _insert_references(graph, plan.recurrences, dtype, seen)
+    draw = Draw()
+    functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
     functions += block_guard.insert(graph, seen)
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
@@ -56,7 +57,7 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
             found = dict(zip(fetched, values, strict=True)) | memory.held()
             return [np.asarray(found[name]) for name in wanted]
 
-        yield Source(run, seen, memory.restart, tables.words(running, plan.initializers))
+        yield Source(run, seen, memory.restart, draw.choose, tables.words(running, plan.initializers))
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
@@ -73,14 +74,14 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
 
 
 def _insert_references(
-    graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]]
+    graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]], draw: Draw
 ) -> list[Any]:
     """Each cuDNN node becomes a PyFunc of its old name; returns the functions, which the caller keeps."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
         if node.op in CUDNN_OPS:
-            function = _function(known.get(node.name), dtype, seen)
+            function = _function(known.get(node.name), dtype, seen, draw)
             functions.append(function)
             kind = tf.as_dtype(node.attr["T"].type)
             positions = [INPUT, INPUT_H, INPUT_C] + ([LENGTHS] if node.op == "CudnnRNNV3" else [])
@@ -94,9 +95,11 @@ def _insert_references(
     return functions
 
 
-def _function(recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]]) -> Computation:
+def _function(
+    recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]], draw: Draw
+) -> Computation:
     if recurrence is not None:
-        return computation(recurrence, dtype, seen)
+        return computation(recurrence, dtype, seen, draw)
 
     def dead(*_: Any) -> list[Array]:
         raise RuntimeError("a branch that was taken for dead is alive")

@@ -29,12 +29,14 @@ class Source:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
+    `draw` chooses the order in which recurrences add up from then on (`computed.Draw`).
     `words` are the keys of its tables where those are strings.
     """
 
     run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
     sizes: list[tuple[int, int]]
     restart: Callable[[], None]
+    draw: Callable[[int], None]
     words: tuple[bytes, ...] = ()
 
 

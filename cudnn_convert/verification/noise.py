@@ -1,0 +1,68 @@
+"""How far rounding alone moves a source's answers: the largest of several evaluations in a working type.
+
+The first evaluation adds up as the reference does. The others add up the products of every recurrence in an
+order that is drawn, on inputs that are moved by one unit in the last place: an artifact rounds in an order
+that is none of them, and a chaotic model makes of one unlucky order any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+
+#: Evaluations beside the first.
+DRAWS: Final = 3
+#: `(draw, feed number) -> values`, one evaluation of one feed; draw 0 is the reference's own order.
+Evaluate = Callable[[int, int], list[Array]]
+
+
+def moved(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
+    """A feed whose floats are moved up or down by about one unit in the last place; draw 0 moves none.
+
+    Whole numbers stay: they may be ids, or values that stand for padding.
+    """
+    if draw == 0:
+        return dict(feed)
+    rng = np.random.default_rng([seed, draw])
+    return {name: _moved(rng, value) for name, value in feed.items()}
+
+
+def _moved(rng: np.random.Generator, value: Array) -> Array:
+    if value.dtype.kind != "f":
+        return value
+    with np.errstate(invalid="ignore"):
+        is_whole = value == np.round(value)
+    ways = rng.choice(np.array([-1, 1], value.dtype), value.shape)
+    return np.where(is_whole, value, value * (1 + ways * np.finfo(value.dtype).eps)).astype(value.dtype)
+
+
+def largest(
+    exact: Sequence[Sequence[Array]], evaluate: Evaluate, *, enough: Callable[[list[float]], bool]
+) -> list[float]:
+    """For each wanted tensor the largest difference that rounding makes over all feeds and evaluations.
+
+    `exact` holds the values feed by feed. After the first evaluation `enough` may say that the others, which
+    cost as much, can change no verdict.
+    """
+    worst = [0.0] * len(exact[0])
+    for draw in range(DRAWS + 1):
+        for number, values in enumerate(exact):
+            rounded = evaluate(draw, number)
+            gaps = (difference(one, other) for one, other in zip(values, rounded, strict=True))
+            worst = [max(pair) for pair in zip(worst, gaps, strict=True)]
+        if draw == 0 and enough(worst):
+            break
+    return worst
+
+
+def difference(exact: Array, rounded: Array) -> float:
+    """The largest finite difference of two arrays of floats of one shape, else 0."""
+    if exact.shape != rounded.shape or exact.dtype.kind != "f":
+        return 0.0
+    with np.errstate(invalid="ignore"):  # of two infinities
+        gap: Any = np.abs(exact.astype(np.float64) - rounded.astype(np.float64))
+    return float(np.max(gap[np.isfinite(gap)], initial=0.0))
