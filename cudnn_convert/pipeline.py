@@ -128,6 +128,11 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
         lines = [f"{made.model.path}: output {found.output}: {found.message}" for found in wrong]
+        inside = (found for found in result.recurrences if not found.passed)
+        lines += [
+            f"{made.model.path}: recurrence {found.node}, by itself: {found.message}; in {found.piece}"
+            for found in inside
+        ]
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))

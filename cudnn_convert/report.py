@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -156,6 +157,35 @@ class OutputReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceReport:
+    """Layers of the recurrence `node`, asked by themselves where the artifact computes them.
+
+    `piece` names that place. Where `asked` is false nothing was, `message` says why, and the numbers are 0.
+    `worst` is the largest absolute error, `needed` the largest share of the tolerance
+    `atol + rtol * |expected|` of its run; the tolerance told is that of one step. `smallest`: tolerances by
+    which the answer to the chosen inputs would move at least with gates exchanged, a kernel transposed or
+    zero, a bias dropped or the directions exchanged; `weakest`: the same for any single weight moved by 1e-3
+    of the Frobenius norm of its gate's matrix. None: there is no such weight. `unseen` names what would move
+    it by less than ten tolerances.
+    """
+
+    node: str
+    layers: tuple[int, ...]
+    asked: bool
+    passed: bool
+    message: str = ""
+    piece: str = ""
+    compared: int = 0
+    worst: float = 0.0
+    needed: float = 0.0
+    atol: float = 0.0
+    rtol: float = 0.0
+    smallest: float | None = None
+    weakest: float | None = None
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """What a `verify` compared with what, or a map goes from and to; a Report says the same of itself.
 
@@ -184,6 +214,7 @@ class Verification:
     `seed` is None where `cudnn_convert.testing` compared two models, with no reference between them.
     `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
     in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
+    `recurrences`: each recurrence by itself; empty where two models were compared.
     """
 
     passed: bool
@@ -193,6 +224,7 @@ class Verification:
     warnings: tuple[str, ...]
     subject: Subject | None = None
     recording: dict[str, Any] | None = None
+    recurrences: tuple[PieceReport, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
@@ -250,6 +282,11 @@ def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
         dtype=recurrence.dtype.name,
         weights="canonical" if isinstance(recurrence.evidence, CanonicalEvidence) else "raw",
     )
+
+
+def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
+    """A provenance that also says where the artifact computes which layers: `piece`, `node`, `layer`."""
+    return json.dumps(json.loads(text) | {"pieces": [*pieces]}, indent=2) if pieces else text
 
 
 def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any]) -> str:

@@ -44,6 +44,8 @@ def verification(result: Verification) -> None:
         share = f"{found.needed:.1%}"
         table.add_row(found.output, str(found.compared), f"{found.worst:.2e}", share, found.reason)
     console.print(table)
+    if result.recurrences:
+        console.print(_recurrences(result))
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if result.recording:
@@ -53,6 +55,27 @@ def verification(result: Verification) -> None:
     )
     seed = "" if result.seed is None else f" (seed {result.seed})"
     console.print(f"compared on: {sizes}{seed}")
+
+
+def _recurrences(result: Verification) -> Table:
+    """Each recurrence by itself, and what its inputs would have shown."""
+    table = _table(
+        *("recurrence", "layers", "asked in", "worst difference", "of tolerance"),
+        *("wrong weights show", "weakest weight shows", ""),
+    )
+    for found in result.recurrences:
+        numbers = (f"{found.worst:.2e}", f"{found.needed:.1%}", _times(found.smallest), _times(found.weakest))
+        if not found.asked:
+            numbers = ("", "", "", "")
+        layers = ", ".join(map(str, found.layers))
+        hidden = f"{len(found.unseen)} changes show little" if found.unseen else ""
+        table.add_row(found.node, layers, found.piece, *numbers, found.message or hidden)
+    return table
+
+
+def _times(share: float | None) -> str:
+    """How many tolerances."""
+    return "nothing to show" if share is None else f"{share:,.0f} tolerances"
 
 
 def _recording(facts: dict[str, Any]) -> str:

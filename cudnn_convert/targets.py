@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert import gate
+from cudnn_convert import gate, report
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras import custom
@@ -116,7 +116,8 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tu
             quantized = onnx_int8.quantized(found)
             found, count = quantized.model, count + quantized.nodes  # noqa: PLW2901
             said += [f"{file.name}: {line}" for line in onnx_int8.notes(quantized)]
-        write_onnx.write(found.model, found.weights, file, provenance=provenance)
+        said_of = report.with_pieces(provenance, found.pieces)
+        write_onnx.write(found.model, found.weights, file, provenance=said_of)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
         raise UsageError(f"--quantize: expected {expected}, found none; leave it out")

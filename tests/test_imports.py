@@ -47,7 +47,7 @@ ALLOWED = {
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats limits",
     "gate": "errors report options",
-    "targets": "errors model formats graph keras weights options gate plan lower write",
+    "targets": "errors model formats report graph keras weights options gate plan lower write",
     "planning": "errors progress model formats graph keras plan options read",
     "inspection": "errors model formats layouts opaque quiet keras read graph plan planning options targets",
     "pipeline": "errors progress notes model matrices formats report quiet keras read graph plan planning "

@@ -28,10 +28,14 @@ def require(opset: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A `onnx.ModelProto` without the values of the constants that `weights` names, and these."""
+    """A `onnx.ModelProto` without the values of the constants that `weights` names, and these.
+
+    `pieces`: which layer of which recurrence its fused nodes compute, as `onnx_stack.fused` says it.
+    """
 
     model: Any
     weights: Mapping[str, Parts]
+    pieces: tuple[dict[str, Any], ...] = ()
 
     def whole(self) -> Any:
         """The model with all its values, where a proto can hold them."""
@@ -52,7 +56,8 @@ def finished(
     """
     made = canonical(model, names=names)
     _check(made)
-    return Finished(made, onnx_stack.redeem(made.graph, recurrences))
+    pieces = tuple(onnx_stack.fused(made.graph, recurrences))
+    return Finished(made, onnx_stack.redeem(made.graph, recurrences), pieces)
 
 
 def _check(model: Any) -> None:

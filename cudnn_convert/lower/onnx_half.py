@@ -52,7 +52,7 @@ def halved(found: Finished) -> Finished:
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-    return Finished(made, weights)
+    return Finished(made, weights, found.pieces)
 
 
 def _is_matrix(tensor: Any) -> bool:

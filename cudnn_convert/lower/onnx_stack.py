@@ -10,8 +10,9 @@ R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -161,6 +162,26 @@ def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
         return made.squeeze(y, 1)
     side_by_side = made("Transpose", [y], perm=[0, 2, 1, 3])
     return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
+
+
+def fused(
+    graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`; before `redeem`.
+
+    `around` are the constants that the graphs around this one have, by name.
+    """
+    constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
+    found = []
+    for node in graph.node:
+        for nested in subgraphs(node):
+            found += fused(nested, recurrences, constants)
+        if node.op_type in FUSED and node.input[1] in constants:
+            ticket = constants[node.input[1]]
+            if len(ticket.dims) == 1:
+                owner, layer, _ = onnx.numpy_helper.to_array(ticket).astype(int)
+                found.append({"piece": node.name, "node": recurrences[owner].node, "layer": int(layer)})
+    return found
 
 
 def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -65,6 +65,18 @@ class Gates:
             return self
         matrices = tuple(np.asarray(matrix @ self.projection) for matrix in self.recurrent_kernel)
         return replace(self, recurrent_kernel=matrices, projection=None)
+
+    def as_type(self, dtype: Any) -> Gates:
+        """The same weights rounded to another type of float."""
+        kernel, recurrent, bias, other = (
+            None if group is None else tuple(np.asarray(one, dtype) for one in group)
+            for group in (self.kernel, self.recurrent_kernel, self.bias, self.recurrent_bias)
+        )
+        assert recurrent is not None
+        assert bias is not None
+        assert other is not None
+        projection = None if self.projection is None else np.asarray(self.projection, dtype)
+        return Gates(self.mode, kernel, recurrent, bias, other, projection)
 
     def weigh(self, x: F64) -> list[F64]:
         """The input's share of each gate, `[batch, units]`, without the bias."""

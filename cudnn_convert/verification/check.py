@@ -13,7 +13,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import Verification
+from cudnn_convert.report import PieceReport, Verification
 from cudnn_convert.verification import compare, golden, merge, own_feeds, run, way
 from cudnn_convert.verification import noise as noises
 from cudnn_convert.verification.golden import Golden
@@ -79,15 +79,21 @@ def verified(
 
             noise = noises.largest(exact, evaluate, enough=enough)
     reports = whole.reports(noise)
+    asked: tuple[PieceReport, ...] = ()
+    if isinstance(artifact, Path) and max_error is None:
+        from cudnn_convert.verification.pieces import found as pieces  # what does not verify needs none of it
+
+        asked = pieces.reports(plan, form, artifact, stored=weights_dtype, seed=seed)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
     return Verification(
-        all(r.passed for r in reports),
+        all(r.passed for r in reports) and all(r.passed for r in asked),
         seed,
         shapes,
         reports,
         (*merge.warnings(reports), *whole.disagreements(reports)),
         recording=told.facts if told else None,
+        recurrences=asked,
     )
 
 

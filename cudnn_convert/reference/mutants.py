@@ -1,0 +1,257 @@
+"""What one step would answer with other weights: whether chosen inputs could tell wrong weights from right.
+
+At the first step a wrong recurrence is made of the products that the right one has anyway: exchanged gates
+exchange two of them, a dropped bias leaves out one term. So every mutant costs a few elementwise operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.reference.gates import Gates, finished
+from cudnn_convert.reference.steps import F64
+
+#: A single weight is moved by this share of its gate matrix's Frobenius norm.
+MOVED: Final = 1e-3
+#: By so much a gate's sum is moved to find how its answer depends on it; the effect is linear that far.
+_NUDGE: Final = 1e-6
+#: So many products of a weight's effect and an input are compared for one cell: about 0.1 s of work.
+_BUDGET: Final = 10**8
+_FEWEST: Final = 16
+#: As many rows as are looked at in the end.
+_ROWS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A cell at its first step on `x [batch, inputs]`, `h [batch, width]`, `c [batch, units]`, of float64."""
+
+    gates: Gates
+    x: F64
+    h: F64
+    c: F64
+
+    def answer(self) -> tuple[F64, F64]:
+        """The next `h [batch, width]` and `c [batch, units]`."""
+        return self.gates.finish(self.gates.weigh(self.x), self.gates.recur(self.h), self.h, self.c)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """The shares of each gate: of the input, of the state, and both biases."""
+
+    wx: tuple[F64, ...]
+    rh: tuple[F64, ...]
+    bias: tuple[F64, ...]
+    recurrent_bias: tuple[F64, ...]
+
+    def exchanged(self, a: int, b: int, *parts: str) -> _Sums:
+        """Gates `a` and `b` exchanged in the named parts."""
+        order = [*range(len(self.wx))]
+        order[a], order[b] = b, a
+        return self.having(**{part: tuple(getattr(self, part)[k] for k in order) for part in parts})
+
+    def put(self, part: str, gate: int, value: Any) -> _Sums:
+        """One gate's share replaced."""
+        values = [*getattr(self, part)]
+        values[gate] = value
+        return self.having(**{part: tuple(values)})
+
+    def having(self, **parts: tuple[F64, ...]) -> _Sums:
+        """Some parts replaced."""
+        old = {"wx": self.wx, "rh": self.rh, "bias": self.bias, "recurrent_bias": self.recurrent_bias}
+        return _Sums(**old | parts)
+
+
+_ALL: Final = ("wx", "rh", "bias", "recurrent_bias")
+
+
+def structural(ways: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64]]]:
+    """`(direction, what is wrong, the answer)` of each mutant that is another function.
+
+    `ways` are the directions of one layer. Wrong are: two gates exchanged, wholly or in one matrix; a kernel
+    or recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on
+    the other side of its reset gate; the directions exchanged.
+    """
+    for way, first in enumerate(ways):
+        gates = first.gates
+        sums = _Sums(
+            tuple(gates.weigh(first.x)), tuple(gates.recur(first.h)), gates.bias, gates.recurrent_bias
+        )
+        for name, changed in _changed(first, sums):
+            yield way, name, _answer(first, changed)
+    if len(ways) == 2 and not _same(ways[0].gates, ways[1].gates):
+        for way, first in enumerate(ways):
+            other = First(ways[1 - way].gates, first.x, first.h, first.c)
+            yield way, "the directions exchanged", other.answer()
+
+
+def _answer(first: First, sums: _Sums) -> tuple[F64, F64]:
+    inputs = [one + bias for one, bias in zip(sums.wx, sums.bias, strict=True)]
+    states = [one + bias for one, bias in zip(sums.rh, sums.recurrent_bias, strict=True)]
+    h, c = finished(first.gates.mode, inputs, states, first.h, first.c)
+    return h if first.gates.projection is None else h @ first.gates.projection.T, c
+
+
+def _changed(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
+    gates, names = first.gates, first.gates.names
+    kernel, recurrent = gates.kernel, gates.recurrent_kernel
+    for a, b in combinations(range(len(names)), 2):
+        pair = f"gates {names[a]} and {names[b]} exchanged"
+        in_kernel = kernel is not None and not np.array_equal(kernel[a], kernel[b])
+        in_recurrent = not np.array_equal(recurrent[a], recurrent[b])
+        biases = (gates.bias, gates.recurrent_bias)
+        if in_kernel or in_recurrent or any(not np.array_equal(one[a], one[b]) for one in biases):
+            yield pair, sums.exchanged(a, b, *_ALL)
+        if in_kernel:
+            yield f"{pair} in the kernel", sums.exchanged(a, b, "wx")
+        if in_recurrent:
+            yield f"{pair} in the recurrent kernel", sums.exchanged(a, b, "rh")
+    for part, title, matrices, values in (
+        ("wx", "kernel", kernel, first.x),
+        ("rh", "recurrent kernel", recurrent, first.h),
+    ):
+        if matrices is None:
+            continue
+        for name, parts in _turned(getattr(sums, part), matrices, values, names):
+            yield f"{title}{name}", sums.having(**{part: parts})
+    for part, title, vectors in (
+        ("bias", "bias", gates.bias),
+        ("recurrent_bias", "recurrent bias", gates.recurrent_bias),
+    ):
+        for gate, vector in enumerate(vectors):
+            if vector.any():
+                yield f"{title} of gate {names[gate]} dropped", sums.put(part, gate, np.zeros_like(vector))
+    if gates.mode == "gru" and gates.recurrent_bias[2].any():
+        moved = sums.put("bias", 2, gates.bias[2] + gates.recurrent_bias[2])
+        yield (
+            f"recurrent bias of gate {names[2]} outside its reset",
+            moved.put("recurrent_bias", 2, np.zeros_like(gates.recurrent_bias[2])),
+        )
+
+
+def _turned(
+    products: tuple[F64, ...], matrices: Sequence[F64], values: F64, names: Sequence[str]
+) -> Iterator[tuple[str, tuple[F64, ...]]]:
+    """The products of one kind of matrix where that is zero or transposed, wholly or for one gate."""
+    zeros = tuple(np.zeros_like(product) for product in products)
+    if any(matrix.any() for matrix in matrices):
+        yield " zero", zeros
+    square = matrices[0].shape[0] == matrices[0].shape[1]
+    turned = tuple(values @ matrix for matrix in matrices) if square else products
+    differ = [square and not np.array_equal(matrix, matrix.T) for matrix in matrices]
+    if any(differ):
+        yield " transposed", turned
+    for gate, matrix in enumerate(matrices if len(matrices) > 1 else ()):
+        others = products[:gate], products[gate + 1 :]
+        if matrix.any():
+            yield f" of gate {names[gate]} zero", (*others[0], zeros[gate], *others[1])
+        if differ[gate]:
+            yield f" of gate {names[gate]} transposed", (*others[0], turned[gate], *others[1])
+
+
+def _same(one: Gates, other: Gates) -> bool:
+    kernels = (
+        ()
+        if one.kernel is None or other.kernel is None
+        else tuple(zip(one.kernel, other.kernel, strict=True))
+    )
+    pairs = [
+        *kernels,
+        *zip(one.recurrent_kernel, other.recurrent_kernel, strict=True),
+        *zip(one.bias, other.bias, strict=True),
+        *zip(one.recurrent_bias, other.recurrent_bias, strict=True),
+    ]
+    return all(np.array_equal(*pair) for pair in pairs)
+
+
+class Weights:
+    """For every single weight of a cell the largest effect that a small change of it has on any row so far.
+
+    Rows are added until the weakest effect is large enough. Of a large cell some rows of each matrix are
+    looked at, evenly spaced; `sampled` says how many, None for all. Effects are to first order.
+    """
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        columns = gates.inputs * (gates.kernel is not None) + gates.width
+        most = max(_FEWEST, _BUDGET // (_ROWS * columns * len(gates.names)))
+        self.sampled = None if most >= gates.units else most
+        self._units = np.unique(np.linspace(0, gates.units - 1, min(most, gates.units)).astype(int))
+        self._best: dict[tuple[str, int], F64] = {}
+
+    def add(self, first: First, atol: float, rtol: float) -> None:
+        """Takes the rows of a first step into account; effects count in tolerances `atol + rtol*|answer|`."""
+        gates = self._gates
+        inputs = [one + bias for one, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
+        states = [one + bias for one, bias in zip(gates.recur(first.h), gates.recurrent_bias, strict=True)]
+        shown = _Shown(first, self._units, atol, rtol, finished(gates.mode, inputs, states, first.h, first.c))
+        for gate in range(len(gates.names)):
+            moved = [*inputs]
+            moved[gate] = inputs[gate] + _NUDGE
+            effects = shown.tolerances(moved, states)
+            if gates.kernel is not None:
+                self._raise("kernel", gate, effects, first.x)
+            if gates.mode == "gru" and gate == 2:  # its share of the state lies behind the reset gate
+                moved = [*states]
+                moved[gate] = states[gate] + _NUDGE
+                effects = shown.tolerances(inputs, moved)
+            self._raise("recurrent kernel", gate, effects, first.h)
+
+    def _raise(self, title: str, gate: int, effects: F64, values: F64) -> None:
+        """`effects [batch, units]` of a gate's sum, times the `values [batch, inputs]` of each weight."""
+        start = np.zeros((len(self._units), values.shape[1]), np.float32)
+        best = self._best.setdefault((title, gate), start)
+        for effect, row in zip(effects, np.abs(values).astype(np.float32), strict=True):
+            np.maximum(best, effect[:, None] * row, out=best)
+
+    def weakest(self) -> float:
+        """Tolerances that the weakest weight shows, moved by `MOVED`; infinite where all are 0."""
+        return min((float(shares.min()) for _, shares in self._shares()), default=np.inf)
+
+    def below(self, least: float) -> list[tuple[str, int, int, float]]:
+        """`(matrix and gate, how many of its weights show less than `least`, of how many, the weakest)`."""
+        return [
+            (title, int((shares < least).sum()), shares.size, float(shares.min()))
+            for title, shares in self._shares()
+            if (shares < least).any()
+        ]
+
+    def _shares(self) -> Iterator[tuple[str, F64]]:
+        for (title, gate), best in self._best.items():
+            matrices = self._gates.recurrent_kernel if title == "recurrent kernel" else self._gates.kernel
+            assert matrices is not None
+            norm = float(np.linalg.norm(matrices[gate]))
+            if norm:  # a matrix of zeros has no scale to be off by
+                yield f"{title} of gate {self._gates.names[gate]}", best * (MOVED * norm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How far a right answer `before` moves, at `units`, where a gate's sums do."""
+
+    first: First
+    units: F64
+    atol: float
+    rtol: float
+    before: tuple[F64, F64]
+
+    def tolerances(self, inputs: Sequence[F64], states: Sequence[F64]) -> F64:
+        """`[batch, units]`: tolerances that one unit of a moved gate's sum would make, to first order."""
+        gates, units, before = self.first.gates, self.units, self.before
+        after = finished(gates.mode, inputs, states, self.first.h, self.first.c)
+        moved = [np.abs(one - other)[:, units] / _NUDGE for one, other in zip(after, before, strict=True)]
+        if gates.projection is None:
+            shares = moved[0] / (self.atol + self.rtol * np.abs(before[0][:, units]))
+        else:
+            answer = np.abs(before[0] @ gates.projection.T)
+            reach = np.abs(gates.projection[:, units]) / (self.atol + self.rtol * answer)[:, :, None]
+            shares = moved[0] * reach.max(axis=1)
+        if gates.mode == "lstm":
+            shares = np.maximum(shares, moved[1] / (self.atol + self.rtol * np.abs(before[1][:, units])))
+        return np.asarray(shares, np.float32)

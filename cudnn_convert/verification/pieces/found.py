@@ -1,0 +1,110 @@
+"""Where an artifact of each format can be asked for a recurrence by itself, and the answers judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import layers
+from cudnn_convert.errors import first_line
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.reference import Gates
+from cudnn_convert.report import PieceReport
+from cudnn_convert.verification.pieces import judged
+from cudnn_convert.verification.pieces.judged import Terms
+from cudnn_convert.verification.pieces.piece import Piece, Pieces
+
+Find = Callable[[str, Path, Plan, Sequence[Recurrence]], Pieces]
+Judge = Callable[[Piece, Recurrence], PieceReport]
+
+
+def _onnx(form: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import onnx
+
+    return onnx.pieces(form, path, plan, recurrences)
+
+
+def _carve(form: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import carve
+
+    if plan.model.saved is not None and form == "savedmodel":
+        from cudnn_convert.verification.pieces import repaired
+
+        return repaired.pieces(path, plan, recurrences)
+    return carve.pieces(form, path, plan, recurrences)
+
+
+#: The formats whose artifacts can be asked.
+FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
+    {"onnx": _onnx, **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve)}
+)
+
+
+def reports(plan: Plan, form: str, artifact: Path, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
+    """Every recurrence of `plan`, asked by itself in an artifact where that can be, and a line if it cannot.
+
+    `stored` is the type of the artifact's matrices where that is less than they were.
+    """
+    found: list[PieceReport] = []
+    judge = _judge(form, stored=stored, seed=seed)
+    small = [one for one in plan.recurrences if not layers.are_large(one.sizes, one.dtype)]
+    pieces = _found(form, artifact, plan, small) if form in FINDERS and small else Pieces()
+    for one in plan.recurrences:
+        if form not in FINDERS:
+            found.append(judged.not_asked(one, f"not asked by itself: not yet done in the format {form}"))
+        elif one not in small:
+            found.append(judged.not_asked(one, "not asked by itself: it has more than 256 MiB of weights"))
+        else:
+            found += _of(one, pieces, plan, judge)
+    return tuple(found)
+
+
+def _found(form: str, artifact: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+    """The pieces of an artifact; that it has none is no fault of what it computes."""
+    try:
+        return FINDERS[form](form, artifact, plan, recurrences)
+    except Exception as cause:  # noqa: BLE001 - what reads a format has exceptions of its own
+        return Pieces((), {one.node: first_line(cause) for one in recurrences})
+
+
+def _of(one: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[PieceReport]:
+    """The lines of a recurrence: one for each piece of it."""
+    own = pieces.of(one, plan.recurrences)
+    missing = {*range(one.sizes.layers)} - {layer for piece in own for layer in piece.layers}
+    if missing:
+        reason = pieces.reasons.get(one.node, "the artifact does not say where it computes it")
+        return [judged.not_asked(one, f"not asked by itself: {reason}")]
+    return [replace(judge(piece, one), node=one.node) for piece in own]
+
+
+def _judge(form: str, *, stored: str, seed: int) -> Judge:
+    """Judges each piece once, also where two recurrences hold the same weights."""
+    known: dict[str, PieceReport] = {}
+    weights: dict[str, list[Gates]] = {}
+
+    def judge(piece: Piece, one: Recurrence) -> PieceReport:
+        if piece.name not in known:
+            if one.node not in weights:
+                weights[one.node] = judged.cells(one)
+            try:
+                terms = _terms(one.dtype, form, stored=stored, seed=seed)
+                known[piece.name] = judged.judged(piece, one, weights[one.node], terms)
+            except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+                reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
+                known[piece.name] = judged.not_asked(one, reason)
+        return known[piece.name]
+
+    return judge
+
+
+def _terms(dtype: np.dtype[Any], form: str, *, stored: str, seed: int) -> Terms:
+    """ONNX and TensorFlow Lite compute every float as float32."""
+    takes = np.dtype(np.float32) if form == "onnx" or FORMATS[form].single else dtype
+    return Terms(takes, np.dtype(stored) if stored != "float32" else takes, seed, FORMATS[form].sizes)

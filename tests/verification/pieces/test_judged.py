@@ -1,0 +1,193 @@
+"""A recurrence asked by itself: wrong weights differ, right ones do not, and hidden ones are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import Case
+
+from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
+from cudnn_convert.reference import Gates
+from cudnn_convert.verification.pieces import judged
+from cudnn_convert.verification.pieces.inputs import Asked, drawn
+from cudnn_convert.verification.pieces.judged import Terms
+from cudnn_convert.verification.pieces.piece import Answer, Piece, Pieces
+from cudnn_convert.verification.pieces.power import Stack
+
+F32 = np.dtype(np.float32)
+TERMS = Terms(F32, F32, seed=3)
+LSTM = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
+Change = Callable[[list[Gates]], list[Gates]]
+
+
+def answering(
+    cells: list[Gates], directions: int, change: Callable[[Answer], Answer] = lambda given: given
+) -> Any:
+    """What computes `cells` in float64 and gives float32."""
+
+    def ask(asked: Asked) -> Answer:
+        y, h, c = (value.astype(np.float32) for value in Stack(cells, directions).run(asked))
+        return change((y, h, c))
+
+    return ask
+
+
+def report(
+    recurrence: Recurrence,
+    change: Change = lambda cells: cells,
+    *,
+    layers: tuple[int, ...] | None = None,
+    answer: Callable[[Answer], Answer] = lambda given: given,
+    **given: Any,
+) -> Any:
+    """The report on a piece that computes `recurrence` with changed cells."""
+    cells = judged.cells(recurrence)
+    directions = recurrence.sizes.directions
+    layers = tuple(range(recurrence.sizes.layers)) if layers is None else layers
+    own = change(cells[layers[0] * directions : (layers[-1] + 1) * directions])
+    piece = Piece(recurrence.node, layers, "node", answering(own, directions, answer), **given)
+    return judged.judged(piece, recurrence, cells, TERMS)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
+def test_a_right_piece_passes_and_its_inputs_would_have_shown_a_wrong_one(mode: Mode, layers: Any) -> None:
+    found = report(replace(LSTM, mode=mode).recurrence(), layers=layers)
+    assert found.passed
+    assert found.asked
+    assert found.needed < 0.1
+    assert found.atol == pytest.approx(1e-5, rel=1)
+    assert found.smallest > 100
+    assert found.compared > 1000
+    assert found.message == ""
+    if len(layers) == 1:
+        assert found.weakest >= 5
+        assert found.unseen == ()
+
+
+def one_weight(cells: list[Gates]) -> list[Gates]:
+    """One recurrent weight of the last cell is off by a thousandth of its matrix's norm."""
+    matrix = cells[-1].recurrent_kernel[0].copy()
+    matrix[2, 3] += 1e-3 * np.linalg.norm(matrix)
+    changed = (matrix, *cells[-1].recurrent_kernel[1:])
+    return [*cells[:-1], replace(cells[-1], recurrent_kernel=changed)]
+
+
+def two_gates(cells: list[Gates]) -> list[Gates]:
+    *others, cell = cells
+    kernel = (cell.kernel[1], cell.kernel[0], *cell.kernel[2:])
+    return [*others, replace(cell, kernel=kernel)]
+
+
+@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
+def test_a_single_weight_is_seen(layers: tuple[int, ...]) -> None:
+    found = report(LSTM.recurrence(), one_weight, layers=layers)
+    assert not found.passed
+    assert found.message.startswith(f"layer {layers[-1]} backward: ")
+    assert ": expected " in found.message
+
+
+def test_exchanged_gates_are_seen_and_named() -> None:
+    found = report(LSTM.recurrence(), two_gates, layers=(1,))
+    assert not found.passed
+    assert found.message.endswith(
+        "; as with gates input and forget exchanged in the kernel in layer 1 backward"
+    )
+
+
+def test_what_only_later_steps_show_is_seen() -> None:
+    """A recurrence that loses its cell state after sixteen steps."""
+
+    def late(given: Answer) -> Answer:
+        y = given[0].copy()
+        y[16:] += 1e-3
+        return y, given[1], given[2]
+
+    found = report(LSTM.recurrence(), answer=late)
+    assert not found.passed
+    assert " of 17 steps: expected " in found.message
+
+
+@pytest.mark.parametrize("missing", ["nan", "shape", "state"])
+def test_an_answer_that_is_none_differs(missing: str) -> None:
+    def broken(given: Answer) -> Answer:
+        y, h, c = given
+        if missing == "nan":
+            return np.full_like(y, np.nan), h, c
+        return (y, h[:1], c) if missing == "shape" else (y, h, None)
+
+    found = report(LSTM.recurrence(), answer=broken)
+    assert not found.passed
+    assert found.needed == np.inf
+    assert found.message
+
+
+def test_tiny_recurrent_weights_become_visible_by_large_states() -> None:
+    """Zeroing recurrent kernels of 1e-4 moves answers to normal inputs by less than they round."""
+    case = Case(Mode.LSTM)
+    blob = case.blob.copy()
+    inputs = 4 * case.units * case.inputs
+    blob[inputs : inputs + 4 * case.units**2] *= 2e-4
+    recurrence = replace(case.recurrence(), evidence=BlobEvidence(blob))
+    found = report(recurrence)
+    assert found.passed
+    assert found.smallest > 100
+
+    def zero(cells: list[Gates]) -> list[Gates]:
+        return [replace(one, recurrent_kernel=tuple(0 * m for m in one.recurrent_kernel)) for one in cells]
+
+    gone = report(recurrence, zero)
+    assert not gone.passed
+
+
+def test_weights_that_nothing_shows_are_named() -> None:
+    """A GRU whose update gate keeps the old state whatever its candidate is."""
+    case = Case(Mode.GRU)
+    recurrence = case.recurrence()
+    cells = judged.cells(recurrence)
+    shut = replace(cells[0], bias=(cells[0].bias[0], cells[0].bias[1] + 60, cells[0].bias[2]))
+    piece = Piece("rnn", (0,), "node", answering([shut], 1))
+    found = judged.judged(piece, recurrence, [shut], TERMS)
+    assert found.passed
+    assert found.smallest < 1e-3
+    assert any(line.startswith("layer 0 forward: kernel zero: ") for line in found.unseen)
+    assert any(
+        "kernel of gate candidate: 20 of 20 weights show less than 10 " in line for line in found.unseen
+    )
+
+
+def test_a_projection_may_stand_around_a_piece() -> None:
+    case = Case(Mode.LSTM, projection=3)
+    composed = report(case.recurrence(), lambda cells: [one.composed() for one in cells], projected=False)
+    assert composed.passed
+    assert composed.compared > 1000
+    wrong = report(
+        case.recurrence(), lambda cells: two_gates([one.composed() for one in cells]), projected=False
+    )
+    assert not wrong.passed
+
+
+def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
+    cells = judged.cells(LSTM.recurrence())
+    large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
+    asked = drawn(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
+    sums = large[0].weigh(asked.x[0])
+    assert 0.5 < np.std(sums[0]) < 2
+    assert 0.5 < np.std(cells[0].recur(asked.h[0])[0]) < 2
+    assert sorted(set(asked.lengths.tolist())) == [1, 2, 3]
+    assert asked.lengths[-1] == 3
+    for value in (asked.x, asked.h, asked.c):
+        np.testing.assert_array_equal(value, value.astype(np.float32))
+
+
+def test_a_recurrence_of_the_same_weights_is_asked_in_the_others_place() -> None:
+    one, twin = LSTM.recurrence(), replace(LSTM.recurrence(), node="twin")
+    other = replace(LSTM.recurrence("other"), node="other")
+    piece: Any = Piece("rnn", (0,), "node", lambda _: (Array, Array, None))
+    found = Pieces((piece,))
+    assert found.of(twin, [one, twin, other]) == [piece]
+    assert found.of(other, [one, twin, other]) == []
