@@ -136,7 +136,17 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))
+    if result.unproven:
+        raise UnsupportedModelError(made.model.path, [_unproven(node, result) for node in result.unproven])
     return result
+
+
+def _unproven(node: str, result: Verification) -> str:
+    """Why nothing was shown of a recurrence."""
+    why = next((one.message for one in result.recurrences if one.node == node), "not asked by itself")
+    expected = "expected an output that depends on it and can be judged"
+    cure = "give inputs on which one does with --data, or convert with --no-verify"
+    return f"recurrence {node}: not proven: {why}; {expected}, found none on these inputs; {cure}"
 
 
 def _seed(options: Options) -> int:

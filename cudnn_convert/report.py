@@ -134,6 +134,7 @@ class OutputReport:
     than `rel_floor`; the largest distance in units of the last place, of the coarser type of both sides; the
     cosine of the angle between expected and found. `worst_element` is the one that used most of its
     tolerance, or the first of those that should be equal. None is what has no meaning for the output.
+    `judged` is false where the bound is too wide to say anything: `message` then has both numbers.
     """
 
     output: str
@@ -154,6 +155,7 @@ class OutputReport:
     worst_element: Element | None = None
     over_time: OverTime | None = None
     distribution: Distribution | None = None
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ class Verification:
     `seed` is None where `cudnn_convert.testing` compared two models, with no reference between them.
     `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
     in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
-    `recurrences`: each recurrence by itself; empty where two models were compared.
+    `recurrences`: each recurrence by itself; empty where two models were compared. `end_to_end`: `equal`,
+    `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown.
     """
 
     passed: bool
@@ -225,6 +228,8 @@ class Verification:
     subject: Subject | None = None
     recording: dict[str, Any] | None = None
     recurrences: tuple[PieceReport, ...] = ()
+    end_to_end: str = "equal"
+    unproven: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""

@@ -41,7 +41,7 @@ def verification(result: Verification) -> None:
     console = _console()
     table = _table("output", "values", "worst difference", "of tolerance", "judged as")
     for found in result.outputs:
-        share = f"{found.needed:.1%}"
+        share = f"{found.needed:.1%}" if found.judged else "not judged"
         table.add_row(found.output, str(found.compared), f"{found.worst:.2e}", share, found.reason)
     console.print(table)
     if result.recurrences:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudnn_convert.page import outputs, weights
+from cudnn_convert.page import outputs, recurrences, weights
 from cudnn_convert.page.html import Markup, bullets, joined, name, pairs, section, table, tag
 from cudnn_convert.page.style import SHEET
 from cudnn_convert.report import Report, Subject, Verification
@@ -60,7 +60,9 @@ def _word(proof: Verification | None, *, copied: bool) -> str:
         return "Portable already"
     if proof is None:
         return "Not verified"
-    return "Equal" if proof.passed else "Different"
+    if not proof.passed:
+        return "Different"
+    return "Equal" if proof.end_to_end == "equal" else "Recurrences equal, end to end not judged"
 
 
 def _sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
@@ -70,6 +72,7 @@ def _sections(proof: Verification | None, subject: Subject | None, *, copied: bo
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
+        yield from recurrences.recurrences(proof)
         yield outputs.outputs(proof)
     if subject is not None:
         yield _names(subject)
@@ -83,19 +86,21 @@ def _sections(proof: Verification | None, subject: Subject | None, *, copied: bo
 
 def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
     tone = "warn" if proof is None else "good" if proof.passed else "bad"
+    tone = "warn" if proof is not None and proof.passed and proof.end_to_end != "equal" else tone
     lines: list[object] = []
     if not copied:
         tone, lines = "good", ["Nothing reaches a cuDNN op, so nothing was written."]
     elif proof is None:
         lines = ["Nothing was compared (--no-verify)."]
     else:
-        passed = sum(found.passed for found in proof.outputs)
+        passed = sum(found.passed and found.judged for found in proof.outputs)
         reference = "what was expected" if proof.seed is None else "the float64 reference"
         judge = "the recording" if proof.recording else reference
-        lines = [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
+        lines += [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
         lines += [
             joined([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
         ]
+        lines += recurrences.told(proof)
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
@@ -132,6 +137,9 @@ def _reading(proof: Verification) -> Markup:
         "max abs: the largest |found - expected|, over all feeds.",
         f"max rel: the largest |found - expected| / |expected| where |expected| is above {above}.",
         "max ULP: how many numbers of the output's type lie between expected and found, at most.",
+        "wrong weights show: how many tolerances the answer would be off at least with gates exchanged, a "
+        "kernel transposed or zero, a bias dropped or the directions exchanged; weakest weight: with any one "
+        "weight moved by 0.001 of the norm of its gate's matrix.",
         "cosine: of the angle between all expected and all found values.",
         "of tolerance: the largest share of atol + rtol * |expected| that an error used; 100% is the limit.",
         "The artifact's tensors are found by their values: one that holds others is not found, nor are "

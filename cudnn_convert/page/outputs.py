@@ -26,7 +26,7 @@ def outputs(proof: Verification) -> Markup:
 
 def _row(found: OutputReport) -> Iterator[object]:
     yield name(found.output)
-    yield verdict(passed=found.passed)
+    yield _verdict(found)
     yield f"{found.compared:,}"
     yield number(found.max_abs)
     yield number(found.max_rel)
@@ -40,6 +40,10 @@ def _row(found: OutputReport) -> Iterator[object]:
 
 def verdict(*, passed: bool) -> Markup:
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
+
+
+def _verdict(found: OutputReport) -> Markup:
+    return verdict(passed=found.passed) if found.judged else tag("span", "not judged", class_="chip warn")
 
 
 def _share(needed: float) -> Markup:
@@ -74,7 +78,7 @@ def _card(found: OutputReport) -> Markup:
         caption = f"Distribution of the error ({same}; dashed: the tolerance)"
         figures.append(_figure(caption, plots.distribution(found.distribution)))
     plotted = [tag("div", *figures, class_="plots")] if figures else []
-    title = tag("h3", name(found.output), " ", verdict(passed=found.passed))
+    title = tag("h3", name(found.output), " ", _verdict(found))
     return tag("article", title, *lines, *plotted, class_="card output")
 
 

@@ -32,7 +32,7 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
         return [answers[name] for name in wanted]
 
     try:
-        yield Source(run, seen, lambda: None, draw.choose)
+        yield Source(run, seen, lambda: None, draw.choose, draw.disturb)
     finally:
         computations.clear()  # the answers stay, the weights in `dtype` need not
 

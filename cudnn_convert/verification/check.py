@@ -14,7 +14,7 @@ from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import PieceReport, Verification
-from cudnn_convert.verification import compare, golden, merge, own_feeds, run, way
+from cudnn_convert.verification import compare, depends, golden, merge, own_feeds, run, verdict, way
 from cudnn_convert.verification import noise as noises
 from cudnn_convert.verification.golden import Golden
 from cudnn_convert.verification.way import FEW, Sizes, Source
@@ -57,6 +57,16 @@ def verified(
         for feed in _counted(fed, 0):
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
+
+        def again(number: int) -> list[Array]:
+            judge.restart()
+            return _answered(plan, judge, fed[number], wanted)
+
+        places = {key: place for place, key in enumerate(plan.signature.outputs)}
+        # The state that a later call finds depends on those before it.
+        order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
+        nodes = [one.node for one in plan.recurrences]
+        moving = depends.moved(judge, again, exact, nodes, places, feeds=order)
     answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     found = _called(plan, answer, fed)
     dtype = _coarsest(plan, form, weights_dtype)
@@ -86,15 +96,22 @@ def verified(
         asked = pieces.reports(plan, form, artifact, stored=weights_dtype, seed=seed)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
+    found_all = verdict.of(reports, asked, moving)
     return Verification(
-        all(r.passed for r in reports) and all(r.passed for r in asked),
+        found_all.passed,
         seed,
         shapes,
         reports,
-        (*merge.warnings(reports), *whole.disagreements(reports)),
+        (*merge.warnings(reports), *whole.disagreements(reports), *found_all.warnings),
         recording=told.facts if told else None,
         recurrences=asked,
+        end_to_end=found_all.end_to_end,
+        unproven=found_all.unproven,
     )
+
+
+def _size(feed: Mapping[str, Array]) -> int:
+    return sum(value.size for value in feed.values())
 
 
 def _counted(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,15 +15,27 @@ from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 Computation = Callable[..., list[Array]]
 
 
+#: The share of its spread by which a recurrence is disturbed.
+OFF: Final = 1e-2
+
+
 @dataclass(slots=True)
 class Draw:
-    """Which evaluation is made: 0 adds up as the reference does, each other one in an order of its own."""
+    """Which evaluation is made: 0 adds up as the reference does, each other one in another order.
+
+    `disturbed` is a node that gives values which are off by `OFF` of their spread.
+    """
 
     number: int = 0
+    disturbed: str | None = None
 
     def choose(self, number: int) -> None:
         """Makes that evaluation from now on."""
         self.number = number
+
+    def disturb(self, node: str | None) -> None:
+        """Disturbs that node from now on, and no other."""
+        self.disturbed = node
 
 
 def computation(
@@ -52,16 +64,28 @@ def computation(
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         seen.append((x.shape[0], x.shape[1]))
         key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
-        if key in known:
+        is_off = draw is not None and draw.disturbed == recurrence.node
+        if key in known and not is_off:
             return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
         y, h, c = reference.run(ordered(), *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
+        if is_off:
+            y, h, c = (_off(value) for value in (y, h, c))
         found = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
-        known.update({key: found} if large else {})
+        known.update({key: found} if large and not is_off else {})
         return found
 
     return compute
+
+
+def _off(value: Array) -> Array:
+    """Values that are each off by `OFF` of the spread of all, up or down."""
+    if not value.size:
+        return value
+    spread = float(np.ptp(value.astype(np.float64))) or 1.0
+    ways = np.random.default_rng(value.size).choice([-1.0, 1.0], value.shape)
+    return np.asarray(value + OFF * spread * ways, value.dtype)
 
 
 def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:

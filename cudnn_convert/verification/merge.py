@@ -42,7 +42,7 @@ def warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
     """What passed, and yet should be known."""
     found = []
     for report in reports:
-        if "noise floor" in report.reason:
+        if "noise floor" in report.reason and report.judged:
             found.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
         if report.passed and report.message:
             found.append(f"{report.output}: {report.message}")

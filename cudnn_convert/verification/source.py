@@ -57,7 +57,9 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
             found = dict(zip(fetched, values, strict=True)) | memory.held()
             return [np.asarray(found[name]) for name in wanted]
 
-        yield Source(run, seen, memory.restart, draw.choose, tables.words(running, plan.initializers))
+        yield Source(
+            run, seen, memory.restart, draw.choose, draw.disturb, tables.words(running, plan.initializers)
+        )
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 

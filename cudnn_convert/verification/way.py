@@ -29,7 +29,8 @@ class Source:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
-    `draw` chooses the order in which recurrences add up from then on (`computed.Draw`).
+    `draw` chooses the order in which recurrences add up from then on, `disturb` the node of one that is off
+    (`computed.Draw`).
     `words` are the keys of its tables where those are strings.
     """
 
@@ -37,6 +38,7 @@ class Source:
     sizes: list[tuple[int, int]]
     restart: Callable[[], None]
     draw: Callable[[int], None]
+    disturb: Callable[[str | None], None]
     words: tuple[bytes, ...] = ()
 
 

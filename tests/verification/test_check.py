@@ -121,13 +121,51 @@ def test_an_override_is_used_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_ill_conditioned_model_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Differences of the recurrence's rounding, made large."""
-    found = verdict(lambda: tf.sin(rnn() * 1e5), lambda answers: answers, monkeypatch)
+    found = verdict(lambda: tf.sin(rnn() * 5e3), lambda answers: answers, monkeypatch)
     (output,), (warning,) = found.outputs, found.warnings
     assert found.passed
     assert output.atol > 1e-4
     assert output.rtol == 1e-5
     assert warning == f"scores: ill-conditioned; compared as {output.reason}"
-    assert output.reason.startswith("float32, widened to twice the model's noise floor ")
+    assert output.reason.startswith("float32, widened to 10 times the model's noise floor ")
+    assert output.judged
+    assert found.end_to_end == "equal"
+
+
+def test_a_bound_wider_than_a_hundredth_of_the_spread_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made of rounding can be told neither equal nor different."""
+    for change in (lambda answers: answers, shifted(0.5)):
+        found = verdict(lambda: tf.sin(rnn() * 1e6), change, monkeypatch)
+        (output,) = found.outputs
+        assert (output.judged, output.passed, found.passed) == (False, True, True)
+        assert found.end_to_end == "not judged"
+        assert "not judged end to end: its bound " in output.message
+        assert found.unproven == ("rnn",)  # this artifact cannot be asked for it
+
+
+def test_what_is_wrong_by_any_bound_is_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(lambda: tf.sin(rnn() * 1e6), lambda answers: {}, monkeypatch)
+    assert not found.passed
+    assert found.end_to_end == "different"
+
+
+def test_outputs_too_small_for_their_bound_are_not_judged_while_they_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = verdict(lambda: rnn() * 1e-6, lambda answers: answers, monkeypatch)
+    assert (found.end_to_end, found.unproven) == ("not judged", ("rnn",))
+    assert not verdict(lambda: rnn() * 1e-6, shifted(1e-3), monkeypatch).passed
+
+
+def test_an_output_that_does_not_move_proves_nothing_of_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(lambda: rnn() * 0.0 + 3.0, lambda answers: answers, monkeypatch)
+    assert found.passed
+    assert found.unproven == ("rnn",)
+
+
+def test_choices_that_move_prove_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(choices(lambda y: tf.concat([y[..., :1], 0 * y[..., :1]], -1)), lambda a: a, monkeypatch)
+    assert (found.passed, found.end_to_end) == (True, "equal")
 
 
 def test_nan_on_both_sides_passes_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,56 @@
+"""Does any output move when a recurrence does? Where none does, outputs that agree say nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from cudnn_convert.model import Array
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.way import Source
+
+#: Answers one feed by its number, from the state that the file holds.
+Answer = Callable[[int], Sequence[Array]]
+
+
+def moved(
+    source: Source,
+    answer: Answer,
+    exact: Sequence[Sequence[Array]],
+    nodes: Sequence[str],
+    outputs: Mapping[str, int],
+    *,
+    feeds: Sequence[int],
+) -> dict[str, frozenset[str]]:
+    """For each recurrence the outputs that move when what it gives is disturbed by 1e-2 of its spread.
+
+    `exact` has the undisturbed values feed by feed, `outputs` the place of each among them. The `feeds` are
+    tried in turn until an output moves.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for node in nodes:
+        source.disturb(node)
+        for number in feeds:
+            values = answer(number)
+            places = outputs.items()
+            found[node] = frozenset(
+                key for key, place in places if _differ(values[place], exact[number][place])
+            )
+            if found[node]:
+                break
+    source.disturb(None)
+    return found
+
+
+def _differ(found: Array, expected: Array) -> bool:
+    """Whether values differ by more than the bound of their type."""
+    if found.shape != expected.shape:
+        return True
+    if expected.dtype.kind not in "fcV":
+        return bool(np.any(found != expected))
+    bound = compare.tolerance(expected.dtype, 0.0)
+    one, other = (np.asarray(value, np.complex128) for value in (found, expected))
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(one - other) > bound.atol + bound.rtol * np.abs(other)
+    return bool(np.any(gap | (np.isnan(one) != np.isnan(other))))

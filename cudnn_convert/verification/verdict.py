@@ -1,0 +1,51 @@
+"""What the statements say together: equal, different, or of some recurrence nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cudnn_convert.report import OutputReport, PieceReport
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`passed`: nothing differed. The other fields as in `Verification`."""
+
+    passed: bool
+    end_to_end: str
+    unproven: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def of(
+    outputs: Sequence[OutputReport], asked: Sequence[PieceReport], moving: Mapping[str, frozenset[str]]
+) -> Verdict:
+    """The verdict on outputs and recurrences by themselves; `moving`: the outputs that move with each.
+
+    A recurrence is proven by itself, or through an output that is judged and moves with it.
+    """
+    differ = not all(one.passed for one in outputs)
+    unjudged = [one.output for one in outputs if not one.judged]
+    sharp = {one.output for one in outputs} - {*unjudged}
+    alone = {one.node for one in asked if one.asked} - {one.node for one in asked if not one.asked}
+    unproven, warnings = [], []
+    for node, keys in moving.items():
+        if node not in alone and not keys & sharp:
+            unproven.append(node)
+        elif not keys:
+            warnings.append(
+                f"the outputs on these inputs do not depend on {node}, which was asked by itself alone; "
+                "give inputs on which they do with --data"
+            )
+    if unjudged and alone:
+        warnings.append(
+            f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
+            "give milder inputs with --data"
+        )
+    return Verdict(
+        not differ and all(one.passed for one in asked),
+        "different" if differ else "not judged" if unjudged else "equal",
+        tuple(unproven),
+        tuple(warnings),
+    )

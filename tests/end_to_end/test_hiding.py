@@ -1,0 +1,51 @@
+"""Models whose outputs hide their recurrence: converted they are proven, with other weights refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hiding
+import numpy as np
+import pytest
+
+import cudnn_convert
+from cudnn_convert.errors import UnsupportedModelError, VerificationError
+
+
+def mirrored(value: np.ndarray) -> np.ndarray:
+    """Other weights of the same shape."""
+    return value[..., ::-1] * -3 + 1
+
+
+@pytest.mark.parametrize("name", hiding.HIDING)
+def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path: Path) -> None:
+    source, out = hiding.source(name, tmp_path), tmp_path / "out.onnx"
+    proof = cudnn_convert.convert(source, out, format="onnx", outputs="answer").verification
+    assert proof is not None
+    (found,) = proof.recurrences
+    assert (found.asked, found.passed, found.unseen) == (True, True, ())
+    hiding.corrupt_onnx(out, mirrored, 2)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out)
+    result = caught.value.report
+    assert [one.passed for one in result.recurrences] == [False]
+    assert [one.passed for one in result.outputs] == [True]  # which is what hides it
+
+
+@pytest.mark.parametrize("name", ["masked", "chaotic"])
+def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> None:
+    source, out = hiding.source(name, tmp_path), tmp_path / "out.pb"
+    cudnn_convert.convert(source, out, format="frozen", outputs="answer")
+    hiding.corrupt_frozen(out, mirrored)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out, inputs="x", outputs="answer")
+    assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
+
+
+def test_what_cannot_be_asked_is_not_proven_by_outputs_that_hide_it(tmp_path: Path) -> None:
+    source, out = hiding.source("masked", tmp_path), tmp_path / "out.tflite"
+    with pytest.raises(UnsupportedModelError) as caught:
+        cudnn_convert.convert(source, out, format="tflite", outputs="answer")
+    assert "recurrence rnn: not proven: not asked by itself: " in str(caught.value)
+    assert "--data, or convert with --no-verify" in str(caught.value)
+    assert not out.exists()

@@ -1,0 +1,123 @@
+"""Eleven models whose outputs hide what their recurrence computes, and other weights put into artifacts.
+
+Each takes `x [time, batch, 4]` and has a recurrence of two directions. In each a recurrence with other
+weights, on random inputs, gives outputs that agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from cases import Case
+from onnx import numpy_helper
+
+from cudnn_convert.model import Mode
+
+v1 = tf.compat.v1
+CASE: Final = Case(Mode.GRU, directions=2, units=6)
+WIDE: Final = 120_000
+
+
+def _dense(y: Any, classes: int, name: str = "dense") -> Any:
+    rng = np.random.default_rng(classes)
+    kernel = rng.uniform(-0.5, 0.5, (12, classes)).astype(np.float32)
+    return tf.tensordot(y, tf.constant(kernel, name=f"{name}/kernel"), 1)
+
+
+def _behind_a_rare_value(x: Any, y: Any) -> Any:
+    return tf.where(tf.reduce_max(x) > 9.0, _dense(y, 3), tf.zeros_like(_dense(y, 3)))
+
+
+def _argmax_under_a_large_score(_: Any, y: Any) -> Any:
+    scores = _dense(y, 3)
+    return tf.argmax(tf.concat([scores, 1e6 + 0 * scores[..., :1]], -1), -1, output_type=tf.int32)
+
+
+def _softmax_over_many(_: Any, y: Any) -> Any:
+    return tf.nn.softmax(_dense(y[-1:], WIDE) * 1e-2)
+
+
+def _tiny(_: Any, y: Any) -> Any:
+    return _dense(y, 3) * 1e-6
+
+
+def _saturated(_: Any, y: Any) -> Any:
+    return tf.sigmoid(_dense(y, 3) + 60.0)
+
+
+def _masked(x: Any, y: Any) -> Any:
+    return _dense(y, 3) * tf.cast(tf.reduce_sum(tf.square(x), -1, keepdims=True) > 1e4, tf.float32)
+
+
+def _gated_on_zeros(x: Any, y: Any) -> Any:
+    return _dense(y, 3) * tf.cast(tf.reduce_all(tf.equal(x, 0.0)), tf.float32)
+
+
+def _many_rows_alone(x: Any, y: Any) -> Any:
+    count = tf.shape(x)[0] * tf.shape(x)[1]
+    return tf.where(count > 2000, _dense(y, 3), tf.zeros_like(_dense(y, 3)))
+
+
+def _not_a_number(_: Any, y: Any) -> Any:
+    return _dense(y, 3) * tf.constant(np.nan, tf.float32)
+
+
+def _infinite(_: Any, y: Any) -> Any:
+    return tf.abs(_dense(y, 3)) + tf.constant(np.inf, tf.float32)
+
+
+def _chaotic(_: Any, y: Any) -> Any:
+    return tf.sin(_dense(y, 3) * 1e7)
+
+
+#: Makes the output of a model from its input and its recurrence's.
+HIDING: Final = MappingProxyType(
+    {
+        made.__name__.strip("_"): made
+        for made in (
+            *(_behind_a_rare_value, _argmax_under_a_large_score, _softmax_over_many, _tiny, _saturated),
+            *(_masked, _gated_on_zeros, _many_rows_alone, _not_a_number, _infinite, _chaotic),
+        )
+    }
+)
+
+
+def source(name: str, folder: Path) -> Path:
+    """A frozen graph of one of `HIDING`."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, 4], "x")
+        batch = tf.shape(x)[1]
+        h = tf.zeros([2, batch, CASE.units])
+        y = CASE.op_call(x, h, tf.constant(0.0), name="rnn").output
+        tf.identity(HIDING[name](x, y), "answer")
+    path = folder / f"{name}.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def corrupt_onnx(file: Path, change: Callable[[np.ndarray], np.ndarray], place: int) -> None:
+    """Changes what the fused node reads in a place: 1 its kernels, 2 its recurrent kernels, 3 its biases."""
+    model = onnx.load(str(file))
+    node = next(node for node in model.graph.node if node.op_type == "GRU")
+    tensor = next(one for one in model.graph.initializer if one.name == node.input[place])
+    value = np.ascontiguousarray(change(numpy_helper.to_array(tensor)))
+    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    onnx.save(model, str(file))
+
+
+def corrupt_frozen(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Changes every constant of the recurrence that is a matrix."""
+    graph = v1.GraphDef.FromString(file.read_bytes())
+    for node in graph.node:
+        if node.op == "Const" and "layer_0/" in node.name:
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            if value.ndim == 2:
+                made = np.ascontiguousarray(change(value)).astype(value.dtype)
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(made))
+    file.write_bytes(graph.SerializeToString())
