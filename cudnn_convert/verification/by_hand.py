@@ -35,7 +35,7 @@ def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> _Runner:
         x = x.swapaxes(0, 1) if swapped else x
         states = [feeds[f"initial_{key}"].astype(np.float64) for key in "hc" if f"initial_{key}" in feeds]
         lengths = feeds.get("sequence_lengths", np.full(x.shape[1], len(x)))
-        y, h, c = _stack(said, arrays, x, (states[0], states[-1]), lengths)
+        y, h, c = stack(said, arrays, x, (states[0], states[-1]), lengths)
         found = {"outputs": y.swapaxes(0, 1) if swapped else y, "state_h": h}
         found |= {"state_c": c} if said["mode"] == "lstm" else {}
         return {key: value.astype(dtype) for key, value in found.items()}
@@ -43,7 +43,7 @@ def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> _Runner:
     return run
 
 
-def _stack(
+def stack(
     said: Mapping[str, Any],
     arrays: Mapping[str, Array],
     x: Array,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,15 +59,8 @@ def verified(
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
 
-        def again(number: int) -> list[Array]:
-            judge.restart()
-            return _answered(plan, judge, fed[number], wanted)
-
-        places = {key: place for place, key in enumerate(plan.signature.outputs)}
-        # The state that a later call finds depends on those before it.
-        order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
-        nodes = [one.node for one in plan.recurrences]
-        moving = depends.moved(judge, again, exact, nodes, places, feeds=order)
+        nodes, runs = [one.node for one in plan.recurrences], _Runs(fed, exact, wanted)
+        still = not _moving(plan, judge, runs, nodes) if nodes else False
     answer = run.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     found = _called(plan, answer, fed)
     dtype = _coarsest(plan, form, weights_dtype)
@@ -78,25 +72,34 @@ def verified(
 
             def evaluate(draw: int, number: int) -> list[Array]:
                 progress.at("verifying", len(fed) + number, 3 * len(fed))
+                rough.draw(draw)
                 if number == 0:
-                    rough.draw(draw)
                     rough.restart()
                 return _answered(plan, rough, noises.moved(fed[number], seed=seed, draw=draw), wanted)
 
             def enough(first: list[float]) -> bool:
                 is_small = all(map(compare.is_small, first, whole.kinds))
-                return _are_large(plan) or (is_small and all(one.passed for one in whole.reports(first)))
+                reports = whole.reports(first)
+                # More evaluations can but widen a bound: what it does not judge now it will not judge then.
+                is_settled = is_small and all(one.passed for one in reports)
+                return _are_large(plan) or is_settled or not any(one.judged for one in reports)
 
-            noise = noises.largest(exact, evaluate, enough=enough)
+            noise = noises.largest(exact, evaluate, enough=enough, in_order=bool(plan.states))
     reports = whole.reports(noise)
     asked: tuple[PieceReport, ...] = ()
     if isinstance(artifact, Path) and max_error is None:
-        from cudnn_convert.verification.pieces import found as pieces  # what does not verify needs none of it
+        # What does not verify needs none of it.
+        from cudnn_convert.verification.pieces import found as pieces
+        from cudnn_convert.verification.pieces.piece import Artifact
 
-        asked = pieces.reports(plan, form, artifact, stored=weights_dtype, seed=seed)
+        asked = pieces.reports(Artifact(form, artifact, plan, answer), stored=weights_dtype, seed=seed)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    found_all = verdict.of(reports, asked, moving)
+    moving: dict[str, frozenset[str]] = {}
+    if others := [node for node in nodes if node not in verdict.proven_alone(asked)]:
+        with judging.opened(plan, trust=trust) as judge:
+            moving = {node: _moving(plan, judge, runs, [node]) for node in others}
+    found_all = verdict.of(reports, asked, moving, still=still)
     return Verification(
         found_all.passed,
         seed,
@@ -108,6 +111,29 @@ def verified(
         end_to_end=found_all.end_to_end,
         unproven=found_all.unproven,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Feeds by tensor, and the source's exact answers to each: the tensors `wanted`."""
+
+    fed: Sequence[Mapping[str, Array]]
+    exact: Sequence[Sequence[Array]]
+    wanted: Sequence[str]
+
+
+def _moving(plan: Plan, judge: Source, runs: _Runs, nodes: Sequence[str]) -> frozenset[str]:
+    """The outputs that move with some recurrences, on the smallest feed on which any does."""
+    fed, exact, wanted = runs.fed, runs.exact, runs.wanted
+
+    def again(number: int) -> list[Array]:
+        judge.restart()
+        return _answered(plan, judge, fed[number], wanted)
+
+    # The state that a later call finds depends on those before it.
+    order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
+    places = {key: place for place, key in enumerate(plan.signature.outputs)}
+    return depends.moved(judge, again, exact, nodes, places, feeds=order)
 
 
 def _size(feed: Mapping[str, Array]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,19 +23,19 @@ OFF: Final = 1e-2
 class Draw:
     """Which evaluation is made: 0 adds up as the reference does, each other one in another order.
 
-    `disturbed` is a node that gives values which are off by `OFF` of their spread.
+    `disturbed` are nodes that give values which are off by `OFF` of their spread.
     """
 
     number: int = 0
-    disturbed: str | None = None
+    disturbed: Collection[str] = ()
 
     def choose(self, number: int) -> None:
         """Makes that evaluation from now on."""
         self.number = number
 
-    def disturb(self, node: str | None) -> None:
-        """Disturbs that node from now on, and no other."""
-        self.disturbed = node
+    def disturb(self, nodes: Collection[str]) -> None:
+        """Disturbs these nodes from now on, and no others."""
+        self.disturbed = nodes
 
 
 def computation(
@@ -64,7 +64,7 @@ def computation(
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         seen.append((x.shape[0], x.shape[1]))
         key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
-        is_off = draw is not None and draw.disturbed == recurrence.node
+        is_off = draw is not None and recurrence.node in draw.disturbed
         if key in known and not is_off:
             return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))

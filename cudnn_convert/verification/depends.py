@@ -1,8 +1,8 @@
-"""Does any output move when a recurrence does? Where none does, outputs that agree say nothing of it."""
+"""Whether outputs move when recurrences do: those that do not say nothing of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -18,28 +18,26 @@ def moved(
     source: Source,
     answer: Answer,
     exact: Sequence[Sequence[Array]],
-    nodes: Sequence[str],
+    nodes: Collection[str],
     outputs: Mapping[str, int],
     *,
     feeds: Sequence[int],
-) -> dict[str, frozenset[str]]:
-    """For each recurrence the outputs that move when what it gives is disturbed by 1e-2 of its spread.
+) -> frozenset[str]:
+    """The outputs that move when what recurrences give is disturbed by 1e-2 of its spread.
 
     `exact` has the undisturbed values feed by feed, `outputs` the place of each among them. The `feeds` are
     tried in turn until an output moves.
     """
-    found: dict[str, frozenset[str]] = {}
-    for node in nodes:
-        source.disturb(node)
-        for number in feeds:
-            values = answer(number)
-            places = outputs.items()
-            found[node] = frozenset(
-                key for key, place in places if _differ(values[place], exact[number][place])
-            )
-            if found[node]:
-                break
-    source.disturb(None)
+    found: frozenset[str] = frozenset()
+    source.disturb(nodes)
+    for number in feeds:
+        values = answer(number)
+        found = frozenset(
+            key for key, place in outputs.items() if _differ(values[place], exact[number][place])
+        )
+        if found:
+            break
+    source.disturb(())
     return found
 
 

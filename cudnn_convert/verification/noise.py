@@ -41,21 +41,31 @@ def _moved(rng: np.random.Generator, value: Array) -> Array:
 
 
 def largest(
-    exact: Sequence[Sequence[Array]], evaluate: Evaluate, *, enough: Callable[[list[float]], bool]
+    exact: Sequence[Sequence[Array]],
+    evaluate: Evaluate,
+    *,
+    enough: Callable[[list[float]], bool],
+    in_order: bool = False,
 ) -> list[float]:
     """For each wanted tensor the largest difference that rounding makes over all feeds and evaluations.
 
     `exact` holds the values feed by feed. After the first evaluation `enough` may say that the others, which
-    cost as much, can change no verdict.
+    cost as much, can change no verdict. They are of the feed that was the noisiest, or of all feeds where
+    those are to be taken `in_order`.
     """
-    worst = [0.0] * len(exact[0])
-    for draw in range(DRAWS + 1):
-        for number, values in enumerate(exact):
-            rounded = evaluate(draw, number)
-            gaps = (difference(one, other) for one, other in zip(values, rounded, strict=True))
-            worst = [max(pair) for pair in zip(worst, gaps, strict=True)]
-        if draw == 0 and enough(worst):
-            break
+
+    def gaps(draw: int, number: int) -> list[float]:
+        rounded = evaluate(draw, number)
+        return [difference(one, other) for one, other in zip(exact[number], rounded, strict=True)]
+
+    first = [gaps(0, number) for number in range(len(exact))]
+    worst = [max(column) for column in zip(*first, strict=True)]
+    if enough(worst):
+        return worst
+    noisiest = max(range(len(first)), key=lambda number: max(first[number], default=0.0))
+    for draw in range(1, DRAWS + 1):
+        for number in range(len(exact)) if in_order else [noisiest]:
+            worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
     return worst
 
 

@@ -9,6 +9,7 @@ import json
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -188,24 +189,55 @@ def weights(path: Path, parts: Sequence[Part]) -> list[Runner]:
     return [*by_hand.opened(path, parts)]
 
 
-def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Runner:
-    """A Keras model as it answers a batch, by the names of its inputs and the order of its outputs."""
-    import tensorflow as tf
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A Keras model as it answers a batch; `keys` are those of its inputs, in their order."""
 
+    model: Any
+    keys: Sequence[str]
+    part: Part
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        import tensorflow as tf
+
+        given, outputs = [tf.constant(feeds[key]) for key in self.keys], self.part.signature.outputs
+        found = tf.nest.flatten(self.model(given if len(given) > 1 else given[0], training=False))
+        if len(found) != len(outputs):
+            raise ValueError(f"{len(found)} outputs where {len(outputs)} are compared")
+        return {key: np.asarray(value) for key, value in zip(outputs, found, strict=True)}
+
+
+def _of_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
+    """A Keras model, by the names of its inputs and the order of its outputs."""
     keys = {name: key for key, name in elsewhere.inputs(path, part.signature.inputs, names).items()}
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        given = [tf.constant(feeds[keys[name]]) for name in names]
-        found = tf.nest.flatten(model(given if len(given) > 1 else given[0], training=False))
-        if len(found) != len(part.signature.outputs):
-            raise ValueError(f"{len(found)} outputs where {len(part.signature.outputs)} are compared")
-        return {key: np.asarray(value) for key, value in zip(part.signature.outputs, found, strict=True)}
-
-    return run
+    return Layers(model, [keys[name] for name in names], part)
 
 
-def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Runner:
-    """The runner of an artifact, by the keys of all its parts. Raises ReadError where it does not load.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An artifact that answers by the keys of all its parts; `runners` has each part's own.
+
+    Raises ReadError where a runtime refuses a call.
+    """
+
+    form: str
+    path: Path
+    runners: Sequence[tuple[Part, Runner]]
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for part, runner in self.runners:
+            fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
+            try:
+                answered = runner(fed)
+            except Exception as cause:
+                raise _refused(self.path, f"one that {self.form}'s runtime can run", cause) from cause
+            found |= {part.prefix + key: value for key, value in answered.items()}
+        return found
+
+
+def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Opened:
+    """The runner of an artifact. Raises ReadError where it does not load.
 
     Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
     """
@@ -220,19 +252,7 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
         raise
     except Exception as cause:  # each runtime has exceptions of its own
         raise _refused(path, f"one that loads as {form}", cause) from cause
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        found: dict[str, Array] = {}
-        for part, runner in runners:
-            fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
-            try:
-                answered = runner(fed)
-            except Exception as cause:
-                raise _refused(path, f"one that {form}'s runtime can run", cause) from cause
-            found |= {part.prefix + key: value for key, value in answered.items()}
-        return found
-
-    return run
+    return Opened(form, path, runners)
 
 
 def _refused(path: Path, expected: str, cause: Exception) -> ReadError:

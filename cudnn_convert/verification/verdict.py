@@ -18,26 +18,35 @@ class Verdict:
     warnings: tuple[str, ...]
 
 
-def of(
-    outputs: Sequence[OutputReport], asked: Sequence[PieceReport], moving: Mapping[str, frozenset[str]]
-) -> Verdict:
-    """The verdict on outputs and recurrences by themselves; `moving`: the outputs that move with each.
+def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
+    """The recurrences of which every layer was asked by itself."""
+    lost = {one.node for one in asked if not one.asked}
+    return list(dict.fromkeys(one.node for one in asked if one.node not in lost))
 
-    A recurrence is proven by itself, or through an output that is judged and moves with it.
+
+def of(
+    outputs: Sequence[OutputReport],
+    asked: Sequence[PieceReport],
+    moving: Mapping[str, frozenset[str]],
+    *,
+    still: bool,
+) -> Verdict:
+    """The verdict on outputs, and on recurrences that were asked by themselves.
+
+    `moving`: of every other recurrence the outputs that move with it, which prove it if they are judged.
+    `still`: no output moves even with all recurrences.
     """
     differ = not all(one.passed for one in outputs)
     unjudged = [one.output for one in outputs if not one.judged]
     sharp = {one.output for one in outputs} - {*unjudged}
-    alone = {one.node for one in asked if one.asked} - {one.node for one in asked if not one.asked}
-    unproven, warnings = [], []
-    for node, keys in moving.items():
-        if node not in alone and not keys & sharp:
-            unproven.append(node)
-        elif not keys:
-            warnings.append(
-                f"the outputs on these inputs do not depend on {node}, which was asked by itself alone; "
-                "give inputs on which they do with --data"
-            )
+    alone = proven_alone(asked)
+    unproven = [node for node, keys in moving.items() if node not in alone and not keys & sharp]
+    warnings = []
+    if still and alone:
+        warnings.append(
+            f"the outputs on these inputs do not depend on {', '.join(alone)}, asked by itself alone; give "
+            "inputs on which they do with --data"
+        )
     if unjudged and alone:
         warnings.append(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,7 +29,7 @@ class Source:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
-    `draw` chooses the order in which recurrences add up from then on, `disturb` the node of one that is off
+    `draw` chooses the order in which recurrences add up from then on, `disturb` the nodes that are off
     (`computed.Draw`).
     `words` are the keys of its tables where those are strings.
     """
@@ -38,7 +38,7 @@ class Source:
     sizes: list[tuple[int, int]]
     restart: Callable[[], None]
     draw: Callable[[int], None]
-    disturb: Callable[[str | None], None]
+    disturb: Callable[[Collection[str]], None]
     words: tuple[bytes, ...] = ()
 
 

@@ -49,10 +49,16 @@ EXACT = [[np.zeros(2), np.array([3])], [np.zeros(2), np.array([4])]]
 def test_the_largest_of_all_evaluations_counts() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
     seen: list[list[float]] = []
-    found = noise.largest(EXACT, evaluate, enough=lambda first: seen.append([*first]) or False)
+    found = noise.largest(EXACT, evaluate, enough=lambda first: seen.append([*first]) or False, in_order=True)
     assert found == [9e-6, 0]  # integers have no noise
     assert seen == [[2e-6, 0]]
     assert calls == [(draw, feed) for draw in range(4) for feed in range(2)]
+
+
+def test_more_evaluations_are_of_the_noisiest_feed() -> None:
+    evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
+    assert noise.largest(EXACT, evaluate, enough=lambda _: False) == [4e-6, 0]
+    assert calls == [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]
 
 
 def test_one_evaluation_is_enough_where_no_verdict_hangs_on_more() -> None:

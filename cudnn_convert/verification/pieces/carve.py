@@ -25,9 +25,8 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, r
 from cudnn_convert.graph.trace import VARIABLES
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Array, Mode, Recurrence
-from cudnn_convert.plan import Plan
 from cudnn_convert.verification.pieces.inputs import Asked
-from cudnn_convert.verification.pieces.piece import Answer, Piece, Pieces
+from cudnn_convert.verification.pieces.piece import Answer, Artifact, Piece, Pieces
 
 #: What leads into a frame or a branch hands on its first input.
 _LEADS: Final = frozenset({"Enter", "RefEnter", "Switch", "RefSwitch"})
@@ -40,10 +39,10 @@ _FED: Final = {place: f"fed_{place}" for place in _ENDS}
 Values = Callable[[Mapping[str, Any]], dict[str, Array]]
 
 
-def pieces(form: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """What stands in the place of each recurrence's node in an artifact."""
-    graph, prefix = _GRAPHS[form](path)
-    source = Index(plan.graph)
+    graph, prefix = _GRAPHS[artifact.form](artifact.path)
+    source = Index(artifact.plan.graph)
     inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
     return carved(graph, recurrences, inputs, partial(_stored, prefix))
 

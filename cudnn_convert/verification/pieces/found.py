@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,43 +18,58 @@ from cudnn_convert.reference import Gates
 from cudnn_convert.report import PieceReport
 from cudnn_convert.verification.pieces import judged
 from cudnn_convert.verification.pieces.judged import Terms
-from cudnn_convert.verification.pieces.piece import Piece, Pieces
+from cudnn_convert.verification.pieces.piece import Artifact, Piece, Pieces
 
-Find = Callable[[str, Path, Plan, Sequence[Recurrence]], Pieces]
+Find = Callable[[Artifact, Sequence[Recurrence]], Pieces]
 Judge = Callable[[Piece, Recurrence], PieceReport]
 
 
-def _onnx(form: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+def _onnx(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     from cudnn_convert.verification.pieces import onnx
 
-    return onnx.pieces(form, path, plan, recurrences)
+    return onnx.pieces(artifact, recurrences)
 
 
-def _carve(form: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verification.pieces import carve
+def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import carve, repaired
 
-    if plan.model.saved is not None and form == "savedmodel":
-        from cudnn_convert.verification.pieces import repaired
+    is_repaired = artifact.plan.model.saved is not None and artifact.form == "savedmodel"
+    return repaired.pieces(artifact, recurrences) if is_repaired else carve.pieces(artifact, recurrences)
 
-        return repaired.pieces(path, plan, recurrences)
-    return carve.pieces(form, path, plan, recurrences)
+
+def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import keras
+
+    return keras.pieces(artifact, recurrences)
+
+
+def _arrays(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import arrays
+
+    return arrays.pieces(artifact, recurrences)
 
 
 #: The formats whose artifacts can be asked.
 FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
-    {"onnx": _onnx, **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve)}
+    {
+        "onnx": _onnx,
+        **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve),
+        **dict.fromkeys(("keras", "h5"), _keras),
+        **dict.fromkeys(("npz", "safetensors"), _arrays),
+    }
 )
 
 
-def reports(plan: Plan, form: str, artifact: Path, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
-    """Every recurrence of `plan`, asked by itself in an artifact where that can be, and a line if it cannot.
+def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
+    """Every recurrence of a plan, asked by itself in an artifact where that can be, and a line if it cannot.
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
     found: list[PieceReport] = []
+    plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
     small = [one for one in plan.recurrences if not layers.are_large(one.sizes, one.dtype)]
-    pieces = _found(form, artifact, plan, small) if form in FINDERS and small else Pieces()
+    pieces = _found(artifact, small) if form in FINDERS and small else Pieces()
     for one in plan.recurrences:
         if form not in FINDERS:
             found.append(judged.not_asked(one, f"not asked by itself: not yet done in the format {form}"))
@@ -66,10 +80,10 @@ def reports(plan: Plan, form: str, artifact: Path, *, stored: str, seed: int) ->
     return tuple(found)
 
 
-def _found(form: str, artifact: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+def _found(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The pieces of an artifact; that it has none is no fault of what it computes."""
     try:
-        return FINDERS[form](form, artifact, plan, recurrences)
+        return FINDERS[artifact.form](artifact, recurrences)
     except Exception as cause:  # noqa: BLE001 - what reads a format has exceptions of its own
         return Pieces((), {one.node: first_line(cause) for one in recurrences})
 

@@ -20,9 +20,8 @@ from onnx import external_data_helper, helper, numpy_helper
 
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Recurrence
-from cudnn_convert.plan import Plan
 from cudnn_convert.verification.pieces.inputs import Asked
-from cudnn_convert.verification.pieces.piece import Answer, Piece, Pieces
+from cudnn_convert.verification.pieces.piece import Answer, Artifact, Piece, Pieces
 
 _KEY: Final = "cudnn_convert"
 _FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
@@ -32,12 +31,12 @@ _WEIGHTS: Final = (1, 2, 3, 7)
 _LENGTHS, _H, _C = 4, 5, 6
 
 
-def pieces(_: str, path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """Every fused node that the files of an artifact say to be a layer of a recurrence."""
     known = {one.node: one for one in recurrences}
     found: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
-    for file in dict.fromkeys(part_file(path, part.name) for part in plan.parts):
+    for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
         nodes = {node.name: (node, constants) for node, constants in _fused(model.graph, {})}
         for piece, name, layer in _told(model):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.plan import Plan
 from cudnn_convert.verification.pieces.inputs import Asked
 
 #: `(y [time, batch, directions*width], h [layers*directions, batch, width], c [..., units] or None)`, of the
@@ -30,6 +33,16 @@ class Piece:
     lengths: bool = True
     projected: bool = True
     tied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What is asked: a file of some format, the plan of its source, and what runs it as its user will."""
+
+    form: str
+    path: Path
+    plan: Plan
+    answer: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

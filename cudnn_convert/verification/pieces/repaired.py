@@ -19,9 +19,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from cudnn_convert.graph import aside, build, flat
 from cudnn_convert.graph.index import LENGTHS, Index, split
 from cudnn_convert.model import Array, Recurrence
-from cudnn_convert.plan import Plan
 from cudnn_convert.verification.pieces import carve
-from cudnn_convert.verification.pieces.piece import Pieces
+from cudnn_convert.verification.pieces.piece import Artifact, Pieces
 
 #: How the lowering calls its functions, and an op that stays what it is while calls are laid flat.
 _OURS: Final = "cudnn_convert_"
@@ -29,8 +28,9 @@ _OPAQUE: Final = "PyFuncStateless"
 _STATES: Final = 3
 
 
-def pieces(path: Path, plan: Plan, recurrences: Sequence[Recurrence]) -> Pieces:
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The call in the place of each recurrence's node."""
+    path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     beside = [part.name for part in plan.parts if part.name not in meta.signature_def]
     graph, _ = aside.with_calls(meta, meta.graph_def, beside)
