@@ -133,6 +133,8 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
             f"{made.model.path}: recurrence {found.node}, by itself: {found.message}; in {found.piece}"
             for found in inside
         ]
+        if result.glue is not None and not result.glue.passed:
+            lines.append(f"{made.model.path}: around the recurrences: {result.glue.message}")
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))

@@ -188,6 +188,24 @@ class PieceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class GlueReport:
+    """What stands around the recurrences, run with their outputs given; asked where outputs hide some of it.
+
+    `products`: how many products of matrices were looked for among the source's tensors. `needed` is the
+    largest share of the tolerance, infinite for what was not found; `unjudged` are the tensors whose noise
+    leaves nothing to judge. Where `asked` is false `message` says why.
+    """
+
+    asked: bool
+    passed: bool = True
+    compared: int = 0
+    products: int = 0
+    needed: float = 0.0
+    unjudged: tuple[str, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """What a `verify` compared with what, or a map goes from and to; a Report says the same of itself.
 
@@ -217,7 +235,8 @@ class Verification:
     `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
     in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
     `recurrences`: each recurrence by itself; empty where two models were compared. `end_to_end`: `equal`,
-    `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown.
+    `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown;
+    `glue` is None where the outputs show what stands around the recurrences.
     """
 
     passed: bool
@@ -230,6 +249,7 @@ class Verification:
     recurrences: tuple[PieceReport, ...] = ()
     end_to_end: str = "equal"
     unproven: tuple[str, ...] = ()
+    glue: GlueReport | None = None
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""

@@ -25,6 +25,7 @@ from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
 from cudnn_convert.progress import heard_by
+from cudnn_convert.report import Verification
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "seed", "trust")
@@ -201,13 +202,17 @@ def _verify(flags: argparse.Namespace) -> int:
         from cudnn_convert import tables
 
         tables.verification(result)
-    print(result.to_json() if flags.json else _verdict(result.end_to_end))
+    print(result.to_json() if flags.json else _verdict(result))
     return 0
 
 
-def _verdict(end_to_end: str) -> str:
+def _verdict(result: Verification) -> str:
     """What a verification that found no difference says in a line."""
-    return "equal" if end_to_end == "equal" else "recurrences equal by themselves; end to end not judged"
+    if result.end_to_end == "equal":
+        return "equal"
+    is_whole = result.glue is not None and result.glue.asked
+    pieces = "equal piece by piece" if is_whole else "recurrences equal by themselves"
+    return f"{pieces}; end to end not judged"
 
 
 def record(words: Sequence[str], within: Within = directly) -> int:

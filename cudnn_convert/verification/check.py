@@ -14,7 +14,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import PieceReport, Verification
+from cudnn_convert.report import GlueReport, PieceReport, Verification
 from cudnn_convert.verification import compare, depends, golden, merge, own_feeds, run, verdict, way
 from cudnn_convert.verification import noise as noises
 from cudnn_convert.verification.golden import Golden
@@ -87,19 +87,21 @@ def verified(
             noise = noises.largest(exact, evaluate, enough=enough, in_order=bool(plan.states))
     reports = whole.reports(noise)
     asked: tuple[PieceReport, ...] = ()
+    around: GlueReport | None = None
     if isinstance(artifact, Path) and max_error is None:
+        blind = still or not all(report.judged for report in reports)
         # What does not verify needs none of it.
         from cudnn_convert.verification.pieces import found as pieces
         from cudnn_convert.verification.pieces.piece import Artifact
 
-        asked = pieces.reports(Artifact(form, artifact, plan, answer), stored=weights_dtype, seed=seed)
+        asking = Artifact(form, artifact, plan, answer)
+        asked = pieces.reports(asking, stored=weights_dtype, seed=seed)
+        if blind and nodes and all(report.passed for report in asked) and not _are_large(plan):
+            with judging.opened(plan, trust=trust) as judge:
+                around = pieces.glue(asking, judge, min(fed, key=_size))
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    moving: dict[str, frozenset[str]] = {}
-    if others := [node for node in nodes if node not in verdict.proven_alone(asked)]:
-        with judging.opened(plan, trust=trust) as judge:
-            moving = {node: _moving(plan, judge, runs, [node]) for node in others}
-    found_all = verdict.of(reports, asked, moving, still=still)
+    found_all = verdict.of(reports, asked, _singly(plan, runs, asked, trust=trust), still=still, glue=around)
     return Verification(
         found_all.passed,
         seed,
@@ -110,6 +112,7 @@ def verified(
         recurrences=asked,
         end_to_end=found_all.end_to_end,
         unproven=found_all.unproven,
+        glue=around,
     )
 
 
@@ -120,6 +123,18 @@ class _Runs:
     fed: Sequence[Mapping[str, Array]]
     exact: Sequence[Sequence[Array]]
     wanted: Sequence[str]
+
+
+def _singly(
+    plan: Plan, runs: _Runs, asked: Sequence[PieceReport], *, trust: bool
+) -> dict[str, frozenset[str]]:
+    """The outputs that move with each recurrence that was not asked by itself."""
+    alone = verdict.proven_alone(asked)
+    others = [one.node for one in plan.recurrences if one.node not in alone]
+    if not others:
+        return {}
+    with way.of(plan).opened(plan, trust=trust) as judge:
+        return {node: _moving(plan, judge, runs, [node]) for node in others}
 
 
 def _moving(plan: Plan, judge: Source, runs: _Runs, nodes: Sequence[str]) -> frozenset[str]:

@@ -50,6 +50,7 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
             seen.clear()
+            draw.calls.clear()
             memory.set({name: value for name, value in feeds.items() if name in memory.starts})
             fed = {name: value for name, value in feeds.items() if name not in memory.starts}
             fetched = [name for name in wanted if name not in memory.ends]
@@ -57,9 +58,8 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
             found = dict(zip(fetched, values, strict=True)) | memory.held()
             return [np.asarray(found[name]) for name in wanted]
 
-        yield Source(
-            run, seen, memory.restart, draw.choose, draw.disturb, tables.words(running, plan.initializers)
-        )
+        words = tables.words(running, plan.initializers)
+        yield Source(run, seen, memory.restart, draw.choose, draw.disturb, draw.give, draw.calls, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cudnn_convert.report import OutputReport, PieceReport
+from cudnn_convert.report import GlueReport, OutputReport, PieceReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,13 @@ def of(
     moving: Mapping[str, frozenset[str]],
     *,
     still: bool,
+    glue: GlueReport | None = None,
 ) -> Verdict:
     """The verdict on outputs, and on recurrences that were asked by themselves.
 
     `moving`: of every other recurrence the outputs that move with it, which prove it if they are judged.
-    `still`: no output moves even with all recurrences.
+    `still`: no output moves even with all recurrences. `glue`: what stands around them, where the outputs
+    cannot show it.
     """
     differ = not all(one.passed for one in outputs)
     unjudged = [one.output for one in outputs if not one.judged]
@@ -52,8 +54,12 @@ def of(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
             "give milder inputs with --data"
         )
+    if glue is not None and not glue.asked:
+        warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")
+    if glue is not None and glue.unjudged:
+        warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
     return Verdict(
-        not differ and all(one.passed for one in asked),
+        not differ and all(one.passed for one in asked) and (glue is None or glue.passed),
         "different" if differ else "not judged" if unjudged else "equal",
         tuple(unproven),
         tuple(warnings),

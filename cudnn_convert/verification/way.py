@@ -29,8 +29,8 @@ class Source:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
-    `draw` chooses the order in which recurrences add up from then on, `disturb` the nodes that are off
-    (`computed.Draw`).
+    `draw` chooses the order in which recurrences add up from then on, `disturb` the nodes that are off,
+    `give` what nodes give; `calls` has what those of the last run took and gave (`computed.Draw`).
     `words` are the keys of its tables where those are strings.
     """
 
@@ -39,6 +39,8 @@ class Source:
     restart: Callable[[], None]
     draw: Callable[[int], None]
     disturb: Callable[[Collection[str]], None]
+    give: Callable[[Mapping[str, Sequence[Array]]], None] = lambda _: None
+    calls: Sequence[Any] = ()
     words: tuple[bytes, ...] = ()
 
 

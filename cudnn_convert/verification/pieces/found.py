@@ -12,13 +12,14 @@ import numpy as np
 from cudnn_convert import layers
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.model import Recurrence
+from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates
-from cudnn_convert.report import PieceReport
+from cudnn_convert.report import GlueReport, PieceReport
 from cudnn_convert.verification.pieces import judged
 from cudnn_convert.verification.pieces.judged import Terms
 from cudnn_convert.verification.pieces.piece import Artifact, Piece, Pieces
+from cudnn_convert.verification.way import Source
 
 Find = Callable[[Artifact, Sequence[Recurrence]], Pieces]
 Judge = Callable[[Piece, Recurrence], PieceReport]
@@ -78,6 +79,22 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
         else:
             found += _of(one, pieces, plan, judge)
     return tuple(found)
+
+
+def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array]) -> GlueReport:
+    """What stands around the recurrences, by itself, on a feed."""
+    if artifact.form != "onnx" or artifact.plan.singles:
+        return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
+    from cudnn_convert.verification.pieces import onnx_glue
+    from cudnn_convert.verification.pieces.glue import judged as judged_glue
+
+    try:
+        judge.restart()
+        judge.run(feed, list(artifact.plan.signature.outputs.values()))
+        calls = [*judge.calls]  # of later runs there will be others
+        return judged_glue(artifact.plan, judge, feed, calls, onnx_glue.runner(artifact))
+    except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+        return GlueReport(asked=False, message=first_line(cause))
 
 
 def _found(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:

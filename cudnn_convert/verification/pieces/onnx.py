@@ -24,7 +24,7 @@ from cudnn_convert.verification.pieces.inputs import Asked
 from cudnn_convert.verification.pieces.piece import Answer, Artifact, Piece, Pieces
 
 _KEY: Final = "cudnn_convert"
-_FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
+FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
 _FLOAT: Final = onnx.TensorProto.FLOAT
 #: The places of W, R, B and P among a node's inputs.
 _WEIGHTS: Final = (1, 2, 3, 7)
@@ -39,11 +39,11 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
         nodes = {node.name: (node, constants) for node, constants in _fused(model.graph, {})}
-        for piece, name, layer in _told(model):
+        for piece, name, layer in told(model):
             if name not in known:
                 continue
             if piece not in nodes:
-                reason = f"{piece} is no {', '.join(sorted(_FUSED))} node of the file"
+                reason = f"{piece} is no {', '.join(sorted(FUSED))} node of the file"
                 continue
             cut = partial(_cut, model, *nodes[piece], file.parent)
             projected = not known[name].sizes.projection
@@ -51,7 +51,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return Pieces(tuple(found), dict.fromkeys(known, reason))
 
 
-def _told(model: Any) -> Iterator[tuple[str, str, int]]:
+def told(model: Any) -> Iterator[tuple[str, str, int]]:
     """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:
@@ -71,7 +71,7 @@ def _fused(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[st
         for attribute in node.attribute:
             for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield from _fused(nested, constants)
-        if node.op_type in _FUSED and not node.domain:
+        if node.op_type in FUSED and not node.domain:
             yield node, constants
 
 

@@ -1,0 +1,220 @@
+"""What stands around the recurrences, run by itself: their outputs are given, and nothing amplifies an error.
+
+Source and artifact get the same values in the place of what every recurrence gives. Compared are the
+outputs, what enters each recurrence, and what each product of matrices in the artifact gives: outputs may
+hide products as they hide recurrences, so each must be among the source's tensors, by its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert import reference
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.report import GlueReport
+from cudnn_convert.verification import compare, noise
+from cudnn_convert.verification.computed import Call
+from cudnn_convert.verification.computed import steps as steps_of
+from cudnn_convert.verification.way import Source
+
+#: Ops of a source whose results a product of the artifact may be, its bias and its scale folded in.
+_SUMS: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative BiasAdd Add AddV2 "
+    "Sub Mul FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 Einsum Relu Relu6 Tanh Sigmoid Reshape".split()
+)
+#: Behind these a tensor may have no value, or one in each turn of a loop.
+_FLOW: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "If", "While"})
+#: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
+_DRAWS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One layer of a recurrence: what it takes, and the values to give in its place.
+
+    `x [time, batch, inputs]`, `h` and `c` `[directions, batch, units]` at the start, `lengths [batch]` or
+    None; `y [time, directions, batch, units]` and the final `h_end` and `c_end`. All are of float32.
+    """
+
+    x: Array
+    h: Array
+    c: Array
+    lengths: Array | None
+    y: Array
+    h_end: Array
+    c_end: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The artifact's glue on one feed: its outputs by key, what entered recurrences, and its products.
+
+    `entered`: `(what, found, expected)` of each tensor that enters a recurrence.
+    """
+
+    outputs: Mapping[str, Array]
+    entered: Sequence[tuple[str, Array, Array]]
+    products: Mapping[str, Array]
+
+
+#: `(feed by tensor, layers by (node, layer)) -> what the artifact's glue answers`. Raises LookupError with
+#: the reason where the glue cannot be run by itself.
+Run = Callable[[Mapping[str, Array], Mapping[tuple[str, int], Given]], Seen]
+
+
+@dataclass(slots=True)
+class _Worst:
+    """What was compared so far."""
+
+    compared: int = 0
+    needed: float = 0.0
+    message: str = ""
+    unjudged: list[str] = field(default_factory=list)
+
+    def see(self, name: str, found: Array, expected: Array, floor: float) -> None:
+        """Compares floats by their type's bound, or ten times their noise where that is still sharp."""
+        if found.shape != expected.shape:
+            self.needed = np.inf
+            self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*found.shape]}"
+            return
+        if expected.dtype.kind != "f":
+            return  # a choice between scores: the products that made these are compared
+        share = _share(found, expected, floor)
+        if share is None:
+            self.unjudged.append(name)
+            return
+        self.compared += expected.size
+        if share > max(1.0, self.needed):
+            self.message = f"{name}: off by {share:.3g} times the tolerance"
+        self.needed = max(self.needed, share)
+
+
+def judged(
+    plan: Plan, judge: Source, feed: Mapping[str, Array], calls: Sequence[Call], run: Run
+) -> GlueReport:
+    """Compares the glue of an artifact with the source's on one feed; `calls` are the recurrences' on it."""
+    by_node = {call.node: call for call in calls}
+    if len(by_node) != len(calls) or {one.node for one in plan.recurrences} != {*by_node}:
+        return GlueReport(asked=False, message="a recurrence runs not once but in a loop or a branch")
+    layers = {key: value for call in calls for key, value in _layers(plan, call).items()}
+    try:
+        seen = run(feed, layers)
+    except LookupError as reason:
+        return GlueReport(asked=False, message=str(reason.args[0]))
+    outputs = plan.signature.outputs
+    candidates = _sums(plan) if seen.products else []
+    wanted = [*outputs.values(), *candidates]
+    given = {call.node: call.gave for call in calls}
+    exact, floors = _answers(judge, feed, given, wanted)
+    worst = _Worst()
+    for place, (key, _) in enumerate(outputs.items()):
+        if key in seen.outputs:
+            worst.see(f"output {key}", seen.outputs[key], exact[place], floors[place])
+    for name, found, expected in seen.entered:
+        worst.see(name, found, expected, 0.0)
+    held = [*zip(exact[len(outputs) :], floors[len(outputs) :], strict=True)]
+    lost = []
+    for name, value in seen.products.items():
+        worst.compared += value.size
+        if not _is_among(value, held):
+            lost.append(name)
+    if lost and worst.needed <= 1:
+        worst.needed = np.inf
+        worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
+    return GlueReport(
+        asked=True,
+        passed=worst.needed <= 1,
+        compared=worst.compared,
+        products=len(seen.products),
+        needed=worst.needed,
+        unjudged=tuple(worst.unjudged),
+        message=worst.message,
+    )
+
+
+def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
+    """The values of each layer of a recurrence on what it took."""
+    one = next(one for one in plan.recurrences if one.node == call.node)
+    sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
+    run = reference.layers(
+        steps_of(one, np.float64), *floats, directions=sizes.directions, lengths=call.lengths
+    )
+    found = {}
+    for number, layer in enumerate(run):
+        places = slice(number * sizes.directions, (number + 1) * sizes.directions)
+        time, batch, _ = layer.y.shape
+        y = layer.y.reshape(time, batch, sizes.directions, sizes.width).swapaxes(1, 2)
+        values = (layer.x, floats[1][places], floats[2][places], y, layer.h, layer.c)
+        x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
+        found[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end)
+    return found
+
+
+def _sums(plan: Plan) -> list[str]:
+    """The tensors of the source that a product of the artifact may be, where they surely have one value."""
+    index = Index(plan.whole)
+    nodes = {one.node for one in plan.recurrences}
+    needed = index.ancestors(
+        (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
+    )
+    for node in nodes & needed:  # but for what their parameters are packed from, which the judge leaves out
+        read = index.data_inputs(index.nodes[node])
+        ends = [split(read[place])[0] for place in (INPUT, INPUT_H, INPUT_C)]
+        needed |= index.ancestors(ends, control=False, stop=nodes)
+    behind = index.descendants(node.name for node in plan.whole.node if node.op in _FLOW)
+    return [f"{name}:0" for name in sorted(needed - behind) if index.nodes[name].op in _SUMS]
+
+
+def _answers(
+    judge: Source, feed: Mapping[str, Array], given: Mapping[str, Sequence[Array]], wanted: Sequence[str]
+) -> tuple[list[Array], list[float]]:
+    """The source's tensors where recurrences give what is given, and how far rounding moves each."""
+    named = {f"{node}:{k}": value for node, values in given.items() for k, value in enumerate(values)}
+    floors = [0.0] * len(wanted)
+    exact: list[Array] = []
+    for draw in range(_DRAWS + 1):
+        moved = noise.moved(named, seed=0, draw=draw)
+        judge.give({node: [moved[f"{node}:{k}"] for k in range(len(given[node]))] for node in given})
+        judge.restart()
+        values = judge.run(noise.moved(feed, seed=1, draw=draw), wanted)
+        exact = exact or values
+        gaps = map(noise.difference, exact, values)
+        floors = [max(pair) for pair in zip(floors, gaps, strict=True)]
+    judge.give({})
+    return exact, floors
+
+
+def _share(found: Array, expected: Array, floor: float) -> float | None:
+    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge."""
+    base = compare.tolerance(expected.dtype, 0.0).atol
+    atol = max(base, compare.MARGIN * floor)
+    wide = expected.astype(np.float64)
+    finite = np.isfinite(wide)
+    if atol > base and atol > compare.SHARP * float(np.ptp(wide[finite]) if finite.any() else 0.0):
+        return None
+    both = (np.isnan(found) & np.isnan(wide)) | (found == wide)
+    with np.errstate(invalid="ignore"):
+        share = np.where(both, 0.0, np.abs(found - wide) / (atol + base * np.abs(wide)))
+    return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
+
+
+def _is_among(value: Array, held: Sequence[tuple[Array, float]]) -> bool:
+    """Whether a product's values are those of a tensor of the source, in its order or in any."""
+    if value.dtype.kind != "f" or not value.size or not np.ptp(value):
+        return True  # one constant value shows nothing
+    flat = value.astype(np.float64).ravel()
+    same_size = [(other, floor) for other, floor in held if other.size == value.size]
+    for other, floor in same_size:
+        if other.dtype.kind == "f" and (_share(flat, other.ravel(), floor) or 0.0) <= 1:
+            return True
+    return any(
+        (_share(np.sort(flat), np.sort(other.ravel()), floor) or 0.0) <= 1
+        for other, floor in same_size
+        if other.dtype.kind == "f"
+    )
