@@ -111,6 +111,18 @@ def corrupt_onnx(file: Path, change: Callable[[np.ndarray], np.ndarray], place: 
     onnx.save(model, str(file))
 
 
+def corrupt_dense(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int:
+    """Changes the matrices around the recurrence, and says how many."""
+    model = onnx.load(str(file))
+    own = {name for node in model.graph.node if node.op_type == "GRU" for name in node.input}
+    tensors = [one for one in model.graph.initializer if one.name not in own and len(one.dims) == 2]
+    for tensor in tensors:
+        value = np.ascontiguousarray(change(numpy_helper.to_array(tensor)))
+        tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    onnx.save(model, str(file))
+    return len(tensors)
+
+
 def corrupt_frozen(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Changes every constant of the recurrence that is a matrix."""
     graph = v1.GraphDef.FromString(file.read_bytes())

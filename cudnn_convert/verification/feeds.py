@@ -132,7 +132,10 @@ def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
 def _accepted(
     plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
 ) -> tuple[list[dict[str, Array]] | None, str]:
-    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run."""
+    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run.
+
+    Those in which no recurrence runs at all, for a branch is not taken, are the last to be taken.
+    """
     right_steps: list[dict[str, Array]] | None = None
     accepted: list[dict[str, Array]] | None = None
     for feeds in tries:
@@ -146,6 +149,9 @@ def _accepted(
             failure = first_line(error)
             continue
         pairs = list(zip(seen_sizes, pair, strict=True))
+        if plan.recurrences and not any(seen_sizes):
+            accepted = accepted or feeds
+            continue
         if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
             return feeds, failure
         if all({time for time, _ in found} <= {size[0]} for found, size in pairs):

@@ -24,6 +24,14 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
     assert proof is not None
     (found,) = proof.recurrences
     assert (found.asked, found.passed, found.unseen) == (True, True, ())
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1)
+    right = out.read_bytes()
+    assert hiding.corrupt_dense(out, mirrored) == 1
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out)
+    assert "around the recurrences: MatMul " in str(caught.value)
+    out.write_bytes(right)
     hiding.corrupt_onnx(out, mirrored, 2)
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)

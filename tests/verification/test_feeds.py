@@ -224,3 +224,14 @@ def test_feeds_that_the_model_rejects_are_the_callers_to_mend(tmp_path: Path) ->
     with pytest.raises(CudnnConvertError, match="expected inputs that the model accepts") as caught:
         given(tmp_path, {"x": np.zeros((5, 2, 3))}, build)
     assert caught.value.exit_code == 2
+
+
+def test_a_branch_with_the_recurrence_is_taken_where_some_reading_of_the_axes_takes_it() -> None:
+    """Of 3 rows and 17 steps the first axis must be the steps for more than 8 to be there."""
+
+    def build() -> Any:
+        x = placeholder("x")
+        return tf.compat.v1.cond(tf.shape(x)[0] > 8, lambda: rnn(x), lambda: x[..., :2])
+
+    (first, *_) = generated(build)
+    assert first["x:0"].shape == (17, 3, INPUTS)

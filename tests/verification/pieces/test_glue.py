@@ -1,0 +1,98 @@
+"""What stands around recurrences in an ONNX model, with their values given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from cases import Case
+from onnx import helper
+
+import cudnn_convert
+from cudnn_convert.errors import VerificationError
+from cudnn_convert.model import Mode
+
+v1 = tf.compat.v1
+CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
+
+
+def source(folder: Path) -> Path:
+    """Two layers of two directions, states and lengths, behind a dense layer and a gate that is shut."""
+    rng = np.random.default_rng(3)
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, 3], "x")
+        lengths = v1.placeholder(tf.int32, [None], "lengths")
+        kernel = tf.constant(rng.uniform(-0.5, 0.5, (3, CASE.inputs)).astype(np.float32))
+        inner = tf.tensordot(x, kernel, 1)
+        states = [
+            tf.tile(tf.constant(rng.uniform(-1, 1, (4, 1, 5)).astype(np.float32)), [1, tf.shape(x)[1], 1])
+            for _ in range(2)
+        ]
+        y = CASE.op_call(inner, *states, lengths).output
+        tf.identity(y * tf.cast(tf.reduce_max(x) > 99.0, tf.float32), "answer")
+    path = folder / "gated.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def wired(file: Path, change: Callable[[Any, list[Any]], None]) -> None:
+    model = onnx.load(str(file))
+    change(model.graph, [node for node in model.graph.node if node.op_type == "LSTM"])
+    onnx.save(model, str(file))
+
+
+def other_state(graph: Any, nodes: list[Any]) -> None:
+    """The second layer starts from h where it should from c."""
+    nodes[1].input[6] = nodes[1].input[5]
+
+
+def halves_exchanged(graph: Any, nodes: list[Any]) -> None:
+    """Both directions of the first layer's output come in the other order."""
+    wanted = nodes[1].input[0]
+    order = helper.make_tensor("order", onnx.TensorProto.INT64, [10], [*range(5, 10), *range(5)])
+    graph.initializer.append(order)
+    made = helper.make_node("Gather", [wanted, "order"], ["exchanged"], axis=2)
+    place = next(k for k, node in enumerate(graph.node) if node.name == nodes[1].name)
+    nodes[1].input[0] = "exchanged"
+    graph.node.insert(place, made)
+
+
+def without_lengths(graph: Any, nodes: list[Any]) -> None:
+    nodes[0].input[4] = ""
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (other_state, "initial c of LSTM_1"),
+        (halves_exchanged, "input of LSTM_1"),
+        (without_lengths, "lengths of LSTM_0"),
+    ],
+)
+def test_wrong_wiring_behind_a_shut_gate_is_seen(change: Any, what: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    path = source(tmp_path)
+    proof = cudnn_convert.convert(path, out, format="onnx", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.unjudged) == (True, True, ())
+    assert proof.glue.needed < 0.5
+    assert cudnn_convert.verify(path, out).passed
+    wired(out, change)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert f"around the recurrences: {what}: off by " in str(caught.value)
+
+
+def test_outputs_that_show_everything_need_no_glue(tmp_path: Path) -> None:
+    graph, _ = CASE.graph()
+    path = tmp_path / "open.pb"
+    path.write_bytes(graph.SerializeToString())
+    proof = cudnn_convert.convert(path, tmp_path / "out.onnx", format="onnx").verification
+    assert proof is not None
+    assert proof.glue is None
