@@ -230,8 +230,8 @@ def test_a_branch_with_the_recurrence_is_taken_where_some_reading_of_the_axes_ta
     """Of 3 rows and 17 steps the first axis must be the steps for more than 8 to be there."""
 
     def build() -> Any:
-        x = placeholder("x")
-        return tf.compat.v1.cond(tf.shape(x)[0] > 8, lambda: rnn(x), lambda: x[..., :2])
+        x, blob = placeholder("x"), variable("blob", BLOB.shape)
+        return tf.compat.v1.cond(tf.shape(x)[0] > 8, lambda: lstm(x, blob).output, lambda: x[..., :2])
 
     (first, *_) = generated(build)
     assert first["x:0"].shape == (17, 3, INPUTS)
