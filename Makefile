@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every docs mutants lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every docs mutants real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -32,6 +32,10 @@ docs: .venv/docs
 # Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready
 	$(BIN)/python scripts/mutants
+
+# Models that stay outside the repository: each is proven in every format, with other weights it is refused.
+real: .venv/ready
+	$(BIN)/python scripts/prove_real.py $(or $(MODELS),../shared/real) $(if $(SEEDS),--seeds $(SEEDS))
 
 lint: .venv/ready
 	$(BIN)/ruff check .
