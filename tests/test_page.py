@@ -23,6 +23,7 @@ from cudnn_convert.report import (
     LayoutReport,
     OutputReport,
     OverTime,
+    PieceReport,
     Place,
     RecurrenceReport,
     Report,
@@ -94,6 +95,32 @@ class Reader(HTMLParser):
 
     def count(self, *tags: str) -> int:
         return sum(tag in tags for tag, _ in self.tags)
+
+
+def test_every_recurrence_comes_before_the_outputs_with_what_it_would_have_shown() -> None:
+    hidden = "layer 0 forward: kernel zero: 2 tolerances"
+    asked = PieceReport(
+        EVIL, (0, 1), asked=True, passed=True, piece="GRU_0", compared=4321, worst=2.5e-7, needed=0.0123,
+        atol=1e-5, rtol=1e-5, smallest=3456.0, weakest=12.0, unseen=(hidden,),
+    )  # fmt: skip
+    wrong = replace(asked, node="other", passed=False, message="layer 1 backward: y", unseen=())
+    silent = PieceReport("third", (0,), asked=False, passed=True, message="not asked by itself: why")
+    told = replace(proof(output()), passed=False, recurrences=(asked, wrong, silent))
+    read = Reader(page.of(told))
+    assert read.said.index("Recurrences by themselves") < read.said.index("Outputs")
+    assert "1 of 3 recurrences agree by themselves with the float64 reference." in read.said
+    for figure in (EVIL, "0, 1", "GRU_0", "4,321", "2.50e-07", "1.2%", "3,456", "12", hidden, "not asked",
+                   "other : layer 1 backward: y", "third : not asked by itself: why"):  # fmt: skip
+        assert figure in read.said, figure
+    assert "script" not in {tag for tag, _ in read.tags}
+
+
+def test_what_is_not_judged_is_called_neither_equal_nor_different() -> None:
+    one = output(judged=False, message="not judged end to end: why")
+    read = Reader(page.of(replace(proof(one), end_to_end="not judged")))
+    assert "Recurrences equal, end to end not judged" in read.said
+    assert "0 of 1 outputs agree" in read.said
+    assert "not judged end to end: why" in read.said
 
 
 def test_the_verdict_comes_first_and_every_figure_is_there() -> None:

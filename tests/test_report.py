@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from graphs import BLOB, tagger
 
 from cudnn_convert import report
 from cudnn_convert.plan.make import make
-from cudnn_convert.report import Distribution, Element, OutputReport, OverTime, Report, Verification
+from cudnn_convert.report import (
+    Distribution,
+    Element,
+    GlueReport,
+    OutputReport,
+    OverTime,
+    PieceReport,
+    Report,
+    Verification,
+)
 
 OUTPUT = OutputReport(
     "scores", True, 12, 1e-7, 0.01, 1e-5, 1e-5, "float32", 0, "",
@@ -53,6 +63,32 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
     assert [output[key] for key in ("max_abs", "max_rel", "rel_floor", "ulp", "cosine")] == [
         1e-7, None, 1e-5, 3, 0.5,
     ]  # fmt: skip
+
+
+def test_recurrences_by_themselves_are_in_the_json() -> None:
+    asked = PieceReport(
+        "rnn", (0,), asked=True, passed=True, piece="LSTM_0", smallest=np.inf, unseen=("why",)
+    )
+    around = GlueReport(asked=True, products=2, needed=0.5, unjudged=("y",))
+    proof = replace(PROOF, recurrences=(asked,), glue=around, end_to_end="not judged", unproven=("other",))
+    found = json.loads(proof.to_json())
+    assert found["recurrences"] == [
+        {"node": "rnn", "layers": [0], "asked": True, "passed": True, "message": "", "piece": "LSTM_0",
+         "compared": 0, "worst": 0.0, "needed": 0.0, "atol": 0.0, "rtol": 0.0, "smallest": None,
+         "weakest": None, "unseen": ["why"]}
+    ]  # fmt: skip
+    assert found["glue"] == {
+        "asked": True, "passed": True, "compared": 0, "products": 2, "needed": 0.5, "unjudged": ["y"],
+        "message": "",
+    }  # fmt: skip
+    assert (found["end_to_end"], found["unproven"]) == ("not judged", ["other"])
+
+
+def test_an_artifact_says_where_it_computes_which_layer() -> None:
+    text = report.provenance(made(), tensors={"inputs": {}, "outputs": {}}, options={"version": "1"})
+    pieces = [{"piece": "LSTM_0", "node": "rnn", "layer": 0}]
+    assert json.loads(report.with_pieces(text, pieces)) == json.loads(text) | {"pieces": pieces}
+    assert report.with_pieces(text, []) == text
 
 
 def test_the_provenance_names_the_source_but_not_where_it_lay() -> None:
