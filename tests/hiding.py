@@ -124,10 +124,15 @@ def corrupt_dense(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int
 
 
 def corrupt_frozen(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Changes every constant of the recurrence that is a matrix."""
+    """Changes every matrix of the recurrence."""
+    change_constants(file, change, "layer_0/")
+
+
+def change_constants(file: Path, change: Callable[[np.ndarray], np.ndarray], name: str) -> None:
+    """Changes the matrices of a frozen graph whose names have `name` in them."""
     graph = v1.GraphDef.FromString(file.read_bytes())
     for node in graph.node:
-        if node.op == "Const" and "layer_0/" in node.name:
+        if node.op == "Const" and name in node.name:
             value = tf.make_ndarray(node.attr["value"].tensor)
             if value.ndim == 2:
                 made = np.ascontiguousarray(change(value)).astype(value.dtype)

@@ -50,6 +50,19 @@ def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> 
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["masked", "chaotic"])
+def test_other_weights_around_the_recurrence_of_a_graph_are_refused(name: str, tmp_path: Path) -> None:
+    source, out = hiding.source(name, tmp_path), tmp_path / "out.pb"
+    proof = cudnn_convert.convert(source, out, format="frozen", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1)
+    hiding.change_constants(out, mirrored, "dense/kernel")
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out, inputs="x", outputs="answer")
+    assert "around the recurrences: MatMul Tensordot/MatMul: expected values of a tensor" in str(caught.value)
+
+
 def test_what_cannot_be_asked_is_not_proven_by_outputs_that_hide_it(tmp_path: Path) -> None:
     source, out = hiding.source("masked", tmp_path), tmp_path / "out.tflite"
     with pytest.raises(UnsupportedModelError) as caught:

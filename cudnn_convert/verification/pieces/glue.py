@@ -63,9 +63,9 @@ class Seen:
     products: Mapping[str, Array]
 
 
-#: `(feed by tensor, layers by (node, layer)) -> what the artifact's glue answers`. Raises LookupError with
-#: the reason where the glue cannot be run by itself.
-Run = Callable[[Mapping[str, Array], Mapping[tuple[str, int], Given]], Seen]
+#: `(feed by tensor, the recurrences' calls on it) -> what the artifact's glue answers`. Raises LookupError
+#: with the reason where the glue cannot be run by itself.
+Run = Callable[[Mapping[str, Array], Sequence[Call]], Seen]
 
 
 @dataclass(slots=True)
@@ -102,9 +102,8 @@ def judged(
     by_node = {call.node: call for call in calls}
     if len(by_node) != len(calls) or {one.node for one in plan.recurrences} != {*by_node}:
         return GlueReport(asked=False, message="a recurrence runs not once but in a loop or a branch")
-    layers = {key: value for call in calls for key, value in _layers(plan, call).items()}
     try:
-        seen = run(feed, layers)
+        seen = run(feed, calls)
     except LookupError as reason:
         return GlueReport(asked=False, message=str(reason.args[0]))
     outputs = plan.signature.outputs
@@ -136,6 +135,11 @@ def judged(
         unjudged=tuple(worst.unjudged),
         message=worst.message,
     )
+
+
+def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], Given]:
+    """By node and layer, what to give in the place of each layer of each recurrence."""
+    return {key: value for call in calls for key, value in _layers(plan, call).items()}
 
 
 def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:

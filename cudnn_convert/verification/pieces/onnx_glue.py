@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,8 @@ from onnx import helper
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array
 from cudnn_convert.verification import elsewhere
+from cudnn_convert.verification.computed import Call
+from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Run, Seen
 from cudnn_convert.verification.pieces.onnx import FUSED, told
 from cudnn_convert.verification.pieces.piece import Artifact
@@ -24,7 +26,8 @@ _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 def runner(artifact: Artifact) -> Run:
     """Runs the glue of a model; recurrences of equal weights, and those in branches and loops, are left."""
 
-    def run(feed: Mapping[str, Array], layers: Mapping[tuple[str, int], Given]) -> Seen:
+    def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
+        layers = glue.layers(artifact.plan, calls)
         if len(artifact.plan.parts) != 1:
             raise LookupError("the artifact is several files")
         (part,) = artifact.plan.parts

@@ -89,6 +89,36 @@ def test_wrong_wiring_behind_a_shut_gate_is_seen(change: Any, what: str, tmp_pat
     assert f"around the recurrences: {what}: off by " in str(caught.value)
 
 
+@pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
+def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None:
+    proof = cudnn_convert.convert(
+        source(tmp_path), tmp_path / "out", format=form, outputs="answer"
+    ).verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert proof.glue.needed < 0.5
+
+
+def test_other_initial_states_of_a_graph_are_seen(tmp_path: Path) -> None:
+    path, out = source(tmp_path), tmp_path / "out.pb"
+    cudnn_convert.convert(path, out, format="frozen", outputs="answer")
+    graph = v1.GraphDef.FromString(out.read_bytes())
+    states = [
+        node
+        for node in graph.node
+        if node.op == "Const"
+        and [one.size for one in node.attr["value"].tensor.tensor_shape.dim] == [4, 1, 5]
+    ]
+    value = tf.make_ndarray(states[1].attr["value"].tensor).copy()
+    value[2, 0, 3] += 1e-3
+    states[1].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    out.write_bytes(graph.SerializeToString())
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out, inputs="x,lengths", outputs="answer")
+    assert "around the recurrences: initial c of rnn: off by " in str(caught.value)
+
+
 def test_outputs_that_show_everything_need_no_glue(tmp_path: Path) -> None:
     graph, _ = CASE.graph()
     path = tmp_path / "open.pb"
