@@ -94,10 +94,11 @@ def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) ->
         cudnn_convert.verify(other_weights(tmp_path), tmp_path / "out")
     assert not caught.value.report.passed
     assert [output.passed for output in caught.value.report.outputs] == [False, False]
-    first, second = str(caught.value).splitlines()
+    first, second, inside = str(caught.value).splitlines()
     assert "model.ckpt: output rnn_out: at [" in first
     assert "model.ckpt: output state_h: at [" in second
     assert all(word in first for word in ("expected ", "found ", "allowed "))
+    assert "model.ckpt: recurrence cudnn_lstm/CudnnRNNV3, by itself: layer 0 " in inside
 
 
 def test_numbers_that_differ_leave_nothing(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def of(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
             "give milder inputs with --data"
         )
-    if glue is not None and not glue.asked:
+    if glue is not None and not glue.asked and alone:
         warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")
     if glue is not None and glue.unjudged:
         warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
