@@ -98,7 +98,7 @@ def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) ->
     assert "model.ckpt: output rnn_out: at [" in first
     assert "model.ckpt: output state_h: at [" in second
     assert all(word in first for word in ("expected ", "found ", "allowed "))
-    assert "model.ckpt: recurrence cudnn_lstm/CudnnRNNV3, by itself: layer 0 " in inside
+    assert "model.ckpt: recurrence cudnn_rnn_tanh/CudnnRNNV3, by itself: layer 0 " in inside
 
 
 def test_numbers_that_differ_leave_nothing(tmp_path: Path) -> None:
