@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from cudnn_convert import pipeline, planning
 from cudnn_convert.options import Options
 from cudnn_convert.quiet import quiet
-from cudnn_convert.verification.pieces import found
+from cudnn_convert.verification.pieces import asking
 from cudnn_convert.verification.pieces.piece import Artifact
 
 DATA: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "tf1" / "1.15.5"
@@ -65,7 +65,7 @@ def main() -> int:
             wrong, name = moved(model, rng)
             onnx.save(wrong, str(other))
             artifact = Artifact("onnx", other, plan, lambda _: {})
-            reports = found.reports(artifact, stored="float32", seed=given.seed)
+            reports = asking.reports(artifact, stored="float32", seed=given.seed)
             shown.append((max(one.needed for one in reports), name))
     hidden = [name for share, name in shown if share <= 1]
     least = min(shown)

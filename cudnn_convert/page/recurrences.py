@@ -27,7 +27,7 @@ def recurrences(proof: Verification) -> Iterator[Markup]:
     yield section("Recurrences by themselves", rows, *cards)
 
 
-def told(proof: Verification) -> Iterator[str]:
+def verdict_lines(proof: Verification) -> Iterator[str]:
     """The verdict in a line."""
     asked = [one for one in proof.recurrences if one.asked]
     nodes = {one.node for one in proof.recurrences}

@@ -91,27 +91,27 @@ def verified(
     if isinstance(artifact, Path) and max_error is None:
         blind = still or not all(report.judged for report in reports)
         # What does not verify needs none of it.
-        from cudnn_convert.verification.pieces import found as pieces
+        from cudnn_convert.verification.pieces import asking as pieces
         from cudnn_convert.verification.pieces.piece import Artifact
 
-        asking = Artifact(form, artifact, plan, answer)
-        asked = pieces.reports(asking, stored=weights_dtype, seed=seed)
+        asked_of = Artifact(form, artifact, plan, answer)
+        asked = pieces.reports(asked_of, stored=weights_dtype, seed=seed)
         if blind and nodes and all(report.passed for report in asked) and not _are_large(plan):
             with judging.opened(plan, trust=trust) as judge:
-                around = pieces.glue(asking, judge, min(fed, key=_size))
+                around = pieces.glue(asked_of, judge, min(fed, key=_size))
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    found_all = verdict.of(reports, asked, _singly(plan, runs, asked, trust=trust), still=still, glue=around)
+    overall = verdict.of(reports, asked, _singly(plan, runs, asked, trust=trust), still=still, glue=around)
     return Verification(
-        found_all.passed,
+        overall.passed,
         seed,
         shapes,
         reports,
-        (*merge.warnings(reports), *whole.disagreements(reports), *found_all.warnings),
+        (*merge.warnings(reports), *whole.disagreements(reports), *overall.warnings),
         recording=told.facts if told else None,
         recurrences=asked,
-        end_to_end=found_all.end_to_end,
-        unproven=found_all.unproven,
+        end_to_end=overall.end_to_end,
+        unproven=overall.unproven,
         glue=around,
     )
 

@@ -39,7 +39,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
         nodes = {node.name: (node, constants) for node, constants in _fused(model.graph, {})}
-        for piece, name, layer in told(model):
+        for piece, name, layer in recorded_layers(model):
             if name not in known:
                 continue
             if piece not in nodes:
@@ -51,7 +51,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return Pieces(tuple(found), dict.fromkeys(known, reason))
 
 
-def told(model: Any) -> Iterator[tuple[str, str, int]]:
+def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
     """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:

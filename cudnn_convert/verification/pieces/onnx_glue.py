@@ -15,7 +15,7 @@ from cudnn_convert.verification import elsewhere
 from cudnn_convert.verification.computed import Call
 from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Run, Seen
-from cudnn_convert.verification.pieces.onnx import FUSED, told
+from cudnn_convert.verification.pieces.onnx import FUSED, recorded_layers
 from cudnn_convert.verification.pieces.piece import Artifact
 
 _PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
@@ -33,7 +33,7 @@ def runner(artifact: Artifact) -> Run:
         (part,) = artifact.plan.parts
         file = part_file(artifact.path, part.name)
         model = onnx.load(str(file))
-        named = {piece: (node, layer) for piece, node, layer in told(model)}
+        named = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
         fused = [node for node in model.graph.node if node.op_type in FUSED]
         if any(node.op_type in _NESTED for node in model.graph.node):
             raise LookupError("the artifact has branches or loops")
