@@ -19,6 +19,8 @@ from cudnn_convert.verification.figures import Figures
 MARGIN: Final = 10
 #: A bound that exceeds this share of an output's spread says nothing of the output.
 SHARP: Final = 1e-2
+#: The same for half and bfloat16, whose rounding alone is a tenth of the other share or more.
+COARSELY_SHARP: Final = 1e-1
 #: Relative rounding of a type; half and bfloat16 are judged by it.
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _NO_AXES: Final[Mapping[str, int | None]] = MappingProxyType({})

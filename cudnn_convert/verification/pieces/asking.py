@@ -81,8 +81,8 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     return tuple(found)
 
 
-def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array]) -> GlueReport:
-    """What stands around the recurrences, by itself, on a feed."""
+def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array], *, dtype: np.dtype[Any]) -> GlueReport:
+    """What stands around the recurrences, by itself, on a feed; `dtype` is the coarsest type of either."""
     is_graph = artifact.form in ("savedmodel", "checkpoint", "frozen") and artifact.plan.model.saved is None
     if artifact.plan.singles or not (is_graph or artifact.form == "onnx"):
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
@@ -93,10 +93,7 @@ def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array]) -> GlueRe
             from cudnn_convert.verification.pieces.graph_glue import runner
         else:
             from cudnn_convert.verification.pieces.onnx_glue import runner
-        judge.restart()
-        judge.run(feed, list(artifact.plan.signature.outputs.values()))
-        calls = [*judge.calls]  # of later runs there will be others
-        return judged_glue(artifact.plan, judge, feed, calls, runner(artifact))
+        return judged_glue(artifact.plan, judge, feed, runner(artifact), dtype=dtype)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -70,8 +70,9 @@ Run = Callable[[Mapping[str, Array], Sequence[Call]], Seen]
 
 @dataclass(slots=True)
 class _Worst:
-    """What was compared so far."""
+    """What was compared so far; `least` is the bound of the coarsest type that anything is stored in."""
 
+    least: float
     compared: int = 0
     needed: float = 0.0
     message: str = ""
@@ -85,7 +86,7 @@ class _Worst:
             return
         if expected.dtype.kind != "f":
             return  # a choice between scores: the products that made these are compared
-        share = _share(found, expected, floor)
+        share = _share(found, expected, floor, self.least)
         if share is None:
             self.unjudged.append(name)
             return
@@ -96,9 +97,16 @@ class _Worst:
 
 
 def judged(
-    plan: Plan, judge: Source, feed: Mapping[str, Array], calls: Sequence[Call], run: Run
+    plan: Plan, judge: Source, feed: Mapping[str, Array], run: Run, *, dtype: np.dtype[Any]
 ) -> GlueReport:
-    """Compares the glue of an artifact with the source's on one feed; `calls` are the recurrences' on it."""
+    """Compares the glue of an artifact with the source's on one feed.
+
+    `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in.
+    """
+    judge.restart()
+    judge.run(feed, list(plan.signature.outputs.values()))
+    calls = [*judge.calls]  # of later runs there will be others
+    least = compare.tolerance(dtype, 0.0).atol
     by_node = {call.node: call for call in calls}
     if len(by_node) != len(calls) or {one.node for one in plan.recurrences} != {*by_node}:
         return GlueReport(asked=False, message="a recurrence runs not once but in a loop or a branch")
@@ -111,7 +119,7 @@ def judged(
     wanted = [*outputs.values(), *candidates]
     given = {call.node: call.gave for call in calls}
     exact, floors = _answers(judge, feed, given, wanted)
-    worst = _Worst()
+    worst = _Worst(least)
     for place, (key, _) in enumerate(outputs.items()):
         if key in seen.outputs:
             worst.see(f"output {key}", seen.outputs[key], exact[place], floors[place])
@@ -121,7 +129,7 @@ def judged(
     lost = []
     for name, value in seen.products.items():
         worst.compared += value.size
-        if not _is_among(value, held):
+        if not _is_among(value, held, least):
             lost.append(name)
     if lost and worst.needed <= 1:
         worst.needed = np.inf
@@ -194,9 +202,9 @@ def _answers(
     return exact, floors
 
 
-def _share(found: Array, expected: Array, floor: float) -> float | None:
+def _share(found: Array, expected: Array, floor: float, least: float) -> float | None:
     """The largest share of the tolerance that is used; None where the noise leaves nothing to judge."""
-    base = compare.tolerance(expected.dtype, 0.0).atol
+    base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
     atol = max(base, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
     finite = np.isfinite(wide)
@@ -208,17 +216,17 @@ def _share(found: Array, expected: Array, floor: float) -> float | None:
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
 
 
-def _is_among(value: Array, held: Sequence[tuple[Array, float]]) -> bool:
+def _is_among(value: Array, held: Sequence[tuple[Array, float]], least: float) -> bool:
     """Whether a product's values are those of a tensor of the source, in its order or in any."""
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
     same_size = [(other, floor) for other, floor in held if other.size == value.size]
     for other, floor in same_size:
-        if other.dtype.kind == "f" and (_share(flat, other.ravel(), floor) or 0.0) <= 1:
+        if other.dtype.kind == "f" and (_share(flat, other.ravel(), floor, least) or 0.0) <= 1:
             return True
     return any(
-        (_share(np.sort(flat), np.sort(other.ravel()), floor) or 0.0) <= 1
+        (_share(np.sort(flat), np.sort(other.ravel()), floor, least) or 0.0) <= 1
         for other, floor in same_size
         if other.dtype.kind == "f"
     )
