@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert import __version__
 from cudnn_convert.cli.flags import (
@@ -25,7 +25,9 @@ from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
 from cudnn_convert.progress import heard_by
-from cudnn_convert.report import Verification
+
+if TYPE_CHECKING:  # a usage error needs no NumPy
+    from cudnn_convert.report import Verification
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "seed", "trust")
