@@ -85,14 +85,17 @@ def carved(
 
 
 def _work(made: _Carved, one: Recurrence) -> Any:
-    """What a carved graph computes, on which variables, whatever its nodes are called."""
+    """What a carved graph computes, on which variables: each node, and which nodes it reads."""
+    places = {node.name: place for place, node in enumerate(made.graph.node)}
     nodes = []
     for node in made.graph.node:
         nameless = node_def_pb2.NodeDef()
         nameless.CopyFrom(node)
         nameless.ClearField("name")
         del nameless.input[:]
-        nodes.append((nameless.SerializeToString(deterministic=True), len(node.input)))
+        read = [split(name) for name in node.input]
+        wiring = [(places[op], output) for op, output in read]
+        nodes.append((nameless.SerializeToString(deterministic=True), tuple(wiring)))
     return one.shared, one.sizes, *made.placeholders.values(), *nodes
 
 

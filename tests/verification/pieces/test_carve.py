@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases import Case
 from samples import ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
+from cudnn_convert.model import Mode
+from cudnn_convert.verification.pieces import carve
 
 EXPORT = ROOT / "tests/data/keras3_exports/keras-3.15.1"
 
@@ -121,3 +124,18 @@ def test_a_graph_without_the_node_is_not_asked(tmp_path: Path) -> None:
     (found,) = cudnn_convert.verify(source, out, inputs="x,h0,c0", outputs=outputs).recurrences
     assert not found.asked
     assert found.message == "not asked by itself: the artifact has no node of that name"
+
+
+def test_graphs_that_are_wired_otherwise_are_no_twins() -> None:
+    """A twin is not asked again, so it must be the same computation."""
+
+    def carve_difference(*names: str) -> Any:
+        with tf.Graph().as_default() as graph:
+            values = {name: tf.compat.v1.placeholder(tf.float32, [], name) for name in ("x", "h")}
+            tf.subtract(*(values[name] for name in names), name="_minus_".join(names))
+        return carve._Carved(graph.as_graph_def(), frozenset(), {}, {})
+
+    recurrence = Case(Mode.GRU).recurrence()
+    right, wrong = (carve._work(carve_difference(*names), recurrence) for names in ("xh", "hx"))
+    assert right == carve._work(carve_difference("x", "h"), recurrence)
+    assert right != wrong
