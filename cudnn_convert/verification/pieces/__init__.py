@@ -1,1 +1,17 @@
-"""Every recurrence by itself: asked where an artifact computes it, judged by the float64 reference."""
+"""Every recurrence by itself: asked where an artifact computes it, judged by the float64 reference.
+
+| module | what it has |
+|---|---|
+| `asking` | which module asks the artifacts of each format; the reports of all recurrences |
+| `piece` | `Piece`, layers of a recurrence that can be asked, and what an artifact is to those that look for them |
+| `onnx` | pieces of ONNX models: their fused nodes |
+| `carve` | pieces of graphs: what stands in a cuDNN node's place |
+| `repaired` | pieces of repaired SavedModels: the functions that cuDNN nodes became |
+| `keras` | pieces of Keras models: their layers |
+| `arrays` | pieces of files of weights, computed by hand |
+| `inputs` | inputs scaled to a recurrence's matrices |
+| `power` | the choice of inputs on which every wrong weight would show |
+| `judging` | a piece's answers compared with the reference's |
+| `glue` | what stands around recurrences, with their values given |
+| `onnx_glue`, `graph_glue` | runs of that in ONNX models and in graphs |
+"""

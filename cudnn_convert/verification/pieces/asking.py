@@ -16,8 +16,7 @@ from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates
 from cudnn_convert.report import GlueReport, PieceReport
-from cudnn_convert.verification.pieces import judged
-from cudnn_convert.verification.pieces.judged import Terms
+from cudnn_convert.verification.pieces.judging import Terms, judge_piece, read_gates, report_not_asked
 from cudnn_convert.verification.pieces.piece import Artifact, Piece, Pieces
 from cudnn_convert.verification.way import Source
 
@@ -73,9 +72,9 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     pieces = _found(artifact, small) if form in FINDERS and small else Pieces()
     for one in plan.recurrences:
         if form not in FINDERS:
-            found.append(judged.not_asked(one, f"not asked by itself: not yet done in the format {form}"))
+            found.append(report_not_asked(one, f"not asked by itself: not yet done in the format {form}"))
         elif one not in small:
-            found.append(judged.not_asked(one, "not asked by itself: it has more than 256 MiB of weights"))
+            found.append(report_not_asked(one, "not asked by itself: it has more than 256 MiB of weights"))
         else:
             found += _of(one, pieces, plan, judge)
     return tuple(found)
@@ -86,14 +85,14 @@ def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array], *, dtype:
     is_graph = artifact.form in ("savedmodel", "checkpoint", "frozen") and artifact.plan.model.saved is None
     if artifact.plan.singles or not (is_graph or artifact.form == "onnx"):
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
-    from cudnn_convert.verification.pieces.glue import judged as judged_glue
+    from cudnn_convert.verification.pieces.glue import judge_glue
 
     try:
         if is_graph:
             from cudnn_convert.verification.pieces.graph_glue import runner
         else:
             from cudnn_convert.verification.pieces.onnx_glue import runner
-        return judged_glue(artifact.plan, judge, feed, runner(artifact), dtype=dtype)
+        return judge_glue(artifact.plan, judge, feed, runner(artifact), dtype=dtype)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 
@@ -112,7 +111,7 @@ def _of(one: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[Piece
     missing = {*range(one.sizes.layers)} - {layer for piece in own for layer in piece.layers}
     if missing:
         reason = pieces.reasons.get(one.node, "the artifact does not say where it computes it")
-        return [judged.not_asked(one, f"not asked by itself: {reason}")]
+        return [report_not_asked(one, f"not asked by itself: {reason}")]
     return [replace(judge(piece, one), node=one.node) for piece in own]
 
 
@@ -124,13 +123,13 @@ def _judge(form: str, *, stored: str, seed: int) -> Judge:
     def judge(piece: Piece, one: Recurrence) -> PieceReport:
         if piece.name not in known:
             if one.node not in weights:
-                weights[one.node] = judged.cells(one)
+                weights[one.node] = read_gates(one)
             try:
                 terms = _terms(one.dtype, form, stored=stored, seed=seed)
-                known[piece.name] = judged.judged(piece, one, weights[one.node], terms)
+                known[piece.name] = judge_piece(piece, one, weights[one.node], terms)
             except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
-                known[piece.name] = judged.not_asked(one, reason)
+                known[piece.name] = report_not_asked(one, reason)
         return known[piece.name]
 
     return judge

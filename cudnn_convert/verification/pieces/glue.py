@@ -96,7 +96,7 @@ class _Worst:
         self.needed = max(self.needed, share)
 
 
-def judged(
+def judge_glue(
     plan: Plan, judge: Source, feed: Mapping[str, Array], run: Run, *, dtype: np.dtype[Any]
 ) -> GlueReport:
     """Compares the glue of an artifact with the source's on one feed.

@@ -43,7 +43,7 @@ class Asked:
         return Asked(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
 
 
-def drawn(
+def draw_inputs(
     rng: np.random.Generator,
     cells: Sequence[Gates],
     *,

@@ -36,9 +36,9 @@ class Stack:
         """The reference's steps."""
         return [cell.step(order) for cell in self.cells]
 
-    def drawn(self, rng: np.random.Generator, **given: Any) -> Asked:
+    def draw(self, rng: np.random.Generator, **given: Any) -> Asked:
         """Inputs for these cells."""
-        return inputs.drawn(rng, self.cells, directions=self.directions, tied=self.tied, **given)
+        return inputs.draw_inputs(rng, self.cells, directions=self.directions, tied=self.tied, **given)
 
     def run(self, asked: Asked, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
         """`y`, `h` and `c` as `reference.run` gives them, in the type of the inputs."""
@@ -75,7 +75,7 @@ class Power:
         return not self.unseen
 
 
-def chosen(rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance) -> Power:
+def choose_inputs(rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance) -> Power:
     """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries."""
     best: Power | None = None
     rows = inputs.ROWS if dtype.itemsize > 2 else inputs.ROWS[:1]
@@ -98,7 +98,7 @@ def _tried(
     scale: float,
     rows: Sequence[int],
 ) -> Power:
-    asked = stack.drawn(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
+    asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
     weights = [mutants.Weights(cell) for cell in stack.cells]
     start, power = 0, Power(asked)
     for stop in rows:

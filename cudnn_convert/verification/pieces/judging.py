@@ -41,13 +41,13 @@ class Terms:
     runs: Sequence[tuple[int, int]] = ()
 
 
-def cells(recurrence: Recurrence) -> list[Gates]:
+def read_gates(recurrence: Recurrence) -> list[Gates]:
     """The weights of all layers and directions, by the reference's own reading of the stored arrays."""
     return [step.gates() for step in steps_of(recurrence, np.float64)]
 
 
-def judged(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
-    """Asks a piece for one step on inputs of proven power, then for more; `weights` are all `cells`."""
+def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
+    """Asks a piece for one step on inputs of proven power, then for more; `weights` are of all layers."""
     directions = recurrence.sizes.directions
     own = [weights[layer * directions + way] for layer in piece.layers for way in range(directions)]
     if not piece.projected:
@@ -55,14 +55,14 @@ def judged(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
     rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
     base = compare.tolerance(terms.dtype, 0.0)
-    chosen = power.chosen(rng, stack, terms.takes, base)
+    chosen = power.choose_inputs(rng, stack, terms.takes, base)
     worst = _Worst(recurrence.sizes.mode.value == "lstm", stack)
     asking = _Asking(piece, stack, terms, worst)
     asking.ask(chosen.asked)
     if worst.needed > 1:
         worst.message += _explained(worst.answer, chosen, stack, base)
     for time, batch in (*RUNS, *terms.runs):
-        asked = stack.drawn(rng, steps=time, batch=batch, dtype=terms.takes)
+        asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
         whole = np.full(batch, time, np.int32)
         asking.ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
     first = worst.bounds[0]
@@ -85,7 +85,7 @@ def judged(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms
     )
 
 
-def not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
+def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
     """The line of a recurrence that could not be asked by itself."""
     layers = tuple(range(recurrence.sizes.layers))
     return PieceReport(node=recurrence.node, layers=layers, asked=False, passed=True, message=reason)

@@ -12,9 +12,9 @@ from cases import Case
 
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
-from cudnn_convert.verification.pieces import judged
-from cudnn_convert.verification.pieces.inputs import Asked, drawn
-from cudnn_convert.verification.pieces.judged import Terms
+from cudnn_convert.verification.pieces import judging
+from cudnn_convert.verification.pieces.inputs import Asked, draw_inputs
+from cudnn_convert.verification.pieces.judging import Terms
 from cudnn_convert.verification.pieces.piece import Answer, Piece, Pieces
 from cudnn_convert.verification.pieces.power import Stack
 
@@ -45,12 +45,12 @@ def report(
     **given: Any,
 ) -> Any:
     """The report on a piece that computes `recurrence` with changed cells."""
-    cells = judged.cells(recurrence)
+    cells = judging.read_gates(recurrence)
     directions = recurrence.sizes.directions
     layers = tuple(range(recurrence.sizes.layers)) if layers is None else layers
     own = change(cells[layers[0] * directions : (layers[-1] + 1) * directions])
     piece = Piece(recurrence.node, layers, "node", answering(own, directions, answer), **given)
-    return judged.judged(piece, recurrence, cells, TERMS)  # fmt: skip
+    return judging.judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -148,10 +148,10 @@ def test_weights_that_nothing_shows_are_named() -> None:
     """A GRU whose update gate keeps the old state whatever its candidate is."""
     case = Case(Mode.GRU)
     recurrence = case.recurrence()
-    cells = judged.cells(recurrence)
+    cells = judging.read_gates(recurrence)
     shut = replace(cells[0], bias=(cells[0].bias[0], cells[0].bias[1] + 60, cells[0].bias[2]))
     piece = Piece("rnn", (0,), "node", answering([shut], 1))
-    found = judged.judged(piece, recurrence, [shut], TERMS)
+    found = judging.judge_piece(piece, recurrence, [shut], TERMS)
     assert found.passed
     assert found.smallest < 1e-3
     assert any(line.startswith("layer 0 forward: kernel zero: ") for line in found.unseen)
@@ -172,9 +172,9 @@ def test_a_projection_may_stand_around_a_piece() -> None:
 
 
 def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
-    cells = judged.cells(LSTM.recurrence())
+    cells = judging.read_gates(LSTM.recurrence())
     large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
-    asked = drawn(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
+    asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
     sums = large[0].weigh(asked.x[0])
     assert 0.5 < np.std(sums[0]) < 2
     assert 0.5 < np.std(cells[0].recur(asked.h[0])[0]) < 2
