@@ -3,7 +3,7 @@
 | module | what it has |
 |---|---|
 | `asking` | which module asks the artifacts of each format; the reports of all recurrences |
-| `piece` | `Piece`, layers of a recurrence that can be asked, and what an artifact is to those that look for them |
+| `piece` | `Piece`, layers of a recurrence that can be asked; `Artifact`, where they are looked for |
 | `onnx` | pieces of ONNX models: their fused nodes |
 | `carve` | pieces of graphs: what stands in a cuDNN node's place |
 | `repaired` | pieces of repaired SavedModels: the functions that cuDNN nodes became |
