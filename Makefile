@@ -12,9 +12,9 @@ demo: .venv/ready
 	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger.onnx --format onnx --force
 	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
 
-# Two workers on two cores: more threads of NumPy would only wait for each other.
+# Two workers on two cores: more threads in each would only wait for each other.
 test: lint
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --fast
+	OPENBLAS_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --fast
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties.
 test-every: lint

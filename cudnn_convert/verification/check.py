@@ -71,7 +71,7 @@ def verified(
         with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
 
             def evaluate(draw: int, number: int) -> list[Array]:
-                progress.at("verifying", len(fed) + number, 3 * len(fed))
+                progress.at("verifying", 2 * len(fed) + number, 3 * len(fed))
                 rough.draw(draw)
                 if number == 0:
                     rough.restart()
@@ -158,7 +158,7 @@ def _size(feed: Mapping[str, Array]) -> int:
 
 
 def _counted(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """The feeds of one of three turns: the source exactly, the source in a working type, the artifact."""
+    """The feeds of one of three turns: the source exactly, the artifact, the source in a working type."""
     for number, feed in enumerate(fed, turn * len(fed)):
         progress.at("verifying", number, 3 * len(fed))
         yield feed
@@ -194,7 +194,7 @@ def _called(plan: Plan, answer: run.Runner, fed: Sequence[dict[str, Array]]) -> 
         if held.start is not None and held.end is not None
     ]
     carried = {start: value.read() for start, _, value in leaving}
-    for feed in _counted(fed, 2):
+    for feed in _counted(fed, 1):
         found.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
         carried |= {start: found[-1][end] for start, end, _ in leaving if end in found[-1]}
     return found

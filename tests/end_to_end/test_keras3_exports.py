@@ -24,6 +24,13 @@ FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
 #: What the other writers' files have to show where the newest one's stand for the rest.
 MAIN: Final = ("lstm", "gru", "masked", "cudnn_layers", "portable")
+#: The newest writer's sample of each case.
+ONCE: Final = [
+    *{
+        sample.folder.name: sample
+        for sample in sorted(EXPORTED, key=lambda sample: sample.folder.parent.name == NEWEST)
+    }.values()
+]
 #: A case of each kind: modes, directions, masks, states in variables, types, layers in layers.
 KINDS: Final = (
     *("lstm", "gru", "masked", "bidirectional", "raw_ops", "stateful", "initial_state", "float64", "nested"),
@@ -65,7 +72,7 @@ def chosen(form: str) -> list[Signature]:
     return [
         signature
         for sample in EXPORTED
-        if EVERY or sample.folder.parent.name == NEWEST or sample.folder.name in MAIN
+        if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
         if EVERY or form in WITH_ALL or sample.folder.name in KINDS
         for signature in sample.signatures
         if fits(signature, form)
