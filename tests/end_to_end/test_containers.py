@@ -30,7 +30,7 @@ EVERYWHERE = {
 
 
 #: What a container may hold otherwise than a checkpoint: variables of each kind, control flow, several nodes.
-KINDS = {
+CASES = {
     *(name.removeprefix("1.15.5-") for name in EVERYWHERE),
     *("bilstm_tagger", "block_fused_lengths", "cond", "keras_siamese", "op_proj_lstm", "partitioned"),
     *("two_layers", "while_rows"),
@@ -39,7 +39,7 @@ KINDS = {
 
 def chosen(form: str) -> list[Fixture]:
     """A case of each kind becomes a SavedModel; with `make test-every` all cases do."""
-    samples = [found for found in FIXTURES if EVERY or (found.is_plan and found.folder.name in KINDS)]
+    samples = [found for found in FIXTURES if EVERY or (found.is_plan and found.folder.name in CASES)]
     return [found for found in samples if form == "savedmodel" or found.name in EVERYWHERE]
 
 
