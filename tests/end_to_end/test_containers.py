@@ -27,8 +27,6 @@ EVERYWHERE = {
     f"1.15.5-{name}"
     for name in ("lstm_bi_2l_states", "while_refine", "resource_vars", "v3_gru_lengths", "iterator_input")
 }
-
-
 #: What a container may hold otherwise than a checkpoint: variables of each kind, control flow, several nodes.
 CASES = {
     *(name.removeprefix("1.15.5-") for name in EVERYWHERE),
