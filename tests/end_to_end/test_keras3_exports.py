@@ -66,14 +66,13 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 def chosen(form: str) -> list[Signature]:
     """The signatures that go to a format.
 
-    What becomes of functions laid flat, ONNX shows of all cases; of a frozen graph and of TensorFlow Lite it
-    is a case of each kind.
+    To what needs functions laid flat, a case of each kind goes.
     """
     return [
         signature
         for sample in EXPORTED
         if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
-        if EVERY or form in WITH_ALL or sample.folder.name in KINDS
+        if EVERY or form == WITH_ALL or sample.folder.name in KINDS
         for signature in sample.signatures
         if fits(signature, form)
     ]
