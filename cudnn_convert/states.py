@@ -78,6 +78,8 @@ def notes(found: Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable
     if leaving:
         zeros = all(not np.any(found.model.variables[one.key].read()) for one in leaving)
         begin = "zeros" if zeros else "the values that the source holds"
+        if not zeros and any(one.from_scalar for one in found.leaving):
+            begin += ", a scalar filling the whole shape"
         yield f"{_variables(leaving)} became inputs and outputs; a sequence begins with {begin}"
     if staying:
         yield f"{_variables(staying)} kept as variables: a call changes what the next one gives"

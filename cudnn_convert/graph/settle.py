@@ -20,13 +20,15 @@ Shape = tuple[int | None, ...]
 @dataclass(frozen=True, slots=True)
 class Carried:
     """An assigned variable of a plan. It stays; or it leaves for an input and an output of the plan's graph,
-    the tensors `start` and `end`; or it is `dropped`, for no output reads it.
+    the tensors `start` and `end`; or it is `dropped`, for no output reads it. `from_scalar`: the file holds a
+    scalar, and only what an assignment writes has the shape of `start`.
     """
 
     state: State
     start: str | None = None
     end: str | None = None
     dropped: bool = False
+    from_scalar: bool = False
 
     @property
     def stays(self) -> bool:
@@ -72,7 +74,11 @@ def settled(
             _refuse_branches(one, asked)
     model = _with_initial_values(model, [*found, *others])
     index = Index(graph)
-    starts = {one.variable: _start(model, index, one, shapes.get(one.tensor)) for one in leaving}
+    written = _written(graph, [one for one in leaving if _is_scalar(model, index, one)])
+    starts = {
+        one.variable: _start(model, index, one, shapes.get(one.tensor), written.get(one.variable))
+        for one in leaving
+    }
     starts |= {one.variable: build.constant(one.variable, model.variables[one.key].read()) for one in others}
     detached, ends = detach.detached(model.path, graph, [*leaving, *others], starts)
     by_variable = {one.variable: end for one, end in zip(leaving, ends, strict=False)}
@@ -80,7 +86,10 @@ def settled(
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
     kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
     detached = build.kept(detached, Index(detached).ancestors(split(name)[0] for name in kept))
-    carried = [Carried(one, one.tensor, by_variable[one.variable]) for one in leaving]
+    carried = [
+        Carried(one, one.tensor, by_variable[one.variable], from_scalar=one.variable in written)
+        for one in leaving
+    ]
     carried += [Carried(one) for one in found if one not in leaving]
     carried += [Carried(one, dropped=True) for one in others]
     return Settled(model, detached, tuple(outputs), tuple(carried))
@@ -122,15 +131,40 @@ def _with_initial_values(model: Model, found: Iterable[State]) -> Model:
     return replace(model, variables=values)
 
 
-def _start(model: Model, index: Index, one: State, wanted: Shape | None) -> Any:
+def _is_scalar(model: Model, index: Index, one: State) -> bool:
+    """Whether a variable is declared without a shape, and the file holds a scalar of it."""
+    unknown = tf.TensorShape(index.nodes[one.variable].attr["shape"].shape).rank is None
+    return unknown and not model.variables[one.key].shape
+
+
+def _written(graph: Any, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
+    """The shapes that assignments write into variables that are scalars until then, where all agree."""
+    if not scalars:
+        return {}
+    index, seen, found = Index(graph), build.imported(graph), {}
+    for one in scalars:
+        values = [index.data_inputs(index.nodes[write.op])[1] for write in one.writes]
+        shapes = [seen.get_tensor_by_name(name).shape for name in values]
+        ranks = {shape.rank for shape in shapes}
+        if len(ranks) == 1 and not ranks & {None, 0}:
+            columns = zip(*(shape.as_list() for shape in shapes), strict=True)
+            found[one.variable] = tf.TensorShape(
+                [widths[0] if len({*widths}) == 1 else None for widths in columns]
+            )
+    return found
+
+
+def _start(
+    model: Model, index: Index, one: State, wanted: Shape | None, written: tf.TensorShape | None
+) -> Any:
     """The placeholder for a variable, of its shape or what the user says of it.
 
-    A variable declared without a shape has the rank of its value.
+    A variable declared without a shape has the one that is `written`, or the rank of its value.
     """
     attributes = index.nodes[one.variable].attr
     declared = tf.TensorShape(attributes["shape"].shape)
     if declared.rank is None:
-        declared = tf.TensorShape([None] * len(model.variables[one.key].shape))
+        declared = written or tf.TensorShape([None] * len(model.variables[one.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
         expected = f"a shape like {declared}"

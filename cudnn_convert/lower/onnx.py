@@ -21,7 +21,7 @@ from tf2onnx.handler import tf_op
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build, pure
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
-from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence
+from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence, onnx_rewriting
 from cudnn_convert.lower.onnx_finish import Finished
 from cudnn_convert.model import Recurrence, Signature
 
@@ -127,7 +127,7 @@ def _converted(
         onnx_recurrence.replace(context, node, recurrences)
 
     failures: dict[str, str] = {}
-    with _listening(failures), _restored_tables():
+    with _listening(failures), _restored_tables(), onnx_rewriting.ordered(graph):
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, outputs, graph)
         try:

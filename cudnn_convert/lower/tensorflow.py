@@ -33,6 +33,7 @@ from cudnn_convert.graph.variables import as_resources, handle
 from cudnn_convert.layers import Layers
 from cudnn_convert.lower import recurrence as body
 from cudnn_convert.lower.deferred import Making
+from cudnn_convert.lower.unfused import unfused
 from cudnn_convert.model import WAYS, Array, InMemory, Recurrence, Tensor
 
 
@@ -101,7 +102,7 @@ def lower(
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assembled(graph, made, library)
-    pruned = build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
+    pruned = unfused(build.kept(whole, Index(whole).ancestors(split(name)[0] for name in outputs)))
     if form:
         return Lowered(pruned, variables)
     return Lowered(as_resources(written.as_resources(pruned, variables), variables), variables)

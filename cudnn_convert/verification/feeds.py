@@ -62,7 +62,7 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
 
         def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
             rng = np.random.default_rng(seed)
-            return [
+            fed = [
                 {
                     name: padding.padded(
                         rng,
@@ -83,6 +83,7 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
                 }
                 for sizes in pair
             ]
+            return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
 
         feeds, failure = _accepted(plan, source, map(drawn, _assignments(tensors)), pair, failure)
         if feeds is not None:
@@ -103,10 +104,19 @@ def _states(plan: Plan) -> dict[str, Any]:
     """The inputs that were state, each of the shape that the source holds."""
     found = {}
     for held in plan.states:
-        if held.start is not None:
+        if held.start is not None and not held.from_scalar:
             value = plan.model.variables[held.state.key]
             found[held.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
     return found
+
+
+def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """The values in a feed of state that begins as a scalar: as many of that as the shape has."""
+    return {
+        name: np.full_like(feed[name], plan.model.variables[held.state.key].read())
+        for held in plan.states
+        if (name := held.start) is not None and held.from_scalar and name in feed
+    }
 
 
 def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.model import Array
@@ -27,10 +28,16 @@ class Memory:
         stored = {found.state.variable: plan.model.variables[found.state.key] for found in plan.states}
         self._stored = {variable: value.read() for variable, value in stored.items()}
         self._slots = {variable: _slot(running.graph, variable) for variable in stored}
+        self._scalars = {found.state.variable for found in leaving if found.from_scalar}
 
     def set(self, values: Mapping[str, Array]) -> None:
-        """Gives the variables behind the tensors `starts` their values."""
-        self._assign({self.starts[name]: value for name, value in values.items()})
+        """Gives the variables behind the tensors `starts` their values.
+
+        One that begins as a scalar gets that for a tensor of nothing else: so it is in the source.
+        """
+        given = {self.starts[name]: value for name, value in values.items()}
+        begun = {name for name in self._scalars & given.keys() if np.all(given[name] == self._stored[name])}
+        self._assign(given | {name: self._stored[name] for name in begun})
 
     def held(self) -> dict[str | None, Array]:
         """What the variables hold now, by the tensors `ends`."""

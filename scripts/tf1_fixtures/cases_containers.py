@@ -51,6 +51,22 @@ def frozen_text(rnn):
     return Case(["model/probs:0"], [{"x:0": (7, 3, 3)}, {"x:0": (12, 2, 3)}])
 
 
+def frozen_layer_norm(rnn):
+    """A frozen graph with layer normalisation: tf.contrib's over features and over a state, and one by hand."""
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    features = tf.contrib.layers.layer_norm(x, begin_norm_axis=2, scope="features")
+    with tf.variable_scope("by_hand"):
+        gain, bias = tf.get_variable("gain", [4]), tf.get_variable("bias", [4])
+        centred = features - tf.reduce_mean(features, -1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), -1, keepdims=True)
+        features = centred * (tf.rsqrt(variance + 1e-6) * gain) + bias
+    outputs, (h,) = rnn.layer("gru", 1, 6)(features, training=False)
+    tf.identity(tf.layers.dense(outputs, 3, name="head"), name="logits")
+    state = 0.1 * tf.reshape(h, [-1, 6])
+    tf.identity(tf.contrib.layers.layer_norm(state, scope="state"), name="summary")
+    return Case(["logits:0", "summary:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
+
+
 def saved_model_words(rnn):
     """A SavedModel with two signatures, whose words go through a table that a vocabulary among its assets fills."""
     words = tf.placeholder(tf.string, [None, None], name="words")
@@ -262,13 +278,13 @@ def frozen(build, folder, graph, variables, saver, twin, case):
         assign(session, variables, values)
         names = [name.split(":")[0] for name in case.outputs]
         made = tf.graph_util.convert_variables_to_constants(session, graph.as_graph_def(), names)
-    if build is frozen_binary:
-        with open(os.path.join(folder, "frozen.pb"), "wb") as stream:
-            stream.write(made.SerializeToString(deterministic=True))
-        return "frozen.pb"
-    with open(os.path.join(folder, "frozen.pbtxt"), "w") as stream:
-        stream.write(text_format.MessageToString(made))
-    return "frozen.pbtxt"
+    if build is frozen_text:
+        with open(os.path.join(folder, "frozen.pbtxt"), "w") as stream:
+            stream.write(text_format.MessageToString(made))
+        return "frozen.pbtxt"
+    with open(os.path.join(folder, "frozen.pb"), "wb") as stream:
+        stream.write(made.SerializeToString(deterministic=True))
+    return "frozen.pb"
 
 
 def assign(session, variables, values):
@@ -319,6 +335,7 @@ def signatures(graph, **named):
 CONTAINERS = {
     frozen_binary: frozen,
     frozen_text: frozen,
+    frozen_layer_norm: frozen,
     saved_model_words: saved_model,
     saved_model_tags: saved_model,
     checkpoint_v1: checkpoint,

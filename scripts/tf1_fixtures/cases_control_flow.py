@@ -55,5 +55,56 @@ def while_rows(rnn):
     return Case(["rows_out:0"], [{"x:0": (7, 3, 3)}, {"x:0": (12, 2, 3)}])
 
 
+def while_nested(rnn):
+    """A layer applied twice for each of two scales: a tf.while_loop in the body of a tf.while_loop."""
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    layer = rnn.layer("lstm", 1, 5)
+    layer.build([None, None, 4])
+    project = tf.get_variable("project", [5, 4])
+    scales = tf.get_variable("scales", [2])
+
+    def scale(number, total):
+        def refine(step, inputs):
+            outputs, _ = layer(inputs, training=False)
+            refined = inputs + scales[number] * tf.tensordot(outputs, project, axes=1)
+            return step + 1, tf.reshape(refined, tf.shape(x))
+
+        _, refined = tf.while_loop(
+            lambda step, _: step < 2, refine, [0, x], shape_invariants=[tf.TensorShape([]), x.shape]
+        )
+        return number + 1, tf.reshape(total + refined, tf.shape(x))
+
+    _, total = tf.while_loop(
+        lambda number, _: number < 2,
+        scale,
+        [0, tf.zeros_like(x)],
+        shape_invariants=[tf.TensorShape([]), x.shape],
+    )
+    tf.identity(total, name="scaled")
+    return Case(["scaled:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
+
+
+def cond_in_while(rnn):
+    """A tf.while_loop whose every second step takes the layer, in a branch of tf.cond in its body."""
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    layer = rnn.layer("gru", 1, 6)
+    layer.build([None, None, 4])
+    project = tf.get_variable("project", [6, 4])
+
+    def body(step, inputs):
+        def recurrent():
+            outputs, _ = layer(inputs, training=False)
+            return tf.tensordot(outputs, project, axes=1)
+
+        refined = tf.cond(tf.equal(step % 2, 0), recurrent, lambda: 0.5 * tf.reverse(inputs, [0]))
+        return step + 1, tf.reshape(refined + x, tf.shape(x))
+
+    _, outputs = tf.while_loop(
+        lambda step, _: step < 4, body, [0, x], shape_invariants=[tf.TensorShape([]), x.shape]
+    )
+    tf.identity(outputs, name="alternated")
+    return Case(["alternated:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
+
+
 CASES = (cond, while_refine)
-CASES_1_15 = (while_rows,)
+CASES_1_15 = (while_rows, while_nested, cond_in_while)

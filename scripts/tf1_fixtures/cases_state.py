@@ -45,4 +45,28 @@ def state_reset(rnn):
     return Case(["rnn_out:0"], feeds, states=[("state:0", "Assign:0")])
 
 
-CASES_1_15 = (state_lstm, state_gru_resource, state_reset)
+def state_scalar(rnn):
+    """State in a variable without a shape: a scalar at first, then of the batch that the last call had."""
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    saved = tf.Variable(0.0, trainable=False, validate_shape=False, name="saved")
+    batch = tf.shape(x)[1]
+    empty = tf.zeros([2, batch, 5])
+
+    def of_this_batch():
+        held = tf.shape(saved)[-2]
+        return tf.cond(
+            held < batch,
+            lambda: tf.concat([saved, tf.zeros([2, batch - held, 5])], -2),
+            lambda: tf.slice(saved, [0, 0, 0], [2, batch, 5]),
+        )
+
+    start = tf.cond(tf.equal(tf.size(tf.shape(saved)), 0), lambda: empty, of_this_batch)
+    start = tf.reshape(start, tf.shape(empty))
+    y, (next_h,) = rnn.layer("gru", 2, 5)(x, initial_state=(start,), training=False)
+    with tf.control_dependencies([tf.assign(saved, next_h, validate_shape=False)]):
+        tf.identity(tf.layers.dense(y, 3), name="logits")
+    feeds = [{"x:0": (steps, batch, 4)} for steps, batch in zip(SIZES, (3, 2, 4))]
+    return Case(["logits:0"], feeds, states=[("saved:0", "Assign:0")])
+
+
+CASES_1_15 = (state_lstm, state_gru_resource, state_reset, state_scalar)

@@ -50,6 +50,8 @@ def checkpoint_values(keys, variables, layers):
 
 
 def random_value(key, shape, dtype):
+    if tf.TensorShape(shape).ndims is None:  # its first assignment gives it a shape; until then it is a scalar
+        return np.zeros([], dtype)
     shape = tf.TensorShape(shape).as_list()
     if np.issubdtype(dtype, np.integer):
         return np.full(shape, 1000, dtype)
