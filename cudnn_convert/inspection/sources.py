@@ -26,11 +26,14 @@ def alone(source: Path, model: Model, options: Options) -> Inspection:
     """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is."""
     found = ways.found(model, replace(options, format="onnx"))
     plans = [plan for _, plan in found.plans]
+    recurrences = tuple(
+        weights.recurrences(model, plans, _convention(found, options), checked=_checked(found))
+    )
     told = answer.told(
         source,
         model,
-        runs_on_cpu=False,
-        recurrences=weights.recurrences(model, plans, _convention(found, options), checked=_checked(found)),
+        runs_on_cpu=False if recurrences else True if model.plain.whole else None,
+        recurrences=recurrences,
         signatures=weights.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
     )
     notes = [_WEIGHTS] if model.kind == keras_hdf5.KIND else []

@@ -18,7 +18,16 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, graphs, meta_graph, partitions
+from cudnn_convert.read import (
+    assets,
+    bundle,
+    canonical,
+    checkpoint_state,
+    graphs,
+    meta_graph,
+    partitions,
+    plain_layers,
+)
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
@@ -96,7 +105,8 @@ def read(found: Found) -> Model:
     tensors = bundle.tensors(prefix)
     parameters = canonical.find(prefix, tensors)
     if meta is None:
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes)
+        plain = plain_layers.described(tensors, parameters)
+        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes, plain=plain)
     return Model(
         path=prefix,
         kind=KIND,
