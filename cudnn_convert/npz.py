@@ -1,17 +1,22 @@
 """Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
 
-Nothing is unpickled, and no more memory is taken than the file itself and the limits of `limits` allow.
-Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile.
+No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of objects,
+the only ones that keep bytes which end in zeros. Of those, arrays of bytes and text are read, by an unpickler
+that knows no class: what a pickle names stands for itself, and nothing of Python or NumPy is called by it.
+Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
+_core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -44,7 +49,9 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     if limits.is_bomb(info.file_size, info.compress_size):
         raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
     with archive.open(info) as stream:
-        shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+        shape, is_fortran, dtype = _HEADERS[npy.read_magic(stream)](stream)
+        if dtype == np.dtype(object):
+            return _strings(stream, shape, is_fortran=is_fortran)
         _require_plain(shape, dtype, info.file_size - stream.tell())
     with archive.open(info) as stream:
         return np.asarray(npy.read_array(stream, allow_pickle=False))
@@ -56,3 +63,57 @@ def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> N
         raise ValueError(f"elements of {dtype}")
     if any(width < 0 for width in shape) or math.prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{size} bytes for {dtype}{list(shape)}")
+
+
+class _Array:
+    """What a pickle builds in the place of an array: the state that it would give it."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def _array_of(*_: Any) -> _Array:
+    return _Array()
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    """As old protocols write bytes."""
+    if encoding != "latin1":
+        raise ValueError(f"text in {encoding}")
+    return text.encode("latin-1")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows what an array of objects is made of, by names alone."""
+
+    _known: ClassVar[Mapping[tuple[str, str], Any]] = {
+        ("numpy.core.multiarray", "_reconstruct"): _array_of,
+        ("numpy._core.multiarray", "_reconstruct"): _array_of,
+        ("numpy", "ndarray"): "numpy.ndarray",
+        ("numpy", "dtype"): _array_of,
+        ("_codecs", "encode"): _encoded,
+    }
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in self._known:
+            raise ValueError(f"objects of {module}.{name}")
+        return self._known[module, name]
+
+
+def _strings(stream: Any, shape: tuple[int, ...], *, is_fortran: bool) -> Array:
+    """An array of bytes, of text its UTF-8, out of what NumPy pickled. Raises ValueError for other objects."""
+    try:
+        found = _Unpickler(stream).load()
+    except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
+        raise ValueError(f"objects that cannot be read: {cause}") from cause
+    state = found.state if isinstance(found, _Array) else None
+    items = state[-1] if isinstance(state, tuple) and state else None
+    if not isinstance(items, list) or len(items) != math.prod(shape):
+        raise ValueError("objects of another shape than the header's")
+    if not all(isinstance(item, bytes | str) for item in items):
+        raise ValueError("objects that are neither bytes nor text")
+    made = np.empty(len(items), object)
+    made[:] = [item.encode() if isinstance(item, str) else item for item in items]
+    return made.reshape(shape, order="F" if is_fortran else "C")

@@ -271,8 +271,4 @@ def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple
 
     Gives the notes that only the finished artifact could tell.
     """
-    if options.format != "savedmodel" and not made.singles:
-        from cudnn_convert.graph import tables
-
-        tables.refuse(made.model, made.graph, options.format)
     return WRITERS[options.format](made, path, provenance, options) or ()

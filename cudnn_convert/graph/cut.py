@@ -150,6 +150,11 @@ def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
     if not wanted.is_compatible_with(shape):
         raise UsageError(f"tensor {found.tensor}: expected a shape like {shape}, found {wanted} in --inputs")
+    if wanted != shape and wanted != wanted.merge_with(shape):
+        cure = "give the sizes that the graph is bound to"
+        raise UsageError(
+            f"tensor {found.tensor}: expected {shape} or narrower, found the wider {wanted} in --inputs; {cure}"
+        )
     return wanted.merge_with(shape)
 
 
