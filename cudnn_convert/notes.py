@@ -46,6 +46,13 @@ def notes(
     return (*found, *no_numbers(recurrences))
 
 
+def strings(tensors: Sequence[str], outputs: Sequence[str]) -> Iterator[str]:
+    """Strings that `outputs`, chosen from a graph, leave out, and how to have them."""
+    if tensors:
+        left_out = f"strings are no outputs unless named: {', '.join(tensors)} left out"
+        yield f"{left_out}; have them with --outputs {','.join([*outputs, *tensors])}"
+
+
 def parsed(features: Sequence[Feature]) -> Iterator[str]:
     """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
     if features:

@@ -255,6 +255,8 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
         from cudnn_convert.lower import tflite as lower_tflite
 
         return lower_tflite.notes(made.graph)
+    if options.format == "frozen":
+        return tuple(_renamed(made))
     if options.format != "checkpoint":
         return ()
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in made.recurrences):
@@ -264,6 +266,15 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
         lost = ", ".join(found.lost)
         return (f"optimizer slots dropped, for their variables are packed anew: {lost}",) if lost else ()
     return (f"{len(found)} optimizer slots dropped; keep them with --slots",) if len(found) else ()
+
+
+def _renamed(made: Plan) -> Iterator[str]:
+    """The tensors of a frozen graph, whose users name tensors, that are not called as in the source."""
+    pairs = ((made.source.inputs, made.signature.inputs), (made.source.outputs, made.signature.outputs))
+    for kind, (source, found) in zip(("input", "output"), pairs, strict=True):
+        for key, name in source.items():
+            if found[key] != name:
+                yield f"{kind} {key}: {name} of the source is called {found[key]} in the frozen graph"
 
 
 def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from cudnn_convert import notes, states
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
+from cudnn_convert.graph import flat, labels, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
-from cudnn_convert.model import SERVING, Convention, Model, Part, Signature
+from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, averages
 from cudnn_convert.plan.request import request
 from cudnn_convert.plan.section import section
@@ -51,6 +51,8 @@ def make(
         *model.notes,
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
         *notes.parsed(found.features),
+        *(notes.strings(_strings(model, recurrences, wanted.names), wanted.names) if chosen else ()),
+        *averages.left_out(model, weights, _variables(graph, recurrences)),
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
@@ -66,6 +68,16 @@ def make(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
     )  # fmt: skip
+
+
+def _strings(model: Model, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> list[str]:
+    """The strings that outputs chosen from the graph leave out."""
+    return labels.left_out(model.graph, [one.node for one in recurrences], outputs)
+
+
+def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
+    """The names of the variables that a graph and its recurrences take their weights from."""
+    return {node.name for node in graph.node} | {one.shared for one in recurrences}
 
 
 def flattened(model: Model) -> Model:

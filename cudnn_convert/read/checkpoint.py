@@ -10,7 +10,9 @@ Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/training/check
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
+#: A step of a training: what Saver.save(..., global_step=...) writes.
+_STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
 #: One file of several, or the pattern for all that a sharded saver of the V1 format calls its checkpoint.
 _SHARD: Final = re.compile(r"(?P<prefix>.+?)(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
 
@@ -106,6 +110,7 @@ def read(found: Found) -> Model:
     parameters = canonical.find(prefix, tensors)
     if meta is None:
         plain = plain_layers.described(tensors, parameters)
+        notes += _of_other_steps(prefix)
         return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes, plain=plain)
     return Model(
         path=prefix,
@@ -118,6 +123,23 @@ def read(found: Found) -> Model:
         assets=assets.beside(meta.graph_def, prefix.parent),
         initializers=meta_graph.initializers(meta),
     )
+
+
+def _of_other_steps(prefix: Path) -> tuple[str, ...]:
+    """That another step of a training has the graph beside it, where this one has none of its own."""
+    step = _STEP.fullmatch(prefix.name)
+    if step is None:
+        return ()
+    pattern = f"{escape(step['name'])}-*.meta"
+    metas = [path for path in prefix.parent.glob(pattern) if _STEP.fullmatch(path.name.removesuffix(".meta"))]
+    if not metas:
+        return ()
+    # The nearest step before it, else the first after it, is the likeliest to be of the same graph.
+    steps = {int(path.name.removesuffix(".meta").rpartition("-")[2]): path for path in metas}
+    before = [number for number in steps if number < int(step["step"])]
+    found = steps[max(before) if before else min(steps)]
+    copy = shlex.join(["cp", str(found), f"{prefix}.meta"])
+    return (f"{prefix.name} has no .meta, {found.name} lies beside it: for the whole model, {copy}",)
 
 
 def _meta_graph(prefix: Path) -> Any:
