@@ -32,8 +32,8 @@ _PART: Final = 300
 _WORD: Final = re.compile(r"\S{700,}")
 
 
-#: What TensorFlow says before the reason for which a graph did not run: where the graph was built, which nodes
-#: failed. tensorflow v2.21.0 python/framework/error_interpolation.py `interpolate_graph`,
+#: What TensorFlow says before the reason for which a graph did not run: where the graph was built, which
+#: nodes failed. tensorflow v2.21.0 python/framework/error_interpolation.py `interpolate_graph`,
 #: python/client/session.py; core/common_runtime/executor.cc for the root errors.
 _BEFORE: Final = (
     r"Graph execution error:|Detected at node.*|File \".*|Node: .*|<stack traces unavailable>|"

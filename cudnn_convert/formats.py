@@ -22,8 +22,8 @@ class Format:
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
     `sizes`: pairs of (time, batch) that it computes in another way than those that a proof always tries.
     `states_recurrences`: weights without a graph become files of it without one. `alone`: of any source the
-    recurrences are kept, and nothing of what is around them.
-    `keeps_tables`: lookup tables are filled in it as in the source. `keeps_strings`: its inputs may be strings, such as serialized tf.Examples.
+    recurrences are kept, and nothing of what is around them. `keeps_tables`: lookup tables are filled in it
+    as in the source. `keeps_strings`: its inputs may be strings, such as serialized tf.Examples.
     `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
 

@@ -1,8 +1,8 @@
 """Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
 
-No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of objects,
-the only ones that keep bytes which end in zeros. Of those, arrays of bytes and text are read, by an unpickler
-that knows no class: what a pickle names stands for itself, and nothing of Python or NumPy is called by it.
+No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of
+objects, the only ones that keep bytes which end in zeros. Of those, arrays of bytes and text are read, by an
+unpickler that knows no class: what a pickle names stands for itself, and no code of NumPy is called by it.
 Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
@@ -103,7 +103,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _strings(stream: Any, shape: tuple[int, ...], *, is_fortran: bool) -> Array:
-    """An array of bytes, of text its UTF-8, out of what NumPy pickled. Raises ValueError for other objects."""
+    """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
     try:
         found = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:

@@ -255,10 +255,8 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
         from cudnn_convert.lower import tflite as lower_tflite
 
         return lower_tflite.notes(made.graph)
-    if options.format == "frozen":
-        return tuple(_renamed(made))
     if options.format != "checkpoint":
-        return ()
+        return tuple(_renamed(made)) if options.format == "frozen" else ()
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in made.recurrences):
         raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
     found = _slots(made)

@@ -151,10 +151,8 @@ def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
     if not wanted.is_compatible_with(shape):
         raise UsageError(f"tensor {found.tensor}: expected a shape like {shape}, found {wanted} in --inputs")
     if wanted != shape and wanted != wanted.merge_with(shape):
-        cure = "give the sizes that the graph is bound to"
-        raise UsageError(
-            f"tensor {found.tensor}: expected {shape} or narrower, found the wider {wanted} in --inputs; {cure}"
-        )
+        expected = f"expected {shape} or narrower, found the wider {wanted} in --inputs"
+        raise UsageError(f"tensor {found.tensor}: {expected}; give the sizes that the graph is bound to")
     return wanted.merge_with(shape)
 
 

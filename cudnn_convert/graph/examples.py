@@ -1,4 +1,4 @@
-"""Serialized tf.Examples as inputs: the features that a graph parses out of them, for a cut behind the parser.
+"""Serialized tf.Examples as inputs: the features that a graph parses out of them, where a cut may be.
 
 A sparse feature that becomes dense at once is cut where it is dense; else its indices, values and shape are.
 Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
@@ -41,7 +41,8 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
     found = [(op, k, f"{op}:{k}", False) for op, k in parsed]
     found += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
     return [
-        Feature(_key(index, index.nodes[op], k, whole=whole), name, op) for op, k, name, whole in sorted(found)
+        Feature(_key(index, index.nodes[op], k, whole=whole), name, op)
+        for op, k, name, whole in sorted(found)
     ]
 
 

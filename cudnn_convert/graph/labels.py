@@ -16,7 +16,9 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import Index
 
 #: What makes strings for files and logs, and all that has no value.
-_BESIDE: Final = re.compile(r".*Summary.*|Save.*|MergeV2.*|Sharded.*|Print.*|Assert|StringFormat|.*Enqueue.*|NoOp")
+_BESIDE: Final = re.compile(
+    r".*Summary.*|Save.*|MergeV2.*|Sharded.*|Print.*|Assert|StringFormat|.*Enqueue.*|NoOp"
+)
 
 
 def left_out(graph: Any, recurrences: Iterable[str], outputs: Collection[str]) -> list[str]:

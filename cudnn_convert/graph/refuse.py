@@ -75,7 +75,7 @@ def _training(index: Index) -> Iterator[str]:
 
 
 def _untaken(index: Index, name: str) -> str | None:
-    """The `--set` of the only placeholder that decides whether a node's branch is taken, so that it is not."""
+    """The `--set` of the only placeholder that decides on a node's branch, so that it is not taken."""
     seen, todo = set[str](), [name]
     while todo:
         for source, k in map(split, index.nodes[todo.pop()].input):

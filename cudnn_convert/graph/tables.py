@@ -154,12 +154,14 @@ def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[
     found = [node for node in graph.node if node.op in TABLES]
     if found:
         what = f"table{'s' if len(found) > 1 else ''} {', '.join(node.name for node in found)}"
-        expected = f"expected none in the format {form}, which cannot fill {'them' if len(found) > 1 else 'it'}"
+        expected = (
+            f"expected none in the format {form}, which cannot fill {'them' if len(found) > 1 else 'it'}"
+        )
         raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, found, inputs, outputs)}"])
 
 
 def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]) -> str:
-    """Where to cut the graph so that it needs `tables` no more: all inputs, for --inputs names all or none."""
+    """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
     index, ends = Index(graph), [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)
     cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]

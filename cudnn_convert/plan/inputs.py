@@ -1,4 +1,4 @@
-"""What a proof by random inputs must know of a plan's inputs, and how the flags say it where the graph does not."""
+"""What a proof by random inputs must know of a plan's inputs, and the flags that say it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def _has_words(plan: Plan) -> bool:
 def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
     """All inputs as `--inputs` takes them, for it names all or none; the shapes are by the plan's tensors."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
-    return shlex.quote(",".join(f"{key}={tensor}{_bracketed(shapes.get(name))}" for (key, tensor), name in pairs))
+    return shlex.quote(
+        ",".join(f"{key}={tensor}{_bracketed(shapes.get(name))}" for (key, tensor), name in pairs)
+    )
 
 
 def _bracketed(shape: Shape | None) -> str:

@@ -40,7 +40,13 @@ def make(
     index = Index(model.graph)
     wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
     model = replace(model, graph=reserved.emptied(model.graph, wanted.names))
-    found = section(model, Index(model.graph), wanted, keeps_variables=keeps_variables, keeps_examples=keeps_examples or model.together)
+    found = section(
+        model,
+        Index(model.graph),
+        wanted,
+        keeps_variables=keeps_variables,
+        keeps_examples=keeps_examples or model.together,
+    )
     model, graph = found.settled.model, found.settled.graph
     chosen = not outputs and not wanted.given
     hint = notes.chosen(found.asked) if chosen else None

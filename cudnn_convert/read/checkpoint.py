@@ -110,8 +110,8 @@ def read(found: Found) -> Model:
     parameters = canonical.find(prefix, tensors)
     if meta is None:
         plain = plain_layers.described(tensors, parameters)
-        notes += _of_other_steps(prefix)
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes, plain=plain)
+        told = (*notes, *_of_other_steps(prefix))
+        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
     return Model(
         path=prefix,
         kind=KIND,

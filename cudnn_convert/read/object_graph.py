@@ -2,8 +2,8 @@
 
 `tf.train.Checkpoint` and Keras' `save_weights(..., save_format="tf")` write the graph of their objects beside
 the tensors. A variable has its own name there; the pieces of a cuDNN blob, which are no variables, have none.
-Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name = 2,
-checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
+Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name =
+2, checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
 """
 
 from __future__ import annotations

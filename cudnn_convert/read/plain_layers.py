@@ -40,7 +40,8 @@ def described(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParame
             scope, _, name = key.removesuffix(_VALUE).rpartition("/")
             scopes.setdefault(scope, {})[name] = tensor
     phrases = {
-        scope: "" if scope in doubtful else _phrase(scope, weights) for scope, weights in sorted(scopes.items())
+        scope: "" if scope in doubtful else _phrase(scope, weights)
+        for scope, weights in sorted(scopes.items())
     }
     known = tuple(f"{scope or 'the root scope'}: {phrase}" for scope, phrase in phrases.items() if phrase)
     return Plain(known, whole=bool(known) and all(phrases.values()))

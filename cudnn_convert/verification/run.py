@@ -116,7 +116,9 @@ def _bytes(value: Any) -> Array:
     """An array whose strings are bytes, as TensorFlow has them; ONNX Runtime gives text."""
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return np.asarray(value)
-    return np.frompyfunc(lambda one: one.encode() if isinstance(one, str) else one, 1, 1)(value)
+    made = np.empty(value.shape, object)
+    made[...] = np.frompyfunc(lambda one: one.encode() if isinstance(one, str) else one, 1, 1)(value)
+    return made
 
 
 def tflite(path: Path, part: Part) -> Runner:
