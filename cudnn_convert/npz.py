@@ -14,9 +14,8 @@ import pickle
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -30,6 +29,18 @@ _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, Runt
 _SUFFIX: Final = ".npy"
 #: The versions of a header in Latin-1; the third is for names of fields, which no plain array has.
 _HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+#: What the pickle of an array of objects names.
+_NAMES: Final = frozenset(
+    {
+        ("numpy", "dtype"),
+        ("numpy", "ndarray"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("_codecs", "encode"),
+        ("__builtin__", "bytes"),
+        ("builtins", "bytes"),
+    }
+)
 
 
 def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
@@ -49,9 +60,9 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     if limits.is_bomb(info.file_size, info.compress_size):
         raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
     with archive.open(info) as stream:
-        shape, is_fortran, dtype = _HEADERS[npy.read_magic(stream)](stream)
+        shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
         if dtype == np.dtype(object):
-            return _strings(stream, shape, is_fortran=is_fortran)
+            return _strings(stream, shape)
         _require_plain(shape, dtype, info.file_size - stream.tell())
     with archive.open(info) as stream:
         return np.asarray(npy.read_array(stream, allow_pickle=False))
@@ -68,47 +79,50 @@ def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> N
 class _Array:
     """What a pickle builds in the place of an array: the state that it would give it."""
 
-    state: Any = None
+    __slots__ = ("state",)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
 
-def _array_of(*_: Any) -> _Array:
-    return _Array()
+class _Named:
+    """What a pickle calls by a name: it gives an array without state, or the bytes of old protocols."""
 
+    __slots__ = ("name",)
 
-def _encoded(text: str, encoding: str) -> bytes:
-    """As old protocols write bytes."""
-    if encoding != "latin1":
-        raise ValueError(f"text in {encoding}")
-    return text.encode("latin-1")
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *given: Any) -> Any:
+        if self.name == "bytes" and not given:
+            return b""
+        if self.name != "encode":
+            return _Array()
+        text, encoding = given
+        if not isinstance(text, str) or encoding != "latin1":
+            raise ValueError(f"text in {encoding}")
+        return text.encode("latin-1")
+
+    def __setstate__(self, _: Any) -> None:
+        raise ValueError("a state for what has none")
 
 
 class _Unpickler(pickle.Unpickler):
     """Knows what an array of objects is made of, by names alone."""
 
-    _known: ClassVar[Mapping[tuple[str, str], Any]] = {
-        ("numpy.core.multiarray", "_reconstruct"): _array_of,
-        ("numpy._core.multiarray", "_reconstruct"): _array_of,
-        ("numpy", "ndarray"): "numpy.ndarray",
-        ("numpy", "dtype"): _array_of,
-        ("_codecs", "encode"): _encoded,
-    }
-
     def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) not in self._known:
+        if (module, name) not in _NAMES:
             raise ValueError(f"objects of {module}.{name}")
-        return self._known[module, name]
+        return _Named(name)
 
 
-def _strings(stream: Any, shape: tuple[int, ...], *, is_fortran: bool) -> Array:
+def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
     """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
     try:
         found = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
         raise ValueError(f"objects that cannot be read: {cause}") from cause
-    state = found.state if isinstance(found, _Array) else None
+    state = getattr(found, "state", None) if isinstance(found, _Array) else None
     items = state[-1] if isinstance(state, tuple) and state else None
     if not isinstance(items, list) or len(items) != math.prod(shape):
         raise ValueError("objects of another shape than the header's")
@@ -116,4 +130,4 @@ def _strings(stream: Any, shape: tuple[int, ...], *, is_fortran: bool) -> Array:
         raise ValueError("objects that are neither bytes nor text")
     made = np.empty(len(items), object)
     made[:] = [item.encode() if isinstance(item, str) else item for item in items]
-    return made.reshape(shape, order="F" if is_fortran else "C")
+    return made.reshape(shape)  # listed in the order of C, whatever the array's is

@@ -169,4 +169,5 @@ def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs:
     if not cuts or any(table.name in left for table in tables):
         return "choose other --outputs"
     words = [*dict.fromkeys(cuts), *(text for name, text in inputs.items() if split(name)[0] in left)]
-    return f"cut behind every lookup with --inputs {','.join(words)}"
+    which = "its lookup" if len(cuts) == 1 else "every lookup"
+    return f"cut behind {which} with --inputs {','.join(words)}"

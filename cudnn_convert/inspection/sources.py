@@ -120,7 +120,9 @@ def _signatures(seen: Graph, model: Model, found: Ways) -> Iterator[Offered]:
     for key, one in model.signatures.items():
         # An artifact with one signature calls it so, whichever of the source's it is.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(one.outputs)
-        yield _offered(seen, key, one, taken=same or (taken != {SERVING} and key in taken))
+        # Its inputs are those of the plan, which may begin behind a parser.
+        offered = plans[0].source if same else one
+        yield _offered(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
 
 def _offered(seen: Graph, key: str, found: Signature, *, taken: bool) -> Offered:

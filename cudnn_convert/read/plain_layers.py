@@ -23,7 +23,7 @@ _BESIDE: Final = re.compile(
 _GATES: Final = {4: "LSTM", 3: "GRU", 1: "SimpleRNN"}
 #: The cells of tf.nn.rnn_cell and contrib.rnn, whose kernel has the input's rows and the state's.
 _LSTM_CELL: Final = re.compile(r"(.*/)?(basic_|layer_norm_basic_)?lstm(_block)?(_fused)?_cell(_\d+)?")
-_GRU_CELL: Final = re.compile(r"(.*/)?gru(_block)?_cell(_v2)?(_\d+)?/(gates|candidate)")
+_GRU_CELL: Final = re.compile(r"(.*/)?gru(_block)?_cell(_v2)?(_\d+)?/(?P<part>gates|candidate)")
 _NORMAL: Final = frozenset({"gamma", "beta", "moving_mean", "moving_variance"})
 _EMBEDDING: Final = re.compile(r"embeddings?|embedding_weights")
 _FLAT, _TABLE = 1, 2
@@ -33,18 +33,23 @@ Weights = dict[str, Tensor]
 
 def described(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParameters]) -> Plain:
     """What the layers look like beside the recurrences that `canonical` keys may be of."""
-    doubtful = {found.scope.rstrip("/") for found in canonical}
+    doubtful = [found.scope for found in canonical]
     scopes: dict[str, Weights] = {}
     for key, tensor in tensors.items():
         if not _BESIDE.fullmatch(key):
             scope, _, name = key.removesuffix(_VALUE).rpartition("/")
             scopes.setdefault(scope, {})[name] = tensor
     phrases = {
-        scope: "" if scope in doubtful else _phrase(scope, weights)
+        scope: "" if _is_below(scope, doubtful) else _phrase(scope, weights)
         for scope, weights in sorted(scopes.items())
     }
     known = tuple(f"{scope or 'the root scope'}: {phrase}" for scope, phrase in phrases.items() if phrase)
     return Plain(known, whole=bool(known) and all(phrases.values()))
+
+
+def _is_below(scope: str, others: Sequence[str]) -> bool:
+    """Whether a scope is one of `others`, or in one that has a name."""
+    return any(f"{scope}/" == f"{one.rstrip('/')}/" or (one and scope.startswith(one)) for one in others)
 
 
 def _phrase(scope: str, weights: Weights) -> str:
@@ -69,7 +74,7 @@ def _readings(scope: str, weights: Weights) -> Iterator[str]:
     if _LSTM_CELL.fullmatch(scope) and bias is not None and len(bias.shape) == _FLAT:
         yield f"LSTM cell of {bias.shape[0] // 4} units, a CPU layer"
     elif match := _GRU_CELL.fullmatch(scope):
-        yield f"{match[4]} of a GRU cell, a CPU layer"
+        yield f"{match['part']} of a GRU cell, a CPU layer"
     elif len(kernel.shape) > _TABLE:
         *window, inputs, outputs = kernel.shape
         yield f"convolution of {'x'.join(map(str, window))}, {inputs} to {outputs}"

@@ -17,6 +17,8 @@ from tf1_fixtures.record import Case, build_cpu_graph, build_gpu_graph
 from tf1_fixtures.weights import seeded
 
 LABELS = ["no", "maybe", "yes"]
+#: The features that the parser gives: recorded too, for they are the inputs of an artifact without the parser.
+PARSED = ["ParseExample/ParseExample:3", "tokens:0"]
 TOKENS = (([3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5, 8]), ([7, 9], [3, 2, 3, 8, 4, 6, 2]))
 
 
@@ -48,9 +50,9 @@ def estimator_examples(rnn):
         },
     )
     return Case(
-        ["probabilities:0"],
+        ["every:0", "probabilities:0"],
         [{"input_example_tensor:0": serialized(number, rows)} for number, rows in enumerate(TOKENS)],
-        unreached=["tokens:0", "ParseExample/ParseExample:3", "class_ids:0", "classes:0"],
+        unreached=PARSED,
     )
 
 
@@ -163,7 +165,7 @@ def record_saved_model(build, folder):
         os.remove(os.path.join(folder, "model", "variables", "checkpoint"))
         np.savez_compressed(os.path.join(folder, "golden.npz"), **twin.answers())
     describe(build, case, graph, layers, folder)
-    described(folder, source="model")
+    described(folder, source="model", **({"inputs": PARSED, "unreached": []} if case.unreached else {}))
 
 
 def described(folder, **more):
