@@ -150,7 +150,12 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
     for part in made.parts:
         file = part_file(path, part.name, ".tflite")
         found = write_tflite.write(
-            graph, part.signature, file, provenance=provenance, built_in=options.verify
+            graph,
+            part.signature,
+            file,
+            provenance=provenance,
+            built_in=options.verify,
+            known={node.name for node in made.graph.node},
         )
         needs = f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(found)}"
         said += [needs] if found else []

@@ -12,6 +12,7 @@ from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build, fold
+from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, tensor
 from cudnn_convert.graph.simplify import RANDOM, mask
@@ -106,8 +107,8 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
         shown = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
-        readers = [name for name in index.data_inputs(index.nodes[names[0]]) if not name.startswith("^")]
-        cure = f"cut before it with --outputs {readers[0]}" if readers else "choose other --outputs"
+        avoid = {name for others in found.values() for name in others}
+        cure = Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
 
