@@ -32,6 +32,16 @@ _PART: Final = 300
 _WORD: Final = re.compile(r"\S{700,}")
 
 
+#: What TensorFlow says before the reason for which a graph did not run: where the graph was built, which
+#: nodes failed. tensorflow v2.21.0 python/framework/error_interpolation.py `interpolate_graph`,
+#: python/client/session.py; core/common_runtime/executor.cc for the root errors.
+_BEFORE: Final = (
+    r"Graph execution error:|Detected at node.*|File \".*|Node: .*|<stack traces unavailable>|"
+    r"\d+ root error\(s\) found\.|\[\[.*\]\]"
+)
+_REASON: Final = re.compile(rf"(?!(?:{_BEFORE})$)(?:\(\d+\) [A-Z_]+: )?(.+)")
+
+
 def _escaped(text: str) -> str:
     """Text of a file in a line: what no terminal shows is written as Python writes it."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -50,8 +60,10 @@ def _reason(text: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """What another library's exception says, in a line: its first that is not blank, else its name."""
-    return next(filter(None, map(str.strip, str(cause).splitlines())), type(cause).__name__)
+    """What another library's exception says, in a line: its first that gives a reason, else its name."""
+    lines = [line for line in map(str.strip, str(cause).splitlines()) if line]
+    reasons = (match[1] for line in lines if (match := _REASON.fullmatch(line)))
+    return next(reasons, lines[0] if lines else type(cause).__name__)
 
 
 class CudnnConvertError(Exception):

@@ -22,7 +22,8 @@ class Format:
     and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on a CPU is exchanged in them.
     `sizes`: pairs of (time, batch) that it computes in another way than those that a proof always tries.
     `states_recurrences`: weights without a graph become files of it without one. `alone`: of any source the
-    recurrences are kept, and nothing of what is around them.
+    recurrences are kept, and nothing of what is around them. `keeps_tables`: lookup tables are filled in it
+    as in the source. `keeps_strings`: its inputs may be strings, such as serialized tf.Examples.
     `single`: the artifact computes, takes and gives float32 wherever the source has another float type.
     """
 
@@ -33,6 +34,8 @@ class Format:
     keeps_variables: bool = False
     layers: bool = False
     keeps_functions: bool = False
+    keeps_tables: bool = False
+    keeps_strings: bool = False
     single: bool = False
     states_recurrences: bool = False
     alone: bool = False
@@ -58,15 +61,22 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "a SavedModel folder, for TensorFlow 1.15 and 2",
             keeps_variables=True,
             keeps_functions=True,
+            keeps_tables=True,
+            keeps_strings=True,
             sizes=_SINGLE,
         ),
         "frozen": Format(
-            "a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb", "frozen_graph.pb", ".pb", sizes=_SINGLE
+            "a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb",
+            "frozen_graph.pb",
+            ".pb",
+            keeps_strings=True,
+            sizes=_SINGLE,
         ),
         "checkpoint": Format(
             "a TensorFlow 1 checkpoint for CudnnCompatible cells: OUT/model.ckpt",
             "model.ckpt",
             keeps_variables=True,
+            keeps_strings=True,
             sizes=_SINGLE,
         ),
         "onnx": Format(

@@ -240,6 +240,14 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """Layers that run on a CPU, a phrase each, as weights without a graph look; `whole`: there is no more."""
+
+    layers: tuple[str, ...] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
 
@@ -249,6 +257,7 @@ class Model:
     hold file names to the files; `initializers` are the ops that fill tables once variables are restored.
     `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
     `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
+    `plain`: what weights without a graph hold beside cuDNN recurrences.
     """
 
     path: Path
@@ -263,6 +272,7 @@ class Model:
     initializers: tuple[str, ...] = ()
     architecture: Architecture | None = None
     saved: Any | None = None
+    plain: Plain = Plain()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from cudnn_convert.layers import Layers, is_finite
 from cudnn_convert.model import Recurrence, Signature
+
+if TYPE_CHECKING:  # weights without a graph are planned without TensorFlow
+    from cudnn_convert.graph.examples import Feature
 
 Shape = tuple[int | None, ...]
 
@@ -40,6 +44,24 @@ def notes(
         found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
     found += [note for recurrence in recurrences for note in _of(recurrence)]
     return (*found, *no_numbers(recurrences))
+
+
+def strings(tensors: Sequence[str], outputs: Sequence[str]) -> Iterator[str]:
+    """Strings that `outputs`, chosen from a graph, leave out, and how to have them."""
+    if tensors:
+        left_out = f"strings are no outputs unless named: {', '.join(tensors)} left out"
+        yield f"{left_out}; have them with --outputs {','.join([*outputs, *tensors])}"
+
+
+def parsed(features: Sequence[Feature]) -> Iterator[str]:
+    """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
+    if features:
+        parsers = ", ".join(dict.fromkeys(found.parser for found in features))
+        listed = ", ".join(found.tensor for found in features)
+        yield (
+            f"cut behind the parser of tf.Examples {parsers}: {listed} became inputs; "
+            "savedmodel, frozen and checkpoint keep it with --data feeds.npz of serialized tf.Examples"
+        )
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:

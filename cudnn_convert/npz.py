@@ -1,12 +1,16 @@
 """Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
 
-Nothing is unpickled, and no more memory is taken than the file itself and the limits of `limits` allow.
-Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile.
+No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of
+objects, the only ones that keep bytes which end in zeros. Of those, arrays of bytes and text are read, by an
+unpickler that knows no class: what a pickle names stands for itself, and no code of NumPy is called by it.
+Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
+_core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 import tokenize
 import zipfile
 import zlib
@@ -25,6 +29,18 @@ _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, Runt
 _SUFFIX: Final = ".npy"
 #: The versions of a header in Latin-1; the third is for names of fields, which no plain array has.
 _HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+#: What the pickle of an array of objects names.
+_NAMES: Final = frozenset(
+    {
+        ("numpy", "dtype"),
+        ("numpy", "ndarray"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("_codecs", "encode"),
+        ("__builtin__", "bytes"),
+        ("builtins", "bytes"),
+    }
+)
 
 
 def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
@@ -45,6 +61,8 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
         raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
     with archive.open(info) as stream:
         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+        if dtype == np.dtype(object):
+            return _strings(stream, shape)
         _require_plain(shape, dtype, info.file_size - stream.tell())
     with archive.open(info) as stream:
         return np.asarray(npy.read_array(stream, allow_pickle=False))
@@ -56,3 +74,60 @@ def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> N
         raise ValueError(f"elements of {dtype}")
     if any(width < 0 for width in shape) or math.prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{size} bytes for {dtype}{list(shape)}")
+
+
+class _Array:
+    """What a pickle builds in the place of an array: the state that it would give it."""
+
+    __slots__ = ("state",)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Named:
+    """What a pickle calls by a name: it gives an array without state, or the bytes of old protocols."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *given: Any) -> Any:
+        if self.name == "bytes" and not given:
+            return b""
+        if self.name != "encode":
+            return _Array()
+        text, encoding = given
+        if not isinstance(text, str) or encoding != "latin1":
+            raise ValueError(f"text in {encoding}")
+        return text.encode("latin-1")
+
+    def __setstate__(self, _: Any) -> None:
+        raise ValueError("a state for what has none")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows what an array of objects is made of, by names alone."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _NAMES:
+            raise ValueError(f"objects of {module}.{name}")
+        return _Named(name)
+
+
+def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
+    """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
+    try:
+        found = _Unpickler(stream).load()
+    except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
+        raise ValueError(f"objects that cannot be read: {cause}") from cause
+    state = getattr(found, "state", None) if isinstance(found, _Array) else None
+    items = state[-1] if isinstance(state, tuple) and state else None
+    if not isinstance(items, list) or len(items) != math.prod(shape):
+        raise ValueError("objects of another shape than the header's")
+    if not all(isinstance(item, bytes | str) for item in items):
+        raise ValueError("objects that are neither bytes nor text")
+    made = np.empty(len(items), object)
+    made[:] = [item.encode() if isinstance(item, str) else item for item in items]
+    return made.reshape(shape)  # listed in the order of C, whatever the array's is

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cudnn_convert import progress
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.graphless import Described
 from cudnn_convert.graph.interface import Interface
@@ -70,9 +70,12 @@ def planned(model: Model, options: Options) -> Plan:
             weights=options.weights,
             convention=convention,
         )
+    from cudnn_convert.graph import tables
+    from cudnn_convert.plan import inputs
     from cudnn_convert.plan.make import make
 
-    return make(
+    drawn = options.verify and options.data is None and options.golden is None
+    found = make(
         with_graph(model, options),
         inputs=options.inputs,
         outputs=options.outputs,
@@ -81,7 +84,15 @@ def planned(model: Model, options: Options) -> Plan:
         weights=options.weights,
         convention=convention,
         keeps_variables=form.keeps_variables,
+        keeps_examples=form.keeps_strings and not drawn,
     )
+    if not form.keeps_tables:
+        words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
+        named = dict(zip(found.signature.inputs.values(), words, strict=True))
+        tables.refuse(model.path, found.graph, named, found.signature.outputs.values(), options.format)
+    if drawn and (reasons := inputs.undrawable(found)):
+        raise UnsupportedModelError(model.path, reasons)
+    return found
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:

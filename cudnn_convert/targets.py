@@ -150,7 +150,12 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
     for part in made.parts:
         file = part_file(path, part.name, ".tflite")
         found = write_tflite.write(
-            graph, part.signature, file, provenance=provenance, built_in=options.verify
+            graph,
+            part.signature,
+            file,
+            provenance=provenance,
+            built_in=options.verify,
+            known={node.name for node in made.graph.node},
         )
         needs = f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(found)}"
         said += [needs] if found else []
@@ -256,7 +261,7 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
 
         return lower_tflite.notes(made.graph)
     if options.format != "checkpoint":
-        return ()
+        return tuple(_renamed(made)) if options.format == "frozen" else ()
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in made.recurrences):
         raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
     found = _slots(made)
@@ -266,13 +271,18 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
     return (f"{len(found)} optimizer slots dropped; keep them with --slots",) if len(found) else ()
 
 
+def _renamed(made: Plan) -> Iterator[str]:
+    """The tensors of a frozen graph, whose users name tensors, that are not called as in the source."""
+    pairs = ((made.source.inputs, made.signature.inputs), (made.source.outputs, made.signature.outputs))
+    for kind, (source, found) in zip(("input", "output"), pairs, strict=True):
+        for key, name in source.items():
+            if found[key] != name:
+                yield f"{kind} {key}: {name} of the source is called {found[key]} in the frozen graph"
+
+
 def write(made: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Lowers a plan and writes the artifact of `options.format` to `path`. Raises as the target's writer.
 
     Gives the notes that only the finished artifact could tell.
     """
-    if options.format != "savedmodel" and not made.singles:
-        from cudnn_convert.graph import tables
-
-        tables.refuse(made.model, made.graph, options.format)
     return WRITERS[options.format](made, path, provenance, options) or ()

@@ -57,6 +57,13 @@ OTHER_RECORDERS.update((build, cases_objects.record_objects) for build in cases_
 OTHER_RECORDERS.update((build, cases_op_level.record_op_level) for build in cases_op_level.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_containers.record_container) for build in cases_containers.CONTAINERS)
 
+if tf.__version__.startswith("1.15."):
+    from tf1_fixtures import cases_estimators
+
+    ONLY_1_15 += cases_estimators.CASES_1_15
+    OTHER_RECORDERS.update((build, cases_estimators.record_saved_model) for build in cases_estimators.SAVED_MODELS)
+    OTHER_RECORDERS.update((build, cases_estimators.record_weights) for build in cases_estimators.WEIGHTS)
+
 if hasattr(tf.keras.layers, "CuDNNLSTM"):  # since TensorFlow 1.9, as what these cases import
     from tf1_fixtures import cases_keras, cases_keras_weights, keras_record
 

@@ -124,6 +124,29 @@ def test_only_a_word_without_an_end_is_shortened_in_a_reason() -> None:
         (ValueError("\n \n  bad heap \nmore"), "bad heap"),
         (ValueError(" \n"), "ValueError"),
         (EOFError(), "EOFError"),
+        # What TensorFlow 2.21 says of a node that it ran, in a session, a session of a file, a function.
+        (
+            ValueError(
+                "Graph execution error:\n\nDetected at node 'r' defined at (most recent call last):\n"
+                "    File \"a.py\", line 4, in <module>\nNode: 'r'\nInput has 1 values\n\t [[{{node r}}]]\n\n"
+                "Original stack trace for 'r':\n"
+            ),
+            "Input has 1 values",
+        ),
+        (
+            ValueError(
+                "Graph execution error:\n\nDetected at node a/r defined at (most recent call last):\n"
+                "<stack traces unavailable>\nInput has 4 values\n\t [[{{node a/r}}]] [Op:__inference_f_26]"
+            ),
+            "Input has 4 values",
+        ),
+        (
+            ValueError(
+                "2 root error(s) found.\n  (0) INVALID_ARGUMENT: Input has 1 values\n\t [[{{node r}}]]\n"
+                "  (1) INVALID_ARGUMENT: Another\n0 successful operations."
+            ),
+            "Input has 1 values",
+        ),
     ],
 )
 def test_of_what_another_library_raises_a_line_is_told(cause: Exception, told: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,18 @@ def test_one_key_is_read_without_the_others(tmp_path: Path) -> None:
         npz.load(path)
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_strings_keep_their_zeros(tmp_path: Path, protocol: int) -> None:
+    """NumPy's own type for bytes drops those at the end; its pickles of any protocol have them."""
+    value = np.empty((2, 2), object)
+    value[...] = [[b"a\0\0", b""], ["\u00e9\0", b"\0\xff"]]
+    for given in (value, np.asfortranarray(value)):
+        header = member(given).partition(b"\n")[0] + b"\n"
+        content = header + pickle.dumps(given, protocol=protocol)
+        found = npz.load(written(tmp_path, {"a.npy": content}))["a"]
+        assert found.tolist() == [[b"a\0\0", b""], [b"\xc3\xa9\0", b"\0\xff"]]
+
+
 def test_a_wide_header_is_read(tmp_path: Path) -> None:
     found = npz.load(written(tmp_path, {"a.npy": claiming("(2, 3)", version=b"\2\0")}))
     np.testing.assert_array_equal(found["a"], VALUES)
@@ -70,7 +83,15 @@ def test_a_wide_header_is_read(tmp_path: Path) -> None:
         (claiming("(1099511627776,)"), r"24 bytes for float32\[1099511627776\]"),
         (claiming("(2, 2)"), r"24 bytes for float32\[2, 2\]"),
         (claiming("(-2, -3)"), r"24 bytes for float32\[-2, -3\]"),
-        (claiming("(3,)", "'|O'"), "elements of object"),
+        (claiming("(3,)", "'|O'"), "objects that cannot be read"),
+        (member(np.array([b"a", 1], object)), "objects that are neither bytes nor text"),
+        (member(np.array([{b"a": b"b"}], object)), "objects that are neither bytes nor text"),
+        (member(np.array([Path("a")], object)), r"objects of pathlib"),
+        (member(np.array([print], object)), r"objects of builtins\.print"),
+        (member(np.array([b"a", b"b"], object)).replace(b"(2,)", b"(3,)"), "another shape"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cos\nsystem\n(S'x'\ntR.", r"objects of os\.system"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cnumpy\ndtype\n}b.", "a state for what has none"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"\x80\x04]\x94.", "another shape"),
         (claiming("(3,)", "[('a', '<f4'), ('b', '<f4')]"), "elements of"),
         (claiming("(99999,)", "'|V0'"), "elements of"),
         (claiming("(2, 3)", version=b"\3\0"), "no archive of plain arrays"),

@@ -170,7 +170,7 @@ def test_an_iterator_is_cut_and_said() -> None:
     "given",
     [
         pytest.param({}, id="nothing"),
-        pytest.param({"inputs": ["k=x[?,4,?],tower/scale"], "outputs": ["y=scores"]}, id="shapes-and-keys"),
+        pytest.param({"inputs": ["k=x[?,4,3],tower/scale"], "outputs": ["y=scores"]}, id="shapes-and-keys"),
         pytest.param({"constants": ["*/scale=0.5"]}, id="glob"),
         pytest.param({"inputs": ["middle,tower/scale"], "outputs": ["middle,rnn:1"]}, id="middle"),
         pytest.param({"weights": "raw"}, id="raw"),
@@ -206,6 +206,10 @@ def test_moving_averages_are_taken_and_said() -> None:
     assert recurrence.cells[0][0].kernel.ravel()[:3].tolist() == [0, 1, 2]
     assert made.model.variables["w"].read().tolist() == W.tolist()  # without an average: its own value
     assert made.flags[-1] == "--weights=ema"
+    assert not any("moving averages" in note for note in made.notes)
+    told = "moving averages of 1 variable lie in the file and are not taken; --weights ema takes them"
+    assert told in make(averages).notes
+    assert not any("moving averages" in note for note in make(source).notes)
     del averages.variables["blob"]  # type: ignore[attr-defined]  # a saver of averages alone
     (found,) = make(averages, weights="ema").recurrences
     assert found.evidence.blob.tolist() == shadow.tolist()

@@ -150,6 +150,12 @@ def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
     if not wanted.is_compatible_with(shape):
         raise UsageError(f"tensor {found.tensor}: expected a shape like {shape}, found {wanted} in --inputs")
+    if wanted != shape and wanted != wanted.merge_with(shape):
+        known, asked = (
+            ",".join("?" if width is None else str(width) for width in of) for of in (shape, wanted)
+        )
+        expected = f"expected [{known}] or narrower, to which the graph is bound, found [{asked}] in --inputs"
+        raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}[{known}]")
     return wanted.merge_with(shape)
 
 

@@ -89,6 +89,13 @@ def _of_any_name(model: Model, said: Described, wanted: str | None) -> str:
 
 def _nothing(model: Model, vectors: dict[str, Tensor]) -> str:
     expected = f"expected a graph (.meta), canonical keys or a blob {graphless.BLOB}, found none of them"
+    if model.plain.layers:
+        looks = ", ".join(model.plain.layers[:_LISTED])
+        more = len(model.plain.layers) - _LISTED
+        expected += f": no cuDNN recurrence in it; this looks like {looks}"
+        expected += f" and {more} more" if more > 0 else ""
+    if model.plain.whole:
+        return f"{expected}; such layers run on a CPU as they are, in the program that trained them"
     longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
     near = ", ".join(f"{key} [{vectors[key].shape[0]}]" for key in longest)
     cure = f"; for a blob of another name give {FLAGS}; the longest 1-D tensors are {near}" if near else ""

@@ -12,8 +12,9 @@ from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build, fold
+from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.cut import PLACEHOLDERS
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, tensor
 from cudnn_convert.graph.simplify import RANDOM, mask
 from cudnn_convert.graph.trace import parameters_only
 
@@ -67,10 +68,29 @@ def _training(index: Index) -> Iterator[str]:
         # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
+            cure = _untaken(index, node.name) or "choose an output of the inference graph with --outputs"
             yield (
                 f"{node.name}: expected batch normalisation with its moving averages, found it in "
-                "training mode; choose an output of the inference graph with --outputs"
+                f"training mode; {cure}"
             )
+
+
+def _untaken(index: Index, name: str) -> str | None:
+    """The `--set` of the only placeholder that decides on a node's branch, so that it is not taken."""
+    seen, todo = set[str](), [name]
+    while todo:
+        for source, k in map(split, index.nodes[todo.pop()].input):
+            node = index.nodes[source]
+            if node.op == "Switch" and k in (0, 1):
+                taken = tensor(node.input[1])
+                held = [one for one in index.ancestors([split(taken)[0]]) if index.nodes[one].op in _SOURCES]
+                for setting in (0, 1):
+                    if len(held) == 1 and fold.scalar(index, taken, {held[0]: setting}) == 1 - k:
+                        return f"leave its branch with --set {held[0]}:0={'true' if setting else 'false'}"
+            if source not in seen:
+                seen.add(source)
+                todo.append(source)
+    return None
 
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
@@ -87,8 +107,8 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
         shown = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
-        readers = [name for name in index.data_inputs(index.nodes[names[0]]) if not name.startswith("^")]
-        cure = f"cut before it with --outputs {readers[0]}" if readers else "choose other --outputs"
+        avoid = {name for others in found.values() for name in others}
+        cure = Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
 

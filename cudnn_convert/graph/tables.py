@@ -6,7 +6,9 @@ Source: tensorflow v1.15.0 core/ops/lookup_ops.cc, python/ops/lookup_ops.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
@@ -30,23 +32,28 @@ _LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})
 _CHOICES: Final = frozenset({"Select", "SelectV2"})
 
 
-def fills(model: Model, graph: Any) -> tuple[str, ...]:
+def fills(
+    model: Model, graph: Any, inputs: Mapping[str, str] = MappingProxyType({}), outputs: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The ops of the model that fill the tables of `graph`, a cut of the model's own, in order of the tables.
 
+    `inputs` and `outputs` are the graph's own, as for `refuse`.
     Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
     """
     tables = [node for node in graph.node if node.op in TABLES]
     if not tables:
         return ()
-    index, found, reasons = Index(model.graph), [], []
+    index, found, reasons, unfilled = Index(model.graph), [], [], []
     for table in {_key(node): node for node in tables}.values():
         ways = _ways(model, index, table)
         reason = _obstacle(model, index, ways)
         if reason:
-            reasons.append(f"table {table.name}: {reason}{_cure(graph, table)}")
+            reasons.append(f"table {table.name}: {reason}")
+            unfilled.append(table)
         found += ways
     if reasons:
-        raise UnsupportedModelError(model.path, reasons)
+        cure = _cure(graph, unfilled, inputs, outputs)
+        raise UnsupportedModelError(model.path, [f"{reason}; {cure}" for reason in reasons])
     return tuple(found)
 
 
@@ -115,15 +122,15 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
     return None
 
 
-def _cure(graph: Any, table: Any) -> str:
-    """Where to cut the graph so that it needs the table no more."""
-    index, found = Index(graph), []
+def _behind(index: Index, table: Any) -> list[str]:
+    """The tensors behind which a graph needs a table no more."""
+    found = []
     for lookup in index.consumers(table.name):
         if lookup.op in _LOOKUPS:
             # Words that the table lacks get the numbers of hash buckets in the place of its default.
             choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
             found.append(f"{next(choices, lookup.name)}:0")
-    return f"; cut behind its lookup with --inputs {','.join(found)}" if found else "; choose other --outputs"
+    return found
 
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
@@ -139,12 +146,28 @@ def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def refuse(model: Model, graph: Any, form: str) -> None:
-    """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill."""
-    reasons = [
-        f"table {table.name}: expected none in the format {form}, which cannot fill it{_cure(graph, table)}"
-        for table in graph.node
-        if table.op in TABLES
-    ]
-    if reasons:
-        raise UnsupportedModelError(model.path, reasons)
+def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
+    """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill.
+
+    `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
+    """
+    found = [node for node in graph.node if node.op in TABLES]
+    if found:
+        what = f"table{'s' if len(found) > 1 else ''} {', '.join(node.name for node in found)}"
+        expected = (
+            f"expected none in the format {form}, which cannot fill {'them' if len(found) > 1 else 'it'}"
+        )
+        raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, found, inputs, outputs)}"])
+
+
+def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]) -> str:
+    """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
+    index, ends = Index(graph), [split(name)[0] for name in outputs]
+    needed = index.ancestors(ends)
+    cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]
+    left = index.ancestors(ends, stop={split(name)[0] for name in cuts})
+    if not cuts or any(table.name in left for table in tables):
+        return "choose other --outputs"
+    words = [*dict.fromkeys(cuts), *(text for name, text in inputs.items() if split(name)[0] in left)]
+    which = "its lookup" if len(cuts) == 1 else "every lookup"
+    return f"cut behind {which} with --inputs {','.join(words)}"

@@ -18,7 +18,7 @@ from cudnn_convert.options import READING, Options
 _HALF: Final = "half of a bidirectional layer"
 #: Between the ways of a refusal that has several.
 _BETWEEN: Final = re.compile(r";| \| | or |, else |: ")
-_FLAG: Final = re.compile(r"--([a-z][a-z-]*)(?:[ =]([^\s;|()]+))?")
+_FLAG: Final = re.compile(r"--([a-z][a-z-]*)(?:[ =]('[^']*'|[^\s;|()]+))?")
 #: A word that stands for a value that only the user knows.
 _STANDS_IN: Final = re.compile(r"[A-Z]+|--.*")
 _REPEATED: Final = frozenset({"inputs", "outputs", "set"})
@@ -62,7 +62,7 @@ def _ways(reason: str, model: Model, options: Options) -> list[Change]:
 
 def _named(part: str) -> Iterator[tuple[str, Any]]:
     for flag, text in _FLAG.findall(part):
-        name, value = flag.replace("-", "_"), text.rstrip(",")
+        name, value = flag.replace("-", "_"), text.rstrip(",").strip("'")
         if name not in READING or not value or _STANDS_IN.fullmatch(value.rpartition("=")[2]):
             continue
         if name in _REPEATED:
@@ -77,7 +77,9 @@ def _named(part: str) -> Iterator[tuple[str, Any]]:
 def _is_open(options: Options, name: str, value: Any) -> bool:
     """Whether nothing else was said; constants add up."""
     usual = next(field.default for field in fields(Options) if field.name == name)
-    return name == "set" or getattr(options, name) in (usual, value)
+    given = getattr(options, name)
+    given = tuple(given) if isinstance(given, list) else given  # the command line has lists
+    return name == "set" or given in (usual, value)
 
 
 def _merged(change: Change, more: Change) -> dict[str, Any]:

@@ -26,11 +26,14 @@ def alone(source: Path, model: Model, options: Options) -> Inspection:
     """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is."""
     found = ways.found(model, replace(options, format="onnx"))
     plans = [plan for _, plan in found.plans]
+    recurrences = tuple(
+        weights.recurrences(model, plans, _convention(found, options), checked=_checked(found))
+    )
     told = answer.told(
         source,
         model,
-        runs_on_cpu=False,
-        recurrences=weights.recurrences(model, plans, _convention(found, options), checked=_checked(found)),
+        runs_on_cpu=False if recurrences else True if model.plain.whole else None,
+        recurrences=recurrences,
         signatures=weights.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
     )
     notes = [_WEIGHTS] if model.kind == keras_hdf5.KIND else []
@@ -117,7 +120,9 @@ def _signatures(seen: Graph, model: Model, found: Ways) -> Iterator[Offered]:
     for key, one in model.signatures.items():
         # An artifact with one signature calls it so, whichever of the source's it is.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(one.outputs)
-        yield _offered(seen, key, one, taken=same or (taken != {SERVING} and key in taken))
+        # Its inputs are those of the plan, which may begin behind a parser.
+        offered = plans[0].source if same else one
+        yield _offered(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
 
 def _offered(seen: Graph, key: str, found: Signature, *, taken: bool) -> Offered:

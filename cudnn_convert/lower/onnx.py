@@ -9,7 +9,7 @@ tf2onnx has no bfloat16 (it declares float16), so that such graphs are widened t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import build, pure
+from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, unique
 from cudnn_convert.lower import freeze, onnx_block, onnx_finish, onnx_recurrence, onnx_rewriting
 from cudnn_convert.lower.onnx_finish import Finished
@@ -41,11 +42,12 @@ def lower(
     """
     onnx_finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
+    known = {node.name for node in graph.node}
     graph, blocks = onnx_block.lowered(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepared(graph, signature, recurrences)
-    made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset)
+    made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
     return onnx_finish.finished(made, recurrences, names=keys | outputs)
 
 
@@ -119,9 +121,15 @@ def _widen_types(holders: Iterable[Any]) -> None:
 
 
 def _converted(
-    graph: Any, inputs: list[str], outputs: list[str], recurrences: Sequence[Recurrence], *, opset: int
+    graph: Any,
+    inputs: list[str],
+    outputs: list[str],
+    recurrences: Sequence[Recurrence],
+    *,
+    opset: int,
+    known: Collection[str],
 ) -> Any:
-    """tf2onnx's ModelProto; raises UnsupportedModelError."""
+    """tf2onnx's ModelProto; raises UnsupportedModelError, whose cuts are at ops that are `known`."""
 
     def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         onnx_recurrence.replace(context, node, recurrences)
@@ -147,23 +155,21 @@ def _converted(
                 raise  # our own handler failed, which is no fault of the model
             found = f"{type(error).__name__}: {_line(error)}"
             other = [f"expected a graph that tf2onnx converts, found {found}; {_ELSE}"]
-            raise UnsupportedModelError("onnx", _reasons(optimized, failures) or other) from error
+            raise UnsupportedModelError("onnx", _reasons(optimized, failures, known) or other) from error
     if result is None:
-        raise UnsupportedModelError("onnx", _reasons(optimized, failures))
+        raise UnsupportedModelError("onnx", _reasons(optimized, failures, known))
     return result
 
 
-def _reasons(graph: Any, failures: Mapping[str, str]) -> list[str]:
+def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[str]:
     """A line for each node that was left behind: what it is, why, and where to cut."""
     index = Index(graph)
-    reasons = []
+    cuts, reasons = Cuts(index, known), []
     for name, why in sorted(failures.items()):
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
         reason += f" ({why})" if why else ""
-        read = index.data_inputs(node) if node else []
-        found = [tensor for tensor in read if index.nodes[split(tensor)[0]].op != "Const"]
-        reasons.append(f"{reason}; {f'cut before it with --outputs {found[0]}' if found else _ELSE}")
+        reasons.append(f"{reason}; {cuts.before(name, failures) or _ELSE}")
     return reasons
 
 

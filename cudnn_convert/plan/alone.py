@@ -42,7 +42,7 @@ def make(
     return joined(
         model,
         singles,
-        notes=(*model.notes, *notes),
+        notes=(*model.notes, *notes, *averages.left_out(model, weights, [one.shared for one in found])),
         flags=repeated(Interface(), signature, weights),
         graph=graph,
     )

@@ -33,10 +33,11 @@ def make(
     """
     model, copy = averages.chosen(model, weights)
     alone = _chosen(model, lone_blob.found(model, said, wanted=signature), signature)
+    left_out = averages.left_out(model, weights, [one.variable for one in alone])
     return joined(
         model,
         _singles(model, alone, interface, copy=copy, convention=convention),
-        notes=(*model.notes, *(note for one in alone for note in interface.notes(one))),
+        notes=(*model.notes, *(note for one in alone for note in interface.notes(one)), *left_out),
         flags=repeated(interface, signature, weights),
     )
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from cudnn_convert import notes, states
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
+from cudnn_convert.graph import flat, labels, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
-from cudnn_convert.model import SERVING, Convention, Model, Part, Signature
+from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, averages
 from cudnn_convert.plan.request import request
 from cudnn_convert.plan.section import section
@@ -28,17 +28,25 @@ def make(
     weights: str = "auto",
     convention: Convention = _USUAL,
     keeps_variables: bool = True,
+    keeps_examples: bool = True,
 ) -> Plan:
     """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
 
-    Where the format does not keep variables, state becomes inputs and outputs.
+    Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
+    inputs, the features parsed out of them are.
     """
     model = flattened(model)
     model, copy = averages.chosen(model, weights)
     index = Index(model.graph)
     wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
     model = replace(model, graph=reserved.emptied(model.graph, wanted.names))
-    found = section(model, Index(model.graph), wanted, keeps_variables=keeps_variables)
+    found = section(
+        model,
+        Index(model.graph),
+        wanted,
+        keeps_variables=keeps_variables,
+        keeps_examples=keeps_examples or model.together,
+    )
     model, graph = found.settled.model, found.settled.graph
     chosen = not outputs and not wanted.given
     hint = notes.chosen(found.asked) if chosen else None
@@ -48,6 +56,9 @@ def make(
     told = (
         *model.notes,
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
+        *notes.parsed(found.features),
+        *(notes.strings(_strings(model, recurrences, wanted.names), wanted.names) if chosen else ()),
+        *averages.left_out(model, weights, _variables(graph, recurrences)),
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
@@ -55,12 +66,24 @@ def make(
     flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
     parts = _parts(model, wanted.given, found.signature, alone=bool(found.settled.leaving))
-    fills = tables.fills(model, graph)
+    words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
+    named = dict(zip(found.signature.inputs.values(), words, strict=True))
+    fills = tables.fills(model, graph, named, found.signature.outputs.values())
     whole, graph = (tables.with_fills(one, model, fills) for one in (found.whole, graph))
     return Plan(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
     )  # fmt: skip
+
+
+def _strings(model: Model, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> list[str]:
+    """The strings that outputs chosen from the graph leave out."""
+    return labels.left_out(model.graph, [one.node for one in recurrences], outputs)
+
+
+def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
+    """The names of the variables that a graph and its recurrences take their weights from."""
+    return {node.name for node in graph.node} | {one.shared for one in recurrences}
 
 
 def flattened(model: Model) -> Model:

@@ -8,8 +8,9 @@ from typing import Any
 
 from cudnn_convert import specs, states
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import cut, settle, simplify, updates
+from cudnn_convert.graph import cut, examples, settle, simplify, updates
 from cudnn_convert.graph.cut import Cut
+from cudnn_convert.graph.examples import Feature
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.settle import Settled
 from cudnn_convert.model import Model, Signature
@@ -22,7 +23,8 @@ class Section:
     """`whole` is the cut graph, `settled.graph` what inference needs of it, with its state in its place.
 
     `source` has the signature by the file's tensor names, `signature` by those of the graphs, both with the
-    next values of state that became outputs; `asked` is `source` without these. `streams` were cut unasked.
+    next values of state that became outputs; `asked` is `source` without these. `streams` and `features` of
+    tf.Examples were cut unasked.
     """
 
     whole: Any
@@ -31,15 +33,21 @@ class Section:
     signature: Signature
     asked: Signature
     streams: tuple[str, ...]
+    features: tuple[Feature, ...]
 
 
-def section(model: Model, index: Index, request: Request, *, keeps_variables: bool) -> Section:
+def section(
+    model: Model, index: Index, request: Request, *, keeps_variables: bool, keeps_examples: bool
+) -> Section:
     """Cuts, simplifies, and settles the state. Raises UsageError, UnsupportedModelError."""
     names = request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(found.tensor for found in cuts), *request.constants]
     streams = [] if request.complete else cut.streams(index, names, stop=stop)
     cuts += [Cut(name) for name in streams]
+    stop += streams
+    parsed = [] if request.complete or keeps_examples else examples.features(index, names, stop=stop)
+    cuts += [Cut(found.tensor) for found in parsed]
     whole, moved = cut.cut(model.graph, inputs=cuts, constants=request.constants, outputs=names)
     whole, kept = cut.with_values(whole, [moved.get(name, name) for name in names])
     whole, kept = updates.with_values(whole, kept)
@@ -54,7 +62,7 @@ def section(model: Model, index: Index, request: Request, *, keeps_variables: bo
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
         },
     )
-    keys = specs.keyed(_inputs(model, settled, moved, request, streams))
+    keys = specs.keyed(_inputs(model, settled, moved, request, parsed))
     ends = states.next_outputs(settled, stateful, keys, settled.outputs)
     source = Signature(keys, specs.keyed([*request.outputs, *(spec for spec, _ in ends)]))
     tensors = [*settled.outputs, *(name for _, name in ends)]
@@ -63,11 +71,11 @@ def section(model: Model, index: Index, request: Request, *, keeps_variables: bo
         dict(zip(source.outputs, tensors, strict=True)),
     )
     asked = Signature(keys, dict(list(source.outputs.items())[: len(names)]))
-    return Section(whole, settled, source, union, asked, tuple(streams))
+    return Section(whole, settled, source, union, asked, tuple(streams), tuple(parsed))
 
 
 def _inputs(
-    model: Model, settled: Settled, moved: Mapping[str, str], request: Request, streams: Sequence[str]
+    model: Model, settled: Settled, moved: Mapping[str, str], request: Request, parsed: Sequence[Feature]
 ) -> list[Spec]:
     """The inputs of the cut graph in its order, each with the name that the source has for it.
 
@@ -75,7 +83,8 @@ def _inputs(
     """
     graph, free = settled.graph, [found.state.tensor for found in settled.leaving]
     origin = {name: source for source, name in moved.items()}
-    keys = {spec.tensor: spec for spec in request.inputs}
+    keys = {found.tensor: Spec(found.key, found.tensor) for found in parsed}
+    keys |= {spec.tensor: spec for spec in request.inputs}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
     found, missing = [], cut.streams(Index(graph), [f"{node.name}:0" for node in graph.node], stop=())
     for node in graph.node:

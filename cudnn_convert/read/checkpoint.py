@@ -10,7 +10,9 @@ Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/training/check
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +20,23 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, graphs, meta_graph, partitions
+from cudnn_convert.read import (
+    assets,
+    bundle,
+    canonical,
+    checkpoint_state,
+    graphs,
+    meta_graph,
+    partitions,
+    plain_layers,
+)
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
+#: A step of a training: what Saver.save(..., global_step=...) writes.
+_STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
 #: One file of several, or the pattern for all that a sharded saver of the V1 format calls its checkpoint.
 _SHARD: Final = re.compile(r"(?P<prefix>.+?)(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
 
@@ -96,7 +109,9 @@ def read(found: Found) -> Model:
     tensors = bundle.tensors(prefix)
     parameters = canonical.find(prefix, tensors)
     if meta is None:
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes)
+        plain = plain_layers.described(tensors, parameters)
+        told = (*notes, *_of_other_steps(prefix))
+        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
     return Model(
         path=prefix,
         kind=KIND,
@@ -108,6 +123,23 @@ def read(found: Found) -> Model:
         assets=assets.beside(meta.graph_def, prefix.parent),
         initializers=meta_graph.initializers(meta),
     )
+
+
+def _of_other_steps(prefix: Path) -> tuple[str, ...]:
+    """That another step of a training has the graph beside it, where this one has none of its own."""
+    step = _STEP.fullmatch(prefix.name)
+    if step is None:
+        return ()
+    pattern = f"{escape(step['name'])}-*.meta"
+    metas = [path for path in prefix.parent.glob(pattern) if _STEP.fullmatch(path.name.removesuffix(".meta"))]
+    if not metas:
+        return ()
+    # The nearest step before it, else the first after it, is the likeliest to be of the same graph.
+    steps = {int(path.name.removesuffix(".meta").rpartition("-")[2]): path for path in metas}
+    before = [number for number in steps if number < int(step["step"])]
+    found = steps[max(before) if before else min(steps)]
+    copy = shlex.join(["cp", str(found), f"{prefix}.meta"])
+    return (f"{prefix.name} has no .meta, {found.name} lies beside it: for the whole model, {copy}",)
 
 
 def _meta_graph(prefix: Path) -> Any:

@@ -30,6 +30,7 @@ from cudnn_convert import layers, layouts
 from cudnn_convert.errors import ReadError
 from cudnn_convert.layers import Layers
 from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
+from cudnn_convert.read import object_graph
 
 CELLS: Final = MappingProxyType(
     {
@@ -84,9 +85,12 @@ _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every set of canonical keys among a checkpoint's `tensors`, in the order of their scopes."""
     numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
+    objects = object_graph.variables(tensors)
     for key in tensors:
         for number, (form, pattern) in enumerate(_PATTERNS):
             if match := pattern.fullmatch(key):
+                if form.may_be_dense and objects.get(key):
+                    break  # a variable of its own, as a dense layer has it: a piece of a blob has no name
                 cell = form.cell or match["cell"]
                 numbers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
                 break

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cudnn_convert.model import CanonicalParameters, Model, Tensor
-from cudnn_convert.read import keras_names
+from cudnn_convert.read import keras_names, plain_layers
 from cudnn_convert.read.keras_names import Layer
 
 _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
@@ -29,7 +29,8 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
     variables = {
         f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
     }
-    return Model(path, kind, None, variables, canonical=tuple(_canonical(lists)))
+    canonical = tuple(_canonical(lists))
+    return Model(path, kind, None, variables, canonical, plain=plain_layers.described(variables, canonical))
 
 
 def _bare(name: str) -> str:

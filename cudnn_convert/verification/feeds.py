@@ -20,7 +20,7 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, inputs
 from cudnn_convert.verification import arrays, padding, partitioned, way
 from cudnn_convert.verification.way import Sizes, Source
 
@@ -43,6 +43,8 @@ def generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> lis
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
+    if reasons := inputs.undrawable(plan):
+        raise UnsupportedModelError(plan.model.path, reasons)
     parts = [_generated(replace(plan, signature=part.signature), source, seed, more) for part in plan.parts]
     return [
         {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
@@ -53,7 +55,6 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
-    _refuse_unknown(plan, tensors, source.words)
     ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: padding.value(index, name) for name in names}
     longest = _fixed_steps(plan, seen)
@@ -201,21 +202,6 @@ def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[
     source.restart()
     source.run(feed, list(plan.signature.outputs.values()))
     return list(source.sizes)
-
-
-def _refuse_unknown(plan: Plan, tensors: Mapping[str, Any], words: Sequence[bytes]) -> None:
-    reasons = []
-    for name, found in tensors.items():
-        if found.shape.rank is None:
-            reasons.append(f"{name}: expected a known rank, found none; refine it: --inputs '{name}[?,?]'")
-        elif found.dtype == tf.string and not words:
-            reasons.append(f"{name}: expected numbers, found strings; give --data")
-        elif found.dtype.is_integer and found.shape.rank == 0:
-            reasons.append(
-                f"{name}: expected to know what this integer means, found no hint; give --data or --set"
-            )
-    if reasons:
-        raise UnsupportedModelError(plan.model.path, reasons)
 
 
 def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ...]]]:

@@ -107,9 +107,18 @@ def onnx(path: Path, part: Part) -> Runner:
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})
-        return {keys[name]: value for name, value in zip(names, values, strict=True)}
+        return {keys[name]: _bytes(value) for name, value in zip(names, values, strict=True)}
 
     return run
+
+
+def _bytes(value: Any) -> Array:
+    """An array whose strings are bytes, as TensorFlow has them; ONNX Runtime gives text."""
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        return np.asarray(value)
+    made = np.empty(value.shape, object)
+    made[...] = np.frompyfunc(lambda one: one.encode() if isinstance(one, str) else one, 1, 1)(value)
+    return made
 
 
 def tflite(path: Path, part: Part) -> Runner:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import build, pure
+from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.write import saved_model
@@ -28,7 +30,6 @@ _IDENTIFIER: Final = b"TFL3"
 _FLEX: Final = b"Flex"
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
-_CUT: Final = "cut before it with --outputs"
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
@@ -36,9 +37,17 @@ _NO_OP: Final = "is neither a custom op nor a flex"
 
 
 def write(
-    graph: Any, signature: Signature, path: Path, *, provenance: str, built_in: bool
+    graph: Any,
+    signature: Signature,
+    path: Path,
+    *,
+    provenance: str,
+    built_in: bool,
+    known: Collection[str] | None = None,
 ) -> tuple[str, ...]:
     """Writes a frozen GraphDef of float32 to `path`; gives the ops in it that are not TensorFlow Lite's own.
+
+    `known` are the ops of the graph that it was made from, all of them by default: where a user can cut.
 
     The file has the one signature `serving_default`, with the keys of `signature`; the same graph gives the
     same bytes. Raises UnsupportedModelError with a line for each op that TensorFlow Lite does not have, or
@@ -46,11 +55,15 @@ def write(
     """
     ends = [*signature.inputs.values(), *signature.outputs.values()]
     graph = build.kept(graph, Index(graph).ancestors(split(name)[0] for name in ends))
-    if reasons := [_unknown([node.name], node.op, _CUT) for node in pure.computed(graph)]:
+    index = Index(graph)
+    cuts = Cuts(index, index.nodes if known is None else known)
+    if others := [*pure.computed(graph)]:
+        names = {node.name for node in others}
+        reasons = [_unknown([one.name], one.op, cuts.before(one.name, names) or _ELSE) for one in others]
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
-        content = _converted(folder, built_in=built_in)
+        content = _converted(folder, cuts, built_in=built_in)
     model = flatbuffer_utils.convert_bytearray_to_object(content)
     model.metadata.append(schema.MetadataT(name=KEY, buffer=len(model.buffers)))
     model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
@@ -58,19 +71,17 @@ def write(
     return flexible(path)
 
 
-def _converted(folder: str, *, built_in: bool) -> bytes:
+def _converted(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _BUILT_IN)
     except Exception as error:  # the converter raises its own, MLIR's and Python's
         if built_in:
-            advice = (
-                "cut before it with --outputs, or write a kernel of TensorFlow's unproven with --no-verify"
-            )
-            raise UnsupportedModelError("tflite", _reasons(error, advice)) from error
+            more = "write a kernel of TensorFlow's unproven with --no-verify"
+            raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
     try:
         return _by(folder, _ALL)
     except Exception as error:
-        raise UnsupportedModelError("tflite", _reasons(error, _CUT)) from error
+        raise UnsupportedModelError("tflite", _reasons(error, cuts)) from error
 
 
 def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
@@ -80,18 +91,24 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
     return made
 
 
-def _reasons(error: Exception, advice: str) -> list[str]:
+def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
+    """A line for each op that TensorFlow Lite lacks; `more` is what helps beside a cut."""
+    said: list[tuple[str, str, str]] = _SAID.findall(str(error))
+    avoid = {name for _, name, _ in said}
     unknown: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
-    for op, name, why in _SAID.findall(str(error)):
+    for op, name, why in said:
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
         else:  # of one node it may say several; the first is the cause
             expected = f"a {op} that TensorFlow Lite's converter takes"
-            refused.setdefault(
-                name, f"{name}: expected {expected}, found one of which it says: {why}; {_CUT}"
-            )
-    reasons = [*(_unknown(names, op, advice) for op, names in unknown.items()), *refused.values()]
+            found = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
+            refused.setdefault(name, f"{name}: expected {expected}, {found}")
+    reasons = []
+    for op, names in unknown.items():
+        cures = (cuts.before(names[0], avoid), more)
+        reasons.append(_unknown(names, op, ", or ".join(filter(None, cures)) or _ELSE))
+    reasons += refused.values()
     found = f"{type(error).__name__}: {first_line(error)}"
     return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {found}; {_ELSE}"]
 

@@ -122,7 +122,8 @@ def run_feeds(session, case):
         recorded.update((run + variable, session.run(variable_value(session, variable)))
                         for variable, _ in case.states)
         answers = zip(fetches, session.run(fetches, dict(values, **case.bound)))
-        recorded.update((run + name, value) for name, value in list(values.items()) + list(answers))
+        answers = [(name, value.astype("S") if value.dtype == object else value) for name, value in answers]
+        recorded.update((run + name, value) for name, value in list(values.items()) + answers)
         recorded.update((run + update, session.run(variable_value(session, variable)))
                         for variable, update in case.states)
     for name, value in recorded.items():

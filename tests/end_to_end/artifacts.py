@@ -51,8 +51,8 @@ def agree(sample: Fixture, report: cudnn_convert.Report, path: Path, *, bound: f
         for number, feed in enumerate(sample.feeds()):
             for key, name in report.outputs.items():
                 found, expected = answers[f"feed{number}/{key}"], feed[name]
-                if expected.dtype.kind in "iu":
-                    np.testing.assert_array_equal(found, expected)
+                if expected.dtype.kind in "iuS":
+                    np.testing.assert_array_equal(found.astype(expected.dtype), expected)
                 else:
                     assert within(found, expected, atol=bound, rtol=bound) <= 1, (sample.name, key)
 

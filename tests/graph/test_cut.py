@@ -116,7 +116,6 @@ def test_an_input_that_is_also_an_output() -> None:
     [
         pytest.param(None, [None, None, 3], id="as-it-is"),
         pytest.param((None, 4, 3), [None, 4, 3], id="finer"),
-        pytest.param((None, 4, None), [None, 4, 3], id="merged"),
     ],
 )
 def test_a_shape_refines_what_the_graph_knows(shape: Any, expected: list[int | None]) -> None:
@@ -142,6 +141,16 @@ def test_a_shape_against_the_graph_is_refused(shape: tuple[int | None, ...]) -> 
     assert str(refused.value) == (
         f"tensor x:0: expected a shape like (None, None, 3), found {tf.TensorShape(shape)} in --inputs"
     )
+
+
+def test_a_shape_wider_than_the_graph_is_refused() -> None:
+    """It would be repeated as though the artifact took it."""
+    with drawing() as graph:
+        tf.identity(placeholder("x", (None, 60, 8)), "out")
+    with pytest.raises(UsageError) as refused:
+        made(graph, Cut("x:0", (None, None, 8)))
+    expected = "expected [?,60,8] or narrower, to which the graph is bound"
+    assert str(refused.value) == (f"tensor x:0: {expected}, found [?,?,8] in --inputs; give x:0[?,60,8]")
 
 
 def test_a_constant_in_place_of_a_placeholder_keeps_its_name() -> None:

@@ -57,7 +57,7 @@ def test_only_one_section_is_of_stateful_ops() -> None:
     assert pure.PURE & stateful == pure.STATEFUL
     assert pure.PURE - stateful == pure.PURE - pure.STATEFUL
     assert sum(map(len, pure.SECTIONS.values())) == len(pure.PURE), "an op stands in two sections"
-    assert len(pure.SECTIONS) == 16
+    assert len(pure.SECTIONS) == 17
 
 
 def test_every_other_stateful_op_is_refused() -> None:
@@ -220,7 +220,8 @@ def test_no_converter_reads_the_file(watched: Watched, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedModelError) as caught:
             out = tmp_path / "model.tflite"
             write_tflite.write(reading(watched.path), signature, out, provenance="", built_in=built_in)
-        told = "read: expected an op that TensorFlow Lite has, found ReadFile; cut before it with --outputs"
+        expected = "expected an op that TensorFlow Lite has, found ReadFile"
+        told = f"read: {expected}; choose --format savedmodel or frozen"
         assert str(caught.value) == f"tflite: {told}"
     assert not watched.opened
 

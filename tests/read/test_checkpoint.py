@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -288,6 +290,27 @@ def test_a_checkpoint_without_its_graph_has_its_weights(tmp_path: Path) -> None:
     assert model.kind == "TensorFlow checkpoint without a graph"
     assert not model.signatures
     assert sorted(model.variables) == sorted(expected.variables)
+
+
+def test_a_step_without_its_graph_is_told_of_another_steps(tmp_path: Path) -> None:
+    """What it is told is the command that gives it the graph of the step before it."""
+    prefix = copied(tmp_path)
+    steps = {number: prefix.with_name(f"model a-{number}") for number in (90, 100, 200, 300)}
+    for number, step in steps.items():
+        for suffix in (".index", DATA, *([".meta"] if number != 200 else [])):
+            shutil.copy(beside(prefix, suffix), beside(step, suffix))
+    [note] = read(steps[200]).notes
+    begin, _, words = note.partition(": for the whole model, ")
+    assert begin == "model a-200 has no .meta, model a-100.meta lies beside it"
+    subprocess.run(shlex.split(words), check=True)
+    model = read(steps[200])
+    assert (model.kind, model.notes) == (checkpoint.KIND, ())
+    beside(steps[90], ".meta").unlink()
+    beside(steps[100], ".meta").unlink()
+    beside(steps[200], ".meta").unlink()
+    assert "model a-300.meta lies beside it" in read(steps[200]).notes[0]
+    beside(steps[300], ".meta").unlink()
+    assert not read(steps[200]).notes  # the .meta of model.ckpt is of no step
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])

@@ -93,9 +93,10 @@ def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:
     (reason,) = refused.value.reasons
     assert reason.startswith("DynamicPartition")
     assert " and 1 more: expected an op that TensorFlow Lite has, found DynamicPartition; " in reason
-    assert reason.endswith(
-        "cut before it with --outputs, or write a kernel of TensorFlow's unproven with --no-verify"
-    )
+    wanted = reason.partition("cut before it with --outputs ")[2].partition(",")[0]
+    assert reason.endswith(f"{wanted}, or write a kernel of TensorFlow's unproven with --no-verify")
+    assert written(tmp_path / "m.tflite", {"a": "a:0"}, {"p": wanted}) == ()
+    (tmp_path / "m.tflite").unlink()
     assert not list(tmp_path.iterdir())
 
 
@@ -112,7 +113,7 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
     (reason,) = refused.value.reasons
     assert "\n" not in reason
     assert reason == (
-        "left: expected an op that TensorFlow Lite has, found Unbatch; cut before it with --outputs"
+        "left: expected an op that TensorFlow Lite has, found Unbatch; cut before it with --outputs a:0"
     )
 
 
@@ -129,7 +130,7 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
             "crf/Squeeze_2: expected a Squeeze that TensorFlow Lite's converter takes, found one "
             "of which it says: "
             "'tfl.squeeze' op attribute 'squeeze_dims' failed to satisfy constraint: 64-bit array; "
-            "cut before it with --outputs",
+            "choose --format savedmodel or frozen",
         ),
         (
             ValueError("\nno such graph\nmore"),

@@ -1,0 +1,61 @@
+"""Where a refusal advises to cut: what is left is as much of the model as there can be, and converts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from graphs import drawing, placeholder
+
+from cudnn_convert.graph.before import Cuts
+from cudnn_convert.graph.index import Index
+
+
+def drawn() -> Any:
+    """`x` -> `first` -> `odd` -> `second` -> `odder` -> `last`, sizes of `first` beside it, a loop behind."""
+    with drawing() as graph:
+        first = tf.nn.relu(placeholder("x"), name="first")
+        zeros = tf.fill(tf.shape(first, name="sizes"), 1.0, name="ones")
+        odd = tf.add_n([zeros, first], name="odd")
+        second = tf.tanh(odd, name="second")
+        odder = tf.exp(tf.cast(second, tf.float64, name="wide"), name="odder")
+        tf.identity(odder, name="last")
+
+        def step(k: Any, y: Any) -> tuple[Any, Any]:
+            return k + 1, tf.sin(y, name="inside")
+
+        tf.while_loop(lambda k, _: k < 3, step, (0, first), name="loop")
+        tf.split(first, 3, axis=2, name="parts")
+        tf.cos(graph.get_tensor_by_name("parts:2"), name="third")
+        tf.cos(tf.constant(1.0), name="fixed")
+    return graph.as_graph_def()
+
+
+@pytest.mark.parametrize(
+    ("name", "avoid", "wanted"),
+    [
+        ("odd", (), "first:0"),  # neither its sizes nor what is made of them
+        ("odder", (), "wide:0"),
+        ("odder", ("odd",), "first:0"),  # nothing that another refusal is of
+        ("odder", ("odd", "first"), "x:0"),
+        ("third", (), "parts:2"),
+        ("fixed", (), None),  # no input is left of it
+        ("of another graph", (), None),
+    ],
+)
+def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: str | None) -> None:
+    index = Index(drawn())
+    advice = f"cut before it with --outputs {wanted}" if wanted else ""
+    assert Cuts(index, index.nodes).before(name, avoid) == advice
+
+
+def test_no_tensor_of_a_loop_is_offered() -> None:
+    index = Index(drawn())
+    (inside,) = (name for name in index.nodes if name.endswith("inside"))
+    assert Cuts(index, index.nodes).before(inside, ()) == "cut before it with --outputs first:0"
+
+
+def test_only_what_its_user_knows_is_offered() -> None:
+    index = Index(drawn())
+    assert Cuts(index, {"x", "odd"}).before("odder", ()) == "cut before it with --outputs odd:0"
