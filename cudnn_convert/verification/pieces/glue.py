@@ -145,6 +145,23 @@ def judge_glue(
     )
 
 
+def nearest(calls: Sequence[Call], x: Array, h: Array, c: Array | None) -> Call:
+    """The call that took what is nearest to these, time-major: recurrences of equal weights share a name.
+
+    Raises LookupError where no call took an input of that shape.
+    """
+    fitting = [call for call in calls if call.x.shape == x.shape]
+    if not fitting:
+        raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
+
+    def distance(call: Call) -> float:
+        pairs = [(call.x, x), (call.h, h), *([] if c is None else [(call.c, c)])]
+        fit = [(one, other) for one, other in pairs if one.shape == other.shape]
+        return sum(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)) for a, b in fit)
+
+    return min(fitting, key=distance)
+
+
 def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], Given]:
     """By node and layer, what to give in the place of each layer of each recurrence."""
     return {key: value for call in calls for key, value in _layers(plan, call).items()}

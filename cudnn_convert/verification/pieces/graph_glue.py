@@ -1,14 +1,14 @@
-"""A graph of TensorFlow 1's form with what its recurrences give fed in their place, and what they take read.
+"""A graph of TensorFlow with what its recurrences give fed in their place, and what they take read.
 
-The nodes have kept their names, and so has what they read. Only nodes outside of loops and branches can be
-fed so.
+The nodes have kept their names, and so has what they read; a repaired SavedModel of TensorFlow 2 is laid flat
+for that. Only nodes outside of loops and branches can be fed so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.verification.computed import Call
+from cudnn_convert.verification.pieces.carve import Values
 from cudnn_convert.verification.pieces.glue import Run, Seen
 from cudnn_convert.verification.pieces.piece import Artifact
 
@@ -27,20 +28,23 @@ _PRODUCTS: Final = frozenset(
 _FLOW: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "If", "While"})
 
 
+#: A session, its graph, what each recurrence reads in it, and values of variables that the session lacks.
+_Opened: TypeAlias = tuple[Any, Any, Mapping[str, Sequence[str]], Values]
+
+
 def runner(artifact: Artifact) -> Run:
     """Runs the glue of a graph whose recurrences stand outside of loops and branches."""
 
     def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
         plan = artifact.plan
-        with _opened(artifact) as (session, graph):
-            index, source = Index(graph), Index(plan.graph)
-            nodes = {call.node for call in calls}
+        nodes = {call.node for call in calls}
+        with _opened(artifact, nodes) as (session, graph, reads, weights):
+            index = Index(graph)
             wanted = dict(plan.signature.outputs)
-            if not nodes <= index.nodes.keys() or any(
+            if not nodes <= reads.keys() & index.nodes.keys() or any(
                 split(name)[0] not in index.nodes for name in wanted.values()
             ):
                 raise LookupError("the artifact has other names than the source")
-            reads = {node: source.data_inputs(source.nodes[node]) for node in nodes}
             needed = _needed(
                 index, [*wanted.values(), *(name for one in reads.values() for name in one[:3])], nodes
             )
@@ -49,6 +53,7 @@ def runner(artifact: Artifact) -> Run:
             products = [name for name in sorted(needed) if index.nodes[name].op in _PRODUCTS]
             fed = {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
             fed |= {name: value for call in calls for name, value in _given(plan, call).items()}
+            fed |= _read(index, needed, weights)
             entering = [(call, name, what) for call in calls for name, what in _entering(plan, call, reads)]
             names = [
                 *wanted.values(),
@@ -96,13 +101,30 @@ def _taken(plan: Any, call: Call) -> dict[str, Array]:
     return {what: value if one.time_major else value.swapaxes(0, 1) for what, value in values.items()}
 
 
+def _read(index: Index, needed: Collection[str], weights: Values) -> dict[str, Array]:
+    """What reads of variables give where no restore op of the session's graph has set them."""
+    reads = {name: index.nodes[name] for name in needed if index.nodes[name].op == "ReadVariableOp"}
+    handles = {name: split(node.input[0])[0] for name, node in reads.items()}
+    held = weights({handle: index.nodes[handle] for handle in handles.values()})
+    return {f"{name}:0": held[handle] for name, handle in handles.items() if handle in held}
+
+
 @contextmanager
-def _opened(artifact: Artifact) -> Iterator[tuple[Any, Any]]:
-    """A session of the artifact's graph with its variables restored, and the graph."""
+def _opened(artifact: Artifact, nodes: Collection[str]) -> Iterator[_Opened]:
+    """The artifact's graph, with its variables restored where its own ops do that."""
+    if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
+        from cudnn_convert.verification.pieces import repaired
+
+        laid = repaired.laid_flat(artifact)
+        with tf.compat.v1.Session(graph=build.imported(laid.graph)) as session:
+            yield session, laid.graph, laid.inputs, laid.values
+        return
+    source = Index(artifact.plan.graph)
+    reads = {node: source.data_inputs(source.nodes[node]) for node in nodes}
     if artifact.form == "frozen":
         graph = tf.compat.v1.GraphDef.FromString(artifact.path.read_bytes())
         with tf.compat.v1.Session(graph=build.imported(graph)) as session:
-            yield session, graph
+            yield session, graph, reads, _none
         return
     if artifact.plan.initializers:
         raise LookupError("the artifact has tables")
@@ -117,4 +139,9 @@ def _opened(artifact: Artifact) -> Iterator[tuple[Any, Any]]:
         if saver.restore_op_name:
             op = session.graph.get_operation_by_name(saver.restore_op_name)
             session.run(op, {saver.filename_tensor_name: str(prefix)})
-        yield session, meta.graph_def
+        yield session, meta.graph_def, reads, _none
+
+
+def _none(_: Mapping[str, Any]) -> dict[str, Array]:
+    """Of variables that the session itself holds."""
+    return {}
