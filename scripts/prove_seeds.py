@@ -1,21 +1,24 @@
 """Every sample of tests/data in every format that takes it, proven again and again with other seeds.
 
-    python scripts/prove_seeds.py [--seeds 20] [--seconds 3600] [--formats onnx,keras] [--only gru]
+    python scripts/prove_seeds.py [--seeds 20] [--seconds 3600] [--formats onnx] [--only gru] [--folder DIR]
 
 Converts each sample once a format, in one process, and verifies those artifacts with one seed after another,
-until all seeds or the time is used. No correct conversion may be refused: prints each that is, and for each
-seed how many were verified; ends with 1 where one was refused. What a format does not take is counted.
+in an order that is drawn, until all seeds or the time is used. No correct conversion may be refused: prints
+each that is, and ends with 1 then. What a format does not take is counted. Artifacts in DIR are kept, and
+used again by the next run.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +28,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
+from cudnn_convert.verification import origin
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # whose lists of samples these are
@@ -36,12 +40,18 @@ import samples  # noqa: E402
 
 @dataclass(frozen=True)
 class Converted:
-    """An artifact, its plan, and the options that both were made by."""
+    """An artifact, and the source and the options that it was made by."""
 
     name: str
-    plan: Plan
-    artifact: Path
+    source: Path
+    out: Path
     options: Options
+
+    @cached_property
+    def plan(self) -> Plan:
+        return planning.planned(
+            planning.opened(self.source, self.options, tag=self.options.tag), self.options
+        )
 
 
 def sources() -> Iterator[tuple[str, Path, dict[str, Any]]]:
@@ -58,18 +68,18 @@ def sources() -> Iterator[tuple[str, Path, dict[str, Any]]]:
 def converted(name: str, source: Path, given: dict[str, Any], form: str, folder: Path) -> Converted | None:
     """The artifact of a sample; None where it is portable already."""
     options = Options.of({**given, "format": form, "verify": False})
-    report = pipeline.convert(source, folder / f"{name}-{form}", options)
-    if report.out is None:
+    one = Converted(f"{name} {form}", source, folder / f"{name}-{form}", options)
+    if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
-    plan = planning.planned(planning.opened(source, options, tag=options.tag), options)
-    return Converted(f"{name} {form}", plan, Path(report.out), options)
+    return one
 
 
 def refusal(one: Converted, seed: int) -> str | None:
     """Why an artifact is refused with a seed; None where it is proven."""
     try:
         with quiet():
-            pipeline.checked(one.plan, one.artifact, replace(one.options, seed=seed))
+            _, artifact, _ = origin.read(one.out)
+            pipeline.checked(one.plan, artifact, replace(one.options, seed=seed), is_copy=True)
     except CudnnConvertError as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -81,35 +91,48 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--only", default="", help="samples with this in their names")
+    parser.add_argument("--folder", type=Path, help="where artifacts are kept")
     given = parser.parse_args()
-    end, refused, reasons = time.monotonic() + given.seconds, 0, Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        artifacts = []
-        for name, source, keywords in sources():
-            for form in given.formats.split(","):
-                is_taken = not FORMATS[form].layers or name.startswith("keras-")
-                if given.only not in name or time.monotonic() > end or not is_taken:
-                    continue
-                try:
-                    made = converted(name, source, keywords, form, Path(folder))
-                except CudnnConvertError as error:
-                    reasons[form] += 1
-                    print(f"not converted: {name} {form}: {first_line(error)[:150]}", flush=True)
-                else:
-                    artifacts += [made] if made else []
-        print(f"{len(artifacts)} artifacts; not taken by their format: {dict(reasons)}", flush=True)
-        for seed in range(given.seeds):
-            verified = 0
-            for one in artifacts:
-                if time.monotonic() > end:
-                    break
-                reason = refusal(one, seed)
-                verified += 1
-                refused += reason is not None
-                if reason:
-                    print(f"REFUSED {one.name} seed {seed}: {reason}", flush=True)
-            print(f"seed {seed}: {verified} of {len(artifacts)} asked, {refused} refused so far", flush=True)
+        return proven(given, time.monotonic() + given.seconds, given.folder or Path(folder))
+
+
+def proven(given: argparse.Namespace, end: float, folder: Path) -> int:
+    """1 where an artifact was refused, else 0."""
+    artifacts = [*_artifacts(given, end, folder)]
+    pairs = [(one, seed) for one in artifacts for seed in range(given.seeds)]
+    random.Random(0).shuffle(pairs)
+    refused, seen, asked = 0, set[str](), 0
+    for one, seed in pairs:
+        if time.monotonic() > end:
+            break
+        reason = refusal(one, seed)
+        asked, seen = asked + 1, seen | {one.name}
+        if reason:
+            refused += 1
+            print(f"REFUSED {one.name} seed {seed}: {reason}", flush=True)
+        if asked % 50 == 0:
+            print(f"{asked} of {len(pairs)} verified, {refused} refused", flush=True)
+    counts = f"{len(seen)} of {len(artifacts)} artifacts"
+    print(f"{asked} of {len(pairs)} pairs of artifact and seed verified, {counts}: {refused} refused")
     return int(refused > 0)
+
+
+def _artifacts(given: argparse.Namespace, end: float, folder: Path) -> Iterator[Converted]:
+    reasons = Counter[str]()
+    for name, source, keywords in sources():
+        for form in given.formats.split(","):
+            is_taken = not FORMATS[form].layers or name.startswith("keras-")
+            if given.only not in name or time.monotonic() > end or not is_taken:
+                continue
+            try:
+                made = converted(name, source, keywords, form, folder)
+            except CudnnConvertError as error:
+                reasons[form] += 1
+                print(f"not converted: {name} {form}: {first_line(error)[:150]}", flush=True)
+            else:
+                yield from [made] if made else []
+    print(f"not taken by their format: {dict(reasons)}", flush=True)
 
 
 if __name__ == "__main__":
