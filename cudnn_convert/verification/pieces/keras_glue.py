@@ -15,8 +15,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import op_callbacks
 
 from cudnn_convert.model import Array, Mode, Recurrence
-from cudnn_convert.verification.computed import Call
-from cudnn_convert.verification.pieces import glue
+from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces.glue import Run, Seen
 from cudnn_convert.verification.pieces.keras import layers_of
 from cudnn_convert.verification.pieces.piece import Artifact
@@ -97,7 +96,7 @@ class _Given:
         zeros = np.zeros((taken.shape[1], one.sizes.units), taken.dtype)
         starts = [zeros] * count if start is None else [*map(np.asarray, tf.nest.flatten(start))]
         h, *c = (value[None] for value in starts)
-        call = glue.nearest(self.calls[name], taken, h, c[0] if c else None)
+        call = nearest(self.calls[name], taken, h, c[0] if c else None)
         self.entered.append((f"input of {name}", taken, call.x))
         expected = [call.h[0], call.c[0]][:count]
         for what, found, wanted in zip("hc", starts, expected, strict=False):
