@@ -96,7 +96,9 @@ def _target(made: Plan, out: Path, options: Options) -> tuple[bool, Path]:
 def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Report:
     """The report with the proof in it, also where that failed and the report travels in the error."""
     try:
-        return replace(summary, verification=checked(made, artifact, options))
+        # In int8 a weight is another number.
+        is_copy = options.quantize is None
+        return replace(summary, verification=checked(made, artifact, options, is_copy=is_copy))
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), str(error)) from error
     except ReadError as cause:
@@ -105,10 +107,11 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         raise RuntimeError("the artifact that was just written does not load") from cause
 
 
-def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verification:
+def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: bool = False) -> Verification:
     """The verification of an artifact, or of what runs as one.
 
-    Raises VerificationError where the numbers differ.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. Raises VerificationError
+    where the numbers differ.
     """
     result = verified(
         made,
@@ -123,6 +126,8 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         seed=_seed(options),
         vouched=planning.vouched(options),
     )
+    if isinstance(artifact, Path):
+        result = _mapped(result, made, artifact, options, is_copy=is_copy)
     if not result.passed and options.quantize:
         raise VerificationError(result, f"{made.model.path}: {gate.failed(result, options)}")
     if not result.passed:
@@ -135,12 +140,26 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
         ]
         if result.glue is not None and not result.glue.passed:
             lines.append(f"{made.model.path}: around the recurrences: {result.glue.message}")
+        lines += [f"{made.model.path}: weights of recurrence {line}" for line in result.misplaced]
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, "\n".join(lines))
     if result.unproven:
         raise UnsupportedModelError(made.model.path, [_unproven(node, result) for node in result.unproven])
     return result
+
+
+def _mapped(
+    result: Verification, made: Plan, artifact: Path, options: Options, *, is_copy: bool
+) -> Verification:
+    """A verification that also fails where weights lie in the artifact as they should not."""
+    from cudnn_convert.lineage.objections import objections
+
+    try:
+        misplaced = objections(made, options.format, artifact, is_copy=is_copy)
+    except ReadError as cause:
+        return replace(result, warnings=(*result.warnings, f"weights were not looked for: {cause}"))
+    return replace(result, passed=result.passed and not misplaced, misplaced=misplaced)
 
 
 def _unproven(node: str, result: Verification) -> str:
@@ -182,10 +201,10 @@ def _recorded(options: Options) -> dict[str, Any]:
 @limited
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
-    made, path, options = _paired(source, artifact, options)
+    made, path, options, is_copy = _paired(source, artifact, options)
     progress.at("verifying")
     try:
-        result = checked(made, path, options)
+        result = checked(made, path, options, is_copy=is_copy)
     except VerificationError as error:
         result = replace(error.report, subject=_subject(made, source, path, options))
         raise VerificationError(result, str(error)) from error
@@ -201,7 +220,7 @@ def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
     """
     options = replace(options, lineage=True, verify=False, force_convert=True)
     if artifact is not None:
-        made, path, options = _paired(source, artifact, options)
+        made, path, options, _ = _paired(source, artifact, options)
         return _subject(made, source, path, options)
     with tempfile.TemporaryDirectory() as folder:
         found = convert(source, Path(folder, "out"), options)
@@ -226,8 +245,11 @@ def load(source: Path, options: Options) -> Loaded:
     return weights.Loaded(str(source), made.model.kind, found, made.notes)
 
 
-def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options]:
-    """The plan that an artifact was or could have been made by, its own path, and options with its format."""
+def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options, bool]:
+    """The plan that an artifact was or could have been made by, its own path, and options with its format.
+
+    Last, whether its weights are copies of the source's, read as they were read then.
+    """
     form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
@@ -246,7 +268,8 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
-    return planning.planned(model, options), path, options
+    is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
+    return planning.planned(model, options), path, options, is_copy
 
 
 def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:

@@ -236,7 +236,8 @@ class Verification:
     in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
     `recurrences`: each recurrence by itself; empty where two models were compared. `end_to_end`: `equal`,
     `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown;
-    `glue` is None where the outputs show what stands around the recurrences.
+    `glue` is None where the outputs show what stands around the recurrences. `misplaced`: weights that the
+    map finds nowhere in the artifact, or in another order than the others, a line each.
     """
 
     passed: bool
@@ -250,6 +251,7 @@ class Verification:
     end_to_end: str = "equal"
     unproven: tuple[str, ...] = ()
     glue: GlueReport | None = None
+    misplaced: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""

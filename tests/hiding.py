@@ -6,20 +6,27 @@ weights, on random inputs, gives outputs that agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import h5py
+import keras_files
 import numpy as np
 import onnx
 import tensorflow as tf
 from cases import Case
+from keras_files import Arrays, entry
 from onnx import numpy_helper
 
 from cudnn_convert.model import Mode
 
 v1 = tf.compat.v1
+#: The config of a layer, and its weights.
+Tail: TypeAlias = tuple[Mapping[str, Any], Arrays]
 CASE: Final = Case(Mode.GRU, directions=2, units=6)
 WIDE: Final = 120_000
 
@@ -138,3 +145,59 @@ def change_constants(file: Path, change: Callable[[np.ndarray], np.ndarray], nam
                 made = np.ascontiguousarray(change(value)).astype(value.dtype)
                 node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(made))
     file.write_bytes(graph.SerializeToString())
+
+
+def _normalized(**values: float) -> Tail:
+    """Batch normalisation with one value for each of its weights."""
+    weights = {"gamma": 1.0, "beta": 0.0, "moving_mean": 0.0, "moving_variance": 1.0, **values}
+    kept = [(f"tail/{name}:0", np.full(3, value, np.float32)) for name, value in weights.items()]
+    return entry("BatchNormalization", "tail", epsilon=1e-3), kept
+
+
+#: The same of layers of Keras: what stands behind a dense layer, and the bias of that.
+KERAS_HIDING: Final = MappingProxyType(
+    {
+        "behind_a_rare_value": (entry("ReLU", "tail", threshold=1e3), []),
+        "tiny": _normalized(gamma=1e-6),
+        "saturated": (entry("Activation", "tail", activation="sigmoid"), []),
+        "masked": _normalized(gamma=0.0),
+        "not_a_number": _normalized(beta=np.nan),
+        "infinite": _normalized(beta=np.inf),
+    }
+)
+
+
+def keras_source(name: str, folder: Path) -> Path:
+    """An HDF5 file of Keras 2.2.4 with one of `KERAS_HIDING`, two directions of a GRU before it."""
+    rng, (tail, held) = np.random.default_rng(len(name)), KERAS_HIDING[name]
+    inner = entry("CuDNNGRU", "gru", units=6, return_sequences=True)
+    both = entry("Bidirectional", "both", layer=inner, batch_input_shape=[None, None, 4])
+    dense = [
+        ("dense/kernel:0", rng.uniform(-0.5, 0.5, (12, 3)).astype(np.float32)),
+        ("dense/bias:0", np.full(3, 60.0 if name == "saturated" else 0.0, np.float32)),
+    ]
+    ways = [keras_files.cudnn(rng, 3, 6, 4, f"both/{way}_gru/") for way in ("forward", "backward")]
+    weights = {"both": [*ways[0], *ways[1]], "dense": dense, "tail": held}
+    config = keras_files.sequential(both, entry("Dense", "dense", units=3), tail)
+    return keras_files.whole(folder / f"{name}.h5", config, weights)
+
+
+def change_hdf5(file: Path, change: Callable[[np.ndarray], np.ndarray], name: str) -> None:
+    """Changes the matrices of a Keras artifact, an archive or HDF5, that lie below `name`."""
+
+    def visit(path: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.ndim == 2 and f"/{name}/" in f"/{path}":
+            item[...] = change(item[...])
+
+    if not zipfile.is_zipfile(file):
+        with h5py.File(file, "r+") as opened:
+            opened["model_weights"].visititems(visit)
+        return
+    with zipfile.ZipFile(file) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    held = io.BytesIO(members["model.weights.h5"])
+    with h5py.File(held, "r+") as opened:
+        opened.visititems(visit)
+    with zipfile.ZipFile(file, "w") as archive:
+        for one, data in (members | {"model.weights.h5": held.getvalue()}).items():
+            archive.writestr(one, data)

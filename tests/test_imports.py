@@ -42,7 +42,7 @@ ALLOWED = {
     "verification": "errors progress model formats layers npz weights reference report graph keras plan "
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite "
     "read.assets read.hdf5 read.keras_archive read.meta_graph",
-    "lineage": "errors model layouts opaque report graph plan weights read.hdf5 read.keras_archive",
+    "lineage": "errors model layers layouts opaque report graph plan weights read.hdf5 read.keras_archive",
     "page": "errors model report",
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats limits",

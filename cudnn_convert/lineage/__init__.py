@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from cudnn_convert import layouts
 from cudnn_convert.lineage import arrays, places
+from cudnn_convert.lineage.doubts import FIRST, doubt, gate_order
 from cudnn_convert.lineage.places import Key, Places
 from cudnn_convert.lineage.search import whole
-from cudnn_convert.model import WAYS, Array, Gate, Model, Recurrence, is_float
+from cudnn_convert.model import WAYS, Array, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GateReport, LayoutReport, Place, VariableReport, WeightsReport
-
-#: Whose order of gates stands for the whole recurrence: the field that every cell has in every source.
-_FIRST: Final = (0, 0, "recurrent_kernel")
 
 
 def traced(plan: Plan, form: str, artifact: Path) -> WeightsReport:
@@ -44,7 +41,7 @@ def traced(plan: Plan, form: str, artifact: Path) -> WeightsReport:
 def _gate(recurrence: Recurrence, key: Key, found: Places, made: Places) -> GateReport:
     layer, way, gate, field = key
     source, target = _place(found, key), _place(made, key)
-    return GateReport(layer, WAYS[way], gate, field, source, target, _doubt(recurrence, made, key))
+    return GateReport(layer, WAYS[way], gate, field, source, target, doubt(recurrence, made, key))
 
 
 def _place(found: Places, key: Key) -> Place | None:
@@ -52,38 +49,12 @@ def _place(found: Places, key: Key) -> Place | None:
     return one.place if one else None
 
 
-def _order(recurrence: Recurrence, found: Places, group: tuple[int, int, str]) -> tuple[Gate, ...]:
-    """The gates of one field of one pseudo-layer as the tensors hold them; none where one is not found."""
-    layer, way, field = group
-    gates = recurrence.sizes.mode.gates
-    told = {gate: place for gate in gates if (place := found.get((layer, way, gate.value, field)))}
-    if len(told) < len(gates):
-        return ()
-    tensors = [place.place.tensor for place in told.values()]
-    return tuple(sorted(told, key=lambda gate: (-tensors.count(told[gate].place.tensor), told[gate].first)))
-
-
 def _layout(recurrence: Recurrence, found: Places) -> LayoutReport:
     """The order of the gates in the tensors that hold the first recurrent kernel."""
-    mode, order = recurrence.sizes.mode, _order(recurrence, found, _FIRST)
+    mode, order = recurrence.sizes.mode, gate_order(recurrence, found, FIRST)
     names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
     names += ["cudnn"] if order == mode.gates else []
     return LayoutReport(tuple(gate.value for gate in order), tuple(names))
-
-
-def _doubt(recurrence: Recurrence, found: Places, key: Key) -> str:
-    """What makes one target unlike the others: all of a recurrence's weights are written in one way."""
-    layer, way, gate, field = key
-    if field == "projection":
-        return ""
-    usual, order = (_order(recurrence, found, group) for group in (_FIRST, (layer, way, field)))
-    if usual and order and usual != order:
-        return f"gates in the order {', '.join(one.value for one in order)}"
-    kernel, own = (found.get((layer, way, gate, one)) for one in ("kernel", field))
-    axes = [one.place.axes for one in (kernel, own) if one is not None]
-    if field == "recurrent_kernel" and sorted(axes) == ["as it is", "transposed"]:
-        return f"{axes[1]}, where the kernel lies {axes[0]}"
-    return ""
 
 
 def _variables(

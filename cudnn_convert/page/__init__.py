@@ -101,6 +101,7 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
             joined([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
         ]
         lines += recurrences.verdict_lines(proof)
+        lines += [f"Weights of {line}." for line in proof.misplaced]
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")

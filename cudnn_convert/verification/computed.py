@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,30 @@ class Call:
     gave: Sequence[Array]
 
 
+_Taking = TypeVar("_Taking")
+
+
+def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _Taking:
+    """The call that took what is nearest to these, time-major; each has `x`, `h` and `c`, as a `Call` has.
+
+    A node in a loop is called often, and recurrences of equal weights share a name. Raises LookupError where
+    no call took an input of that shape.
+    """
+
+    def distance(call: Any) -> float:
+        pairs = [(call.x, x), (call.h, h), *([] if c is None else [(call.c, c)])]
+        fit = [(one, other) for one, other in pairs if one.shape == other.shape]
+        with np.errstate(invalid="ignore"):
+            return sum(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)) for a, b in fit)
+
+    fitting: list[Any] = [*calls]
+    fitting = [call for call in fitting if call.x.shape == x.shape]
+    if not fitting:
+        raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
+    found: _Taking = min(fitting, key=distance)
+    return found
+
+
 #: The share of its spread by which a recurrence is disturbed.
 OFF: Final = 1e-2
 
@@ -35,22 +59,23 @@ OFF: Final = 1e-2
 class Draw:
     """Which evaluation is made: 0 adds up as the reference does, each other one in another order.
 
-    `disturbed` are nodes that give values which are off by `OFF` of their spread, `given` what nodes give in
-    the place of anything computed. `calls` collects what the nodes of the last run took and gave.
+    `disturbed` are nodes that give values which are off by `OFF` of their spread. `given` are calls by node:
+    it gives what the nearest of these gave, and nothing is computed. `calls` collects what the nodes of the
+    last run took and gave.
     """
 
     number: int = 0
     disturbed: Collection[str] = ()
     calls: list[Call] = field(default_factory=list)
-    given: Mapping[str, Sequence[Array]] = field(default_factory=dict)
+    given: Mapping[str, Sequence[Call]] = field(default_factory=dict)
 
     def choose(self, number: int) -> None:
         """Makes that evaluation from now on."""
         self.number = number
 
-    def give(self, values: Mapping[str, Sequence[Array]]) -> None:
-        """Has these nodes give these values from now on, and computes all others."""
-        self.given = values
+    def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
+        """Has these nodes give what these calls gave from now on, and computes all others."""
+        self.given = calls
 
     def disturb(self, nodes: Collection[str]) -> None:
         """Disturbs these nodes from now on, and no others."""
@@ -83,12 +108,14 @@ def computation(
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         seen.append((x.shape[0], x.shape[1]))
         if draw is not None and recurrence.node in draw.given:
-            return list(draw.given[recurrence.node])
+            return list(nearest(draw.given[recurrence.node], x, h, c).gave)
         key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
         is_off = draw is not None and recurrence.node in draw.disturbed
-        if key in known and not is_off:
-            return known[key]
         taken = (x, h, c, lengths)
+        if key in known and not is_off:
+            if draw is not None and not large:
+                draw.calls.append(Call(recurrence.node, *taken, known[key]))
+            return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
         y, h, c = reference.run(ordered(), *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))

@@ -56,6 +56,8 @@ def of(
         )
     if glue is not None and not glue.asked and alone:
         warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")
+    if glue is not None and glue.asked and glue.passed and glue.message:
+        warnings.append(f"around the recurrences {glue.message}")
     if glue is not None and glue.unjudged:
         warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
     return Verdict(

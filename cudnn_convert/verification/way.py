@@ -30,8 +30,8 @@ class Source:
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
     `draw` chooses the order in which recurrences add up from then on, `disturb` the nodes that are off,
-    `give` what nodes give; `calls` has what those of the last run took and gave (`computed.Draw`).
-    `words` are the keys of its tables where those are strings.
+    `give` the calls that nodes answer by; `calls` are those of the last run (`computed.Draw`). `words` are
+    the keys of its tables where those are strings.
     """
 
     run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
@@ -39,7 +39,7 @@ class Source:
     restart: Callable[[], None]
     draw: Callable[[int], None]
     disturb: Callable[[Collection[str]], None]
-    give: Callable[[Mapping[str, Sequence[Array]]], None] = lambda _: None
+    give: Callable[[Mapping[str, Sequence[Any]]], None] = lambda _: None
     calls: Sequence[Any] = ()
     words: tuple[bytes, ...] = ()
 

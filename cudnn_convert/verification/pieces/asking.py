@@ -16,6 +16,7 @@ from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates
 from cudnn_convert.report import GlueReport, PieceReport
+from cudnn_convert.verification.pieces.glue import Run, judge_glue
 from cudnn_convert.verification.pieces.judging import Terms, judge_piece, read_gates, report_not_asked
 from cudnn_convert.verification.pieces.piece import Artifact, Piece, Pieces
 from cudnn_convert.verification.way import Source
@@ -60,6 +61,34 @@ FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
 )
 
 
+def _onnx_glue(artifact: Artifact) -> Run:
+    from cudnn_convert.verification.pieces.onnx_glue import runner
+
+    return runner(artifact)
+
+
+def _graph_glue(artifact: Artifact) -> Run:
+    from cudnn_convert.verification.pieces.graph_glue import runner
+
+    return runner(artifact)
+
+
+def _keras_glue(artifact: Artifact) -> Run:
+    from cudnn_convert.verification.pieces.keras_glue import runner
+
+    return runner(artifact)
+
+
+#: The formats whose artifacts can be run without their recurrences.
+RUNNERS: Final[Mapping[str, Callable[[Artifact], Run]]] = MappingProxyType(
+    {
+        "onnx": _onnx_glue,
+        **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _graph_glue),
+        **dict.fromkeys(("keras", "h5"), _keras_glue),
+    }
+)
+
+
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
     """Every recurrence of a plan, asked by itself in an artifact where that can be, and a line if it cannot.
 
@@ -82,17 +111,11 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 
 def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array], *, dtype: np.dtype[Any]) -> GlueReport:
     """What stands around the recurrences, by itself, on a feed; `dtype` is the coarsest type of either."""
-    is_graph = artifact.form in ("savedmodel", "checkpoint", "frozen") and artifact.plan.model.saved is None
-    if artifact.plan.singles or not (is_graph or artifact.form == "onnx"):
+    if artifact.plan.singles or artifact.form not in RUNNERS:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
-    from cudnn_convert.verification.pieces.glue import judge_glue
-
     try:
-        if is_graph:
-            from cudnn_convert.verification.pieces.graph_glue import runner
-        else:
-            from cudnn_convert.verification.pieces.onnx_glue import runner
-        return judge_glue(artifact.plan, judge, feed, runner(artifact), dtype=dtype)
+        run = RUNNERS[artifact.form](artifact)
+        return judge_glue(artifact.plan, judge, feed, run, dtype=dtype)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 

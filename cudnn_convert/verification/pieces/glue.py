@@ -8,7 +8,7 @@ hide products as they hide recurrences, so each must be among the source's tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +40,9 @@ class Given:
 
     `x [time, batch, inputs]`, `h` and `c` `[directions, batch, units]` at the start, `lengths [batch]` or
     None; `y [time, directions, batch, units]` and the final `h_end` and `c_end`. All are of float32.
+
+    With `projections`, those of each direction, y and h_end are what stands before them, and h is what stands
+    behind; `beside` is what the products with them give.
     """
 
     x: Array
@@ -49,18 +52,23 @@ class Given:
     y: Array
     h_end: Array
     c_end: Array
+    projections: Sequence[Array] = ()
+    beside: Sequence[Array] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The artifact's glue on one feed: its outputs by key, what entered recurrences, and its products.
 
-    `entered`: `(what, found, expected)` of each tensor that enters a recurrence.
+    `entered`: `(what, found, expected)` of each tensor that enters a recurrence. `beside` is what products
+    of the artifact may also give, as `Given` has it, `hidden` names products whose values cannot be had.
     """
 
     outputs: Mapping[str, Array]
     entered: Sequence[tuple[str, Array, Array]]
     products: Mapping[str, Array]
+    beside: Sequence[Array] = ()
+    hidden: Sequence[str] = ()
 
 
 #: `(feed by tensor, the recurrences' calls on it) -> what the artifact's glue answers`. Raises LookupError
@@ -107,9 +115,9 @@ def judge_glue(
     judge.run(feed, list(plan.signature.outputs.values()))
     calls = [*judge.calls]  # of later runs there will be others
     least = compare.tolerance(dtype, 0.0).atol
-    by_node = {call.node: call for call in calls}
-    if len(by_node) != len(calls) or {one.node for one in plan.recurrences} != {*by_node}:
-        return GlueReport(asked=False, message="a recurrence runs not once but in a loop or a branch")
+    by_node = {node: [call for call in calls if call.node == node] for node in {call.node for call in calls}}
+    if not calls:
+        return GlueReport(asked=False, message="no recurrence runs on these inputs")
     try:
         seen = run(feed, calls)
     except LookupError as reason:
@@ -117,8 +125,7 @@ def judge_glue(
     outputs = plan.signature.outputs
     candidates = _sums(plan) if seen.products else []
     wanted = [*outputs.values(), *candidates]
-    given = {call.node: call.gave for call in calls}
-    exact, floors = _answers(judge, feed, given, wanted)
+    exact, floors = _answers(judge, feed, by_node, wanted)
     worst = _Worst(least)
     for place, (key, _) in enumerate(outputs.items()):
         if key in seen.outputs:
@@ -126,6 +133,7 @@ def judge_glue(
     for name, found, expected in seen.entered:
         worst.see(name, found, expected, 0.0)
     held = [*zip(exact[len(outputs) :], floors[len(outputs) :], strict=True)]
+    held += [(value, 0.0) for value in seen.beside]
     lost = []
     for name, value in seen.products.items():
         worst.compared += value.size
@@ -134,6 +142,10 @@ def judge_glue(
     if lost and worst.needed <= 1:
         worst.needed = np.inf
         worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
+    idle = sorted({one.node for one in plan.recurrences} - {*by_node})
+    hidden = [*seen.hidden, *(f"what is around {node}, which these inputs do not reach" for node in idle)]
+    if hidden and worst.needed <= 1:
+        worst.message = f"not looked at: {', '.join(hidden)}"
     return GlueReport(
         asked=True,
         passed=worst.needed <= 1,
@@ -154,17 +166,30 @@ def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
     """The values of each layer of a recurrence on what it took."""
     one = next(one for one in plan.recurrences if one.node == call.node)
     sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
-    run = reference.layers(
-        steps_of(one, np.float64), *floats, directions=sizes.directions, lengths=call.lengths
-    )
+    steps = tuple(steps_of(one, np.float64))
     found = {}
+    run = reference.layers(steps, *floats, directions=sizes.directions, lengths=call.lengths)
     for number, layer in enumerate(run):
         places = slice(number * sizes.directions, (number + 1) * sizes.directions)
+        first_h, first_c = floats[1][places], floats[2][places]
+        projections: tuple[Array, ...] = ()
+        beside: tuple[Array, ...] = ()
+        inner = layer
+        if sizes.projection:
+            cells = [step.gates() for step in steps[places]]
+            projections = tuple(np.asarray(cell.projection) for cell in cells)
+            starts = [
+                one @ np.linalg.pinv(matrix).T for one, matrix in zip(first_h, projections, strict=True)
+            ]
+            alone = [cell.composed().step() for cell in cells]
+            taken = (layer.x, np.stack(starts), first_c)
+            (inner,) = reference.layers(alone, *taken, directions=sizes.directions, lengths=call.lengths)
+            beside = (*np.split(layer.y, sizes.directions, axis=2), *layer.h, *starts)
         time, batch, _ = layer.y.shape
-        y = layer.y.reshape(time, batch, sizes.directions, sizes.width).swapaxes(1, 2)
-        values = (layer.x, floats[1][places], floats[2][places], y, layer.h, layer.c)
+        y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
+        values = (layer.x, first_h, first_c, y, inner.h, inner.c)
         x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
-        found[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end)
+        found[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections, beside)
     return found
 
 
@@ -184,15 +209,13 @@ def _sums(plan: Plan) -> list[str]:
 
 
 def _answers(
-    judge: Source, feed: Mapping[str, Array], given: Mapping[str, Sequence[Array]], wanted: Sequence[str]
+    judge: Source, feed: Mapping[str, Array], given: Mapping[str, Sequence[Call]], wanted: Sequence[str]
 ) -> tuple[list[Array], list[float]]:
     """The source's tensors where recurrences give what is given, and how far rounding moves each."""
-    named = {f"{node}:{k}": value for node, values in given.items() for k, value in enumerate(values)}
     floors = [0.0] * len(wanted)
     exact: list[Array] = []
     for draw in range(_DRAWS + 1):
-        moved = noise.moved(named, seed=0, draw=draw)
-        judge.give({node: [moved[f"{node}:{k}"] for k in range(len(given[node]))] for node in given})
+        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in given.items()})
         judge.restart()
         values = judge.run(noise.moved(feed, seed=1, draw=draw), wanted)
         exact = exact or values
@@ -200,6 +223,12 @@ def _answers(
         floors = [max(pair) for pair in zip(floors, gaps, strict=True)]
     judge.give({})
     return exact, floors
+
+
+def _moved(call: Call, draw: int) -> Call:
+    """A call that gave values a unit in the last place away."""
+    named = {str(place): value for place, value in enumerate(call.gave)}
+    return replace(call, gave=[*noise.moved(named, seed=0, draw=draw).values()])
 
 
 def _share(found: Array, expected: Array, floor: float, least: float) -> float | None:

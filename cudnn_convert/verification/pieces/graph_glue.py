@@ -1,23 +1,24 @@
-"""A graph of TensorFlow 1's form with what its recurrences give fed in their place, and what they take read.
+"""A graph of TensorFlow whose recurrences give what is given, and note what they take.
 
-The nodes have kept their names, and so has what they read. Only nodes outside of loops and branches can be
-fed so.
+The nodes have kept their names, and so has what they read, also in branches and loops; a repaired SavedModel
+of TensorFlow 2 is laid flat for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.python.ops import script_ops
 
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
-from cudnn_convert.model import Array, Mode
-from cudnn_convert.verification.computed import Call
+from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.verification.computed import Call, nearest
+from cudnn_convert.verification.pieces.carve import Values
 from cudnn_convert.verification.pieces.glue import Run, Seen
 from cudnn_convert.verification.pieces.piece import Artifact
 
@@ -27,83 +28,93 @@ _PRODUCTS: Final = frozenset(
 _FLOW: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "If", "While"})
 
 
+#: Gives variables their values: of a session, the index of its graph and the nodes that are needed. Gives
+#: what is to be fed where the graph has no op for that.
+_Restore: TypeAlias = Callable[[Any, Index, Collection[str]], dict[str, Array]]
+
+
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a graph whose recurrences stand outside of loops and branches."""
+    """Runs the glue of a graph whose recurrences give what the source's gave."""
 
     def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
         plan = artifact.plan
-        with _opened(artifact) as (session, graph):
-            index, source = Index(graph), Index(plan.graph)
-            nodes = {call.node for call in calls}
-            wanted = dict(plan.signature.outputs)
-            if not nodes <= index.nodes.keys() or any(
-                split(name)[0] not in index.nodes for name in wanted.values()
-            ):
-                raise LookupError("the artifact has other names than the source")
-            reads = {node: source.data_inputs(source.nodes[node]) for node in nodes}
-            needed = _needed(
-                index, [*wanted.values(), *(name for one in reads.values() for name in one[:3])], nodes
-            )
-            if any(index.nodes[name].op in _FLOW for name in needed):
-                raise LookupError("the artifact has branches or loops around its recurrences")
-            products = [name for name in sorted(needed) if index.nodes[name].op in _PRODUCTS]
-            fed = {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
-            fed |= {name: value for call in calls for name, value in _given(plan, call).items()}
-            entering = [(call, name, what) for call in calls for name, what in _entering(plan, call, reads)]
-            names = [
-                *wanted.values(),
-                *(name for _, name, _ in entering),
-                *(f"{name}:0" for name in products),
-            ]
+        entered: list[tuple[str, Array, Array]] = []
+        graph, reads, restore = _graph(artifact)
+        functions = []
+        for node in graph.node:
+            one = next((one for one in plan.recurrences if one.node == node.name), None)
+            if one is not None and node.name in reads:
+                functions.append(_giving(one, [call for call in calls if call.node == one.node], entered))
+                _replace(node, one, reads[node.name], functions[-1])
+        index, wanted = Index(graph), dict(plan.signature.outputs)
+        lost = {call.node for call in calls} - (reads.keys() & index.nodes.keys())
+        if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
+            raise LookupError("the artifact has other names than the source")
+        needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
+        behind = index.descendants(node.name for node in graph.node if node.op in _FLOW)
+        products = [name for name in sorted(needed) if index.nodes[name].op in _PRODUCTS]
+        hidden = [f"{index.nodes[name].op} {name}" for name in products if name in behind]
+        products = [name for name in products if name not in behind]
+        with tf.compat.v1.Session(graph=build.imported(graph)) as session:
+            fed = restore(session, index, needed)
+            fed |= {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
+            names = [*wanted.values(), *(f"{name}:0" for name in products)]
             values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
-        entered = [
-            (f"{what} of {call.node}", values[name], _taken(plan, call)[what])
-            for call, name, what in entering
-        ]
+        del functions  # TensorFlow's registry holds them weakly
         outputs = {key: values[name] for key, name in wanted.items()}
-        return Seen(
-            outputs, entered, {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
-        )
+        kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
+        return Seen(outputs, entered, kinds, hidden=hidden)
 
     return run
 
 
-def _needed(index: Index, names: Sequence[str], nodes: set[str]) -> set[str]:
-    """What the tensors need where the nodes are fed."""
-    return index.ancestors((split(name)[0] for name in names), control=False, stop=nodes) - nodes
+def _giving(one: Recurrence, calls: Sequence[Call], entered: list[tuple[str, Array, Array]]) -> Any:
+    """Answers as the nearest of some calls did, and notes what it was called with."""
+    is_lstm = one.sizes.mode is Mode.LSTM
+
+    def give(x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
+        x, h = (value if one.time_major else value.swapaxes(0, 1) for value in (x, h))
+        c = (c if one.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        call = nearest(calls, x, h, c)
+        entered.append((f"input of {one.node}", x, call.x))
+        entered.append((f"initial h of {one.node}", h, call.h))
+        if is_lstm:
+            entered.append((f"initial c of {one.node}", c, call.c))
+        return [np.ascontiguousarray(value, one.dtype) for value in call.gave]
+
+    return give
 
 
-def _entering(plan: Any, call: Call, reads: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """The tensors that a recurrence takes, and what each is."""
-    one = next(one for one in plan.recurrences if one.node == call.node)
-    yield reads[call.node][INPUT], "input"
-    yield reads[call.node][INPUT_H], "initial h"
-    if one.sizes.mode is Mode.LSTM:
-        yield reads[call.node][INPUT_C], "initial c"
+def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) -> None:
+    """Makes a node one that calls a function with what the source's node reads."""
+    kind = tf.as_dtype(one.dtype)
+    inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
+    control = [name for name in node.input if name.startswith("^")]
+    token = script_ops._py_funcs.insert(function)
+    types = [kind] * 3
+    node.CopyFrom(build.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
 
 
-def _given(plan: Any, call: Call) -> dict[str, Array]:
-    """What a recurrence gives; only an LSTM has a cell state of its own."""
-    one = next(one for one in plan.recurrences if one.node == call.node)
-    count = 3 if one.sizes.mode is Mode.LSTM else 2
-    return {f"{call.node}:{k}": value for k, value in enumerate(call.gave[:count])}
+def _read(index: Index, needed: Collection[str], weights: Values) -> dict[str, Array]:
+    """What reads of variables give where no restore op of the session's graph has set them."""
+    reads = {name: index.nodes[name] for name in needed if index.nodes[name].op == "ReadVariableOp"}
+    handles = {name: split(node.input[0])[0] for name, node in reads.items()}
+    held = weights({handle: index.nodes[handle] for handle in handles.values()})
+    return {f"{name}:0": held[handle] for name, handle in handles.items() if handle in held}
 
 
-def _taken(plan: Any, call: Call) -> dict[str, Array]:
-    """What it took in the source, in its own axes."""
-    one = next(one for one in plan.recurrences if one.node == call.node)
-    values = {"input": call.x, "initial h": call.h, "initial c": call.c}
-    return {what: value if one.time_major else value.swapaxes(0, 1) for what, value in values.items()}
+def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
+    """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
+    if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
+        from cudnn_convert.verification.pieces import repaired
 
-
-@contextmanager
-def _opened(artifact: Artifact) -> Iterator[tuple[Any, Any]]:
-    """A session of the artifact's graph with its variables restored, and the graph."""
+        laid = repaired.laid_flat(artifact)
+        return laid.graph, laid.inputs, lambda _, index, needed: _read(index, needed, laid.values)
+    source = Index(artifact.plan.graph)
+    reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
     if artifact.form == "frozen":
         graph = tf.compat.v1.GraphDef.FromString(artifact.path.read_bytes())
-        with tf.compat.v1.Session(graph=build.imported(graph)) as session:
-            yield session, graph
-        return
+        return graph, reads, lambda *_: {}
     if artifact.plan.initializers:
         raise LookupError("the artifact has tables")
     if artifact.form == "checkpoint":
@@ -112,9 +123,12 @@ def _opened(artifact: Artifact) -> Iterator[tuple[Any, Any]]:
     else:
         saved = saved_model_pb2.SavedModel.FromString((artifact.path / "saved_model.pb").read_bytes())
         meta, prefix = saved.meta_graphs[0], artifact.path / "variables" / "variables"
-    with tf.compat.v1.Session(graph=build.imported(meta.graph_def)) as session:
+
+    def restore(session: Any, *_: Any) -> dict[str, Array]:
         saver = meta.saver_def
         if saver.restore_op_name:
             op = session.graph.get_operation_by_name(saver.restore_op_name)
             session.run(op, {saver.filename_tensor_name: str(prefix)})
-        yield session, meta.graph_def
+        return {}
+
+    return meta.graph_def, reads, restore

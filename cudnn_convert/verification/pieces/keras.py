@@ -24,10 +24,24 @@ _CALLED: Final = {"return_sequences": True, "return_state": True, "go_backwards"
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction."""
+    layers, reasons = layers_of(artifact, recurrences)
+    found = [
+        Piece(one.node, (0,), layers[one.node][0], _asking(layers[one.node][1], one), lengths=False)
+        for one in recurrences
+        if one.node in layers
+    ]
+    return Pieces(tuple(found), reasons)
+
+
+def layers_of(
+    artifact: Artifact, recurrences: Sequence[Recurrence]
+) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
+    """By node the layer that computes a recurrence, its names before it, or why none is known."""
     assert isinstance(artifact.answer, Opened)
     models = [one.model for _, one in artifact.answer.runners if isinstance(one, Layers)]
     layers = [found for model in models for found in _recurrent(model, ())]
-    found, reasons = [], {}
+    found: dict[str, tuple[str, Any]] = {}
+    reasons = {}
     for one in recurrences:
         *around, scope = one.shared.split("/")[:-1] or [""]
         named = [(path, layer) for path, layer in layers if path[-1] == scope]
@@ -37,8 +51,8 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
             reasons[one.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
             continue
         ((path, layer),) = named
-        found.append(Piece(one.node, (0,), "/".join(path), _asking(layer, one), lengths=False))
-    return Pieces(tuple(found), reasons)
+        found[one.node] = ("/".join(path), layer)
+    return found, reasons
 
 
 def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -11,8 +11,9 @@ from onnx import helper
 
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
 from cudnn_convert.verification import elsewhere
-from cudnn_convert.verification.computed import Call
+from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Run, Seen
 from cudnn_convert.verification.pieces.onnx import FUSED, recorded_layers
@@ -20,40 +21,64 @@ from cudnn_convert.verification.pieces.piece import Artifact
 
 _PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
 _X, _LENGTHS, _H, _C = 0, 4, 5, 6
+_WHAT: Final = {_X: "input", _LENGTHS: "lengths", _H: "initial h", _C: "initial c"}
 _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model; recurrences of equal weights, and those in branches and loops, are left."""
+    """Runs the glue of a model; recurrences in branches and loops are left."""
 
     def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
-        layers = glue.layers(artifact.plan, calls)
         if len(artifact.plan.parts) != 1:
             raise LookupError("the artifact is several files")
         (part,) = artifact.plan.parts
         file = part_file(artifact.path, part.name)
         model = onnx.load(str(file))
-        named = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
         fused = [node for node in model.graph.node if node.op_type in FUSED]
         if any(node.op_type in _NESTED for node in model.graph.node):
             raise LookupError("the artifact has branches or loops")
-        keys = [named.get(node.name) for node in fused]
-        if sorted(map(str, keys)) != sorted(map(str, layers)):
-            raise LookupError("the artifact does not have one node for each layer of each recurrence")
-        if any(one.sizes.projection for one in artifact.plan.recurrences):
-            raise LookupError("projections stand around the nodes")
-        given = {node.name: layers[key] for node, key in zip(fused, keys, strict=True) if key}
+        fitting = _fitting(artifact.plan, model, fused, calls)
         session = _session(model, fused)
-        fed = _fed(fused, given)
         names = {tensor: key for key, tensor in artifact.plan.signature.inputs.items()}
         there = {found.name for found in session.get_inputs()}
-        inputs = elsewhere.inputs(file, part.signature.inputs, there - {*fed})
-        fed |= {inputs[names[tensor]]: value for tensor, value in feed.items()}
+        own = {name for node in fused for name in node.output}
+        inputs = elsewhere.inputs(file, part.signature.inputs, there - own)
+        fed = {inputs[names[tensor]]: value for tensor, value in feed.items()}
         wanted = [found.name for found in session.get_outputs()]
-        found = dict(zip(wanted, session.run(wanted, {key: fed[key] for key in there}), strict=True))
-        return _seen(model, fused, given, found | fed, part)
+
+        def answers(given: Mapping[str, Given]) -> dict[str, Array]:
+            values = fed | _fed(fused, given)
+            answered = session.run(wanted, {key: values[key] for key in there})
+            return values | dict(zip(wanted, answered, strict=True))
+
+        given = {node.name: fitting[node.name][0] for node in fused}
+        for node in fused:  # in their order: what enters one depends on those before it
+            if len(fitting[node.name]) > 1:
+                taken = _entering(model, node, given[node.name], answers(given))
+                x, h = taken[_X], taken[_H]
+                given[node.name] = nearest(fitting[node.name], x, h, taken.get(_C))
+        return _seen(model, fused, given, answers(given), part)
 
     return run
+
+
+def _fitting(plan: Plan, model: Any, fused: Sequence[Any], calls: Sequence[Call]) -> dict[str, list[Given]]:
+    """By fused node what it may stand for: a layer of a recurrence, or of another with the same weights."""
+    layers = glue.layers(plan, calls)
+    named = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
+    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
+    found: dict[str, list[Given]] = {}
+    lost = {(weights[node], layer) for node, layer in layers}
+    for node in fused:
+        owner, own = named.get(node.name, ("", 0))
+        wanted = (weights.get(owner), own)
+        found[node.name] = [
+            given for (name, layer), given in layers.items() if (weights[name], layer) == wanted
+        ]
+        lost.discard(wanted)
+    if lost or not all(found.values()):
+        raise LookupError("the artifact does not have one node for each layer of each recurrence")
+    return found
 
 
 def _session(model: Any, fused: list[Any]) -> Any:
@@ -94,24 +119,37 @@ def _fed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
     return found
 
 
+def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> dict[int, Array]:
+    """By place what enters a fused node, states behind a projection as the source has them."""
+    constants = {one.name: one for one in model.graph.initializer}
+    batch, steps = of.x.shape[1], len(of.x)
+    units = of.h_end.shape[-1]
+    zeros = np.zeros((len(of.h), batch, units), np.float32)
+    starts = {_H: zeros, _C: zeros, _LENGTHS: np.full(batch, steps)}
+    found = {}
+    for place in (_X, _LENGTHS, _H, *([_C] if node.op_type == "LSTM" else [])):
+        name = node.input[place] if len(node.input) > place else ""
+        value = starts.get(place) if not name else values.get(name)
+        if value is None and name in constants:
+            value = onnx.numpy_helper.to_array(constants[name])
+        if value is None:
+            continue
+        if place == _H and of.projections:
+            value = np.stack([one @ matrix.T for one, matrix in zip(value, of.projections, strict=True)])
+        found[place] = value.astype(np.float32)
+    return found
+
+
 def _seen(
     model: Any, fused: list[Any], given: Mapping[str, Given], values: Mapping[str, Array], part: Any
 ) -> Seen:
-    constants = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
     entered: list[tuple[str, Array, Array]] = []
     for node in fused:
         of = given[node.name]
-        batch, steps = of.x.shape[1], len(of.x)
-        full = np.full(batch, steps, np.int32) if of.lengths is None else of.lengths
+        full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
         expected = {_X: of.x, _LENGTHS: full.astype(np.float32), _H: of.h, _C: of.c}
-        starts = {_H: np.zeros_like(of.h), _C: np.zeros_like(of.c), _LENGTHS: np.full(batch, steps)}
-        for place, what in ((_X, "input"), (_LENGTHS, "lengths"), (_H, "initial h"), (_C, "initial c")):
-            if place == _C and node.op_type != "LSTM":
-                continue
-            name = node.input[place] if len(node.input) > place else ""
-            found = starts[place] if not name else values.get(name, constants.get(name))
-            if found is not None:
-                entered.append((f"{what} of {node.name}", found.astype(np.float32), expected[place]))
+        taken = _entering(model, node, of, values)
+        entered += [(f"{_WHAT[place]} of {node.name}", taken[place], expected[place]) for place in taken]
     names = [one.name for one in model.graph.output]
     keys = elsewhere.keys(part.signature.outputs, names)
     outputs = {keys[name]: values[name] for name in names if name in values}
@@ -120,4 +158,4 @@ def _seen(
         for node in model.graph.node
         if node.op_type in _PRODUCTS and node.output[0] in values
     }
-    return Seen(outputs, entered, products)
+    return Seen(outputs, entered, products, [value for of in given.values() for value in of.beside])

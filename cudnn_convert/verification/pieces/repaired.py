@@ -7,6 +7,7 @@ the same name. What the call reads first are the inputs of the recurrence, and b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,26 @@ _OPAQUE: Final = "PyFuncStateless"
 _STATES: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """An artifact's graph, laid flat: `inputs` are what each call of ours reads, as a cuDNN node does.
+
+    `values` are those of variables, by the names of their nodes.
+    """
+
+    graph: Any
+    inputs: Mapping[str, Sequence[str]]
+    values: carve.Values
+
+
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The call in the place of each recurrence's node."""
+    laid = laid_flat(artifact)
+    return carve.carved(laid.graph, recurrences, laid.inputs, laid.values)
+
+
+def laid_flat(artifact: Artifact) -> Laid:
+    """The functions of an artifact as one graph, in which the calls of ours stay calls."""
     path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     beside = [part.name for part in plan.parts if part.name not in meta.signature_def]
@@ -54,7 +73,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
             # In the order of a cuDNN node's inputs, whose parameters come before its lengths.
             inputs[node.name] = [*read[:_STATES], "", *lengths] if lengths else read[:LENGTHS]
             _open(node)
-    return carve.carved(laid, recurrences, inputs, _Restored(path, meta))
+    return Laid(laid, inputs, _Restored(path, meta))
 
 
 def _close(node: Any) -> None:

@@ -89,6 +89,79 @@ def test_wrong_wiring_behind_a_shut_gate_is_seen(change: Any, what: str, tmp_pat
     assert f"around the recurrences: {what}: off by " in str(caught.value)
 
 
+def gated(folder: Path, answer: Callable[[Any], Any]) -> Path:
+    """What `answer` makes of `x [time, batch, 4]`, behind a gate that is shut."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, 4], "x")
+        tf.identity(answer(x) * tf.cast(tf.reduce_max(x) > 99.0, tf.float32), "answer")
+    path = folder / "gated.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def states(case: Case, x: Any) -> list[Any]:
+    """Distinct initial states for a case."""
+    rng = np.random.default_rng(4)
+    return [
+        tf.tile(
+            tf.constant(rng.uniform(-1, 1, (case.depth, 1, width)).astype(np.float32)), [1, tf.shape(x)[1], 1]
+        )
+        for width in (case.sizes.width, case.units)
+    ]
+
+
+def of_projections(x: Any) -> Any:
+    case = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3)
+    return case.op_call(x, *states(case, x), tf.fill([tf.shape(x)[1]], tf.shape(x)[0])).output
+
+
+def of_twins(x: Any) -> Any:
+    """Two recurrences with the weights of one, the second on what the first gives."""
+    case = Case(Mode.LSTM, units=4)
+    weights = tf.constant(case.blob, name="blob")
+    first = case.op_call(x, *states(case, x), params=weights, name="first").output
+    return case.op_call(first * 0.7, *states(case, x), params=weights, name="second").output
+
+
+def other_projection(graph: Any, _: list[Any]) -> None:
+    """One projection of the first layer has another value in one place."""
+    by_name = {one.name: one for one in graph.initializer}
+    products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in by_name]
+    tensor = next(by_name[node.input[1]] for node in products if [*by_name[node.input[1]].dims] == [5, 3])
+    value = onnx.numpy_helper.to_array(tensor).copy()
+    value[1, 2] += 0.01
+    tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+
+
+def other_factor(graph: Any, _: list[Any]) -> None:
+    """What is between both recurrences multiplies by 0.8."""
+    tensor = next(
+        one
+        for one in graph.initializer
+        if onnx.numpy_helper.to_array(one).size == 1
+        and abs(float(onnx.numpy_helper.to_array(one).ravel()[0]) - 0.7) < 1e-6
+    )
+    value = onnx.numpy_helper.to_array(tensor)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.full_like(value, 0.8), tensor.name))
+
+
+@pytest.mark.parametrize(
+    ("answer", "change"),
+    [(of_projections, other_projection), (of_twins, other_factor)],
+    ids=["projections", "twins"],
+)
+def test_what_stands_between_fused_nodes_is_seen(answer: Any, change: Any, tmp_path: Path) -> None:
+    path, out = gated(tmp_path, answer), tmp_path / "out.onnx"
+    proof = cudnn_convert.convert(path, out, format="onnx", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, "")
+    wired(out, change)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert "around the recurrences: input of LSTM_1: off by " in str(caught.value)
+
+
 @pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
 def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None:
     proof = cudnn_convert.convert(
