@@ -29,6 +29,12 @@ def chosen(source: Signature) -> str:
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
 
 
+def left(names: Sequence[str]) -> Iterator[str]:
+    """Which tensors that nothing reads are no outputs, because they are no numbers."""
+    if names:
+        yield f"left out, for they are no numbers: {', '.join(names)}; name them with --outputs to have them"
+
+
 def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ def make(
     told = (
         *model.notes,
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
+        *notes.left(wanted.left),
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
