@@ -29,4 +29,5 @@ def _averaged(model: Model) -> Model:
     if not averages:
         reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
         raise UnsupportedModelError(model.path, [reason])
-    return replace(model, variables={**model.variables, **averages})
+    # They are asked for, whatever the graph's own saver restores.
+    return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)

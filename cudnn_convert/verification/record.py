@@ -36,6 +36,7 @@ def recorded(plan: Plan, data: Path, out: Path, *, constants: Sequence[str], tru
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
+    plan = way.judged(plan)
     fed = own_feeds.read(plan, data)
     restores = restoring(plan)
     graph = runnable(plan, restores)
