@@ -16,13 +16,14 @@ import tensorflow as tf
 from cudnn_convert.graph import branches, build, frames
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
-from cudnn_convert.graph.training import Source, Walk, is_summary
+from cudnn_convert.graph.training import MOVES, Source, Walk, is_summary
 
 #: The kind of a tensor of numbers that is no scalar; others are called by their type.
 NUMBERS: Final = "numbers"
 _SCALAR: Final = "scalar"
 _OTHERS: Final = ("bool", "string", "resource", "variant")
 _MOST: Final = 8
+_LAST: Final = 6
 _CALLED: Final = re.compile(
     r"(.*_)?(logits?|prob(s|abilit(y|ies))?|predict(ions?|ed)?|preds?|scores?|softmax|sigmoid|outputs?|classes|"
     r"class_ids|ids|decoded|tags|values|estimates?|actions?|policy)(_\d+)?(_.*)?",
@@ -100,17 +101,23 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
     for name, kind in kinds(graph, index, likely).items():
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
-    order = sorted(known, key=lambda name: (ranks[name], -places[name]))
+    # What a recurrence gives by itself is meant only where nothing stands behind it.
+    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or ranks[name] < _LAST]
+    order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
 
 
 def everywhere(graph: Any, index: Index) -> list[str]:
-    """The same of all that placeholders reach, where a graph has no recurrence to begin with."""
+    """The same of all that placeholders reach, where a graph has no recurrence to begin with: all that nothing
+    reads, then each.
+    """
     starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
     ends = [name for name in reached if all(map(is_summary, index.consumers(name)))]
-    return ordered(graph, walk, ends, ()) if ends else []
+    listed = ordered(graph, walk, ends, ()) if ends else []
+    unread = [name for name in listed if split(name)[0] in ends and index.nodes[split(name)[0]].op != "Exit"]
+    return [",".join(unread), *listed] if unread else listed
 
 
 def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
@@ -131,10 +138,10 @@ def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[t
             yield name, 3
         if name in leaves:
             yield name, 4
-        elif not readers:
+        elif not readers and index.nodes[name].op not in MOVES:
             yield name, 5
         if name in heavy and heavy.isdisjoint(walk.below([(name, None)])):
-            yield name, 6
+            yield name, _LAST
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:

@@ -136,7 +136,9 @@ def _aside(walk: Walk, found: list[str], sources: list[Source]) -> tuple[list[st
     weights = {name for op in rest for name in walk.weights(index.nodes[op])} - needed
     lost = [name for name in _recurrent(walk, closed) if not _is_read(walk, name, needed)]
     taken = [
-        name for name in walk.predictions() if split(name)[0] not in needed and split(name)[0] not in closed
+        name
+        for name, origin in walk.predictions().items()
+        if split(origin)[0] not in needed and split(name)[0] not in closed
     ]
     return list(dict.fromkeys([*sorted(weights), *lost, *taken])), set(rest)
 

@@ -34,8 +34,8 @@ _LABELS: Final = {"CTCLoss": 2, "CTCLossV2": 2}
 _NUMBER: Final = re.compile(r"_\d+$")
 _FLATTENING: Final = frozenset({"Reshape", "Transpose", "Cast"})
 #: What gives a loss its operands in another form.
-_MOVES: Final = _FLATTENING | frozenset(
-    "Identity Squeeze ExpandDims StridedSlice Slice Pack ConcatV2 Gather GatherV2 GatherNd".split()
+MOVES: Final = _FLATTENING | frozenset(
+    "Squeeze ExpandDims StridedSlice Slice Pack ConcatV2 Gather GatherV2 GatherNd".split()
 )
 #: Of a prediction and a label: a metric.
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
@@ -114,10 +114,12 @@ class Walk:
             found.append(Source(name, below.keys(), not ends and not is_model, may_be))
         return found
 
-    def predictions(self) -> list[str]:
-        """What losses with an op of their own take for predictions, as tensors `op:k` of the walk."""
-        origins = dict.fromkeys(loss.origin for loss in _losses(self.index))
-        return [name for name in origins if split(name)[0] in self.reached]
+    def predictions(self) -> dict[str, str]:
+        """What losses with an op of their own take for predictions, as tensors `op:k` of the walk, each with
+        the tensor that it is another name of.
+        """
+        found = {loss.prediction: loss.origin for loss in _losses(self.index)}
+        return {name: origin for name, origin in found.items() if split(name)[0] in self.reached}
 
     def weights(self, node: Any) -> set[str]:
         """The variables that a node reads: weights, not counters or averages of what passes."""
@@ -138,8 +140,11 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The tensor that a loss takes for a prediction, before it was brought in form, and those for labels."""
+    """The tensor that a loss takes for a prediction, before it was brought in form, by its last name and by its
+    first; those that it takes for labels.
+    """
 
+    prediction: str
     origin: str
     labels: tuple[str, ...]
 
@@ -147,10 +152,17 @@ class _Loss:
 def _losses(index: Index) -> Iterator[_Loss]:
     for node in index.nodes.values():
         if _LOSSES.fullmatch(node.op) and not _GRADIENTS.fullmatch(node.name):
-            origin, *others = index.data_inputs(node)
-            while index.nodes[split(origin)[0]].op in _MOVES:
-                origin = index.data_inputs(index.nodes[split(origin)[0]])[0]
-            yield _Loss(origin, tuple(others[: _LABELS.get(node.op, 1)]))
+            taken, *others = index.data_inputs(node)
+            taken = _before(index, taken, MOVES)
+            origin = _before(index, taken, MOVES | {"Identity"})
+            yield _Loss(taken, origin, tuple(others[: _LABELS.get(node.op, 1)]))
+
+
+def _before(index: Index, name: str, ops: Collection[str]) -> str:
+    """The tensor that some ops in a row are given."""
+    while index.nodes[split(name)[0]].op in ops:
+        name = index.data_inputs(index.nodes[split(name)[0]])[0]
+    return name
 
 
 def _given(index: Index) -> Iterator[str]:

@@ -26,6 +26,8 @@ _ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
 _SHOWN: Final = 3
+#: Of a number of an output: no op has so many.
+_DIGITS: Final = 10
 
 #: A key, and the slice of its entry in a saver's words.
 Place = tuple[str, str]
@@ -155,7 +157,8 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
     slices = _words(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
     number = name.partition(":")[2] or "0"
     pairs = list(zip(keys, slices, strict=False))
-    return pairs[int(number)] if number.isdecimal() and int(number) < len(pairs) else None
+    is_number = number.isdecimal() and len(number) < _DIGITS
+    return pairs[int(number)] if is_number and int(number) < len(pairs) else None
 
 
 def _words(node: Any) -> list[str]:
@@ -163,7 +166,7 @@ def _words(node: Any) -> list[str]:
         return []
     import tensorflow as tf
 
-    return [word.decode() for word in tf.make_ndarray(node.attr["value"].tensor).ravel()]
+    return [word.decode(errors="replace") for word in tf.make_ndarray(node.attr["value"].tensor).ravel()]
 
 
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.errors import ReadError, first_line
 from cudnn_convert.graph import build, pure
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.trace import VARIABLES
@@ -37,20 +38,19 @@ class _Entry:
 
 def judged(plan: Plan) -> Plan:
     """The plan with the values that the source's restore op names, for the judge alone."""
-    checkpoint = plan.model.checkpoint
+    checkpoint, taken = plan.model.checkpoint, plan.model.variables
     if checkpoint is None:
         return plan
-    entries = {name: entry for name, entry in _entries(checkpoint)}
-    reader = tf.train.load_checkpoint(str(checkpoint.prefix)) if entries else None
-    taken = plan.model.variables
+    entries = {name: entry for name, entry in _entries(checkpoint) if entry.key in taken}
     values = {
-        name: InMemory(_read(checkpoint.prefix, entry, reader.get_variable_to_dtype_map()[entry.key]))
+        name: InMemory(_read(checkpoint.prefix, entry))
         for name, entry in entries.items()
-        if reader is not None and reader.has_tensor(entry.key) and not _is_taken(taken.get(name), entry)
+        if not _is_taken(taken.get(name), entry)
     }
     keys = {name: entry.key for name, entry in entries.items()}
-    recurrences = tuple(_recurrence(one, keys, {**taken, **values}) for one in plan.recurrences)
-    return replace(plan, model=replace(plan.model, variables={**taken, **values}), recurrences=recurrences)
+    variables = {**taken, **values}
+    recurrences = tuple(_recurrence(one, keys, variables) for one in plan.recurrences)
+    return replace(plan, model=replace(plan.model, variables=variables), recurrences=recurrences)
 
 
 def _recurrence(one: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
@@ -71,12 +71,20 @@ def _is_taken(tensor: Any, entry: _Entry) -> bool:
     )
 
 
-def _read(prefix: Path, entry: _Entry, dtype: tf.DType) -> Array:
-    with tf.Graph().as_default(), tf.compat.v1.Session() as running:
-        (value,) = tf.raw_ops.RestoreV2(
-            prefix=str(prefix), tensor_names=[entry.key], shape_and_slices=[entry.slices], dtypes=[dtype]
-        )
-        return np.asarray(running.run(value))
+def _read(prefix: Path, entry: _Entry) -> Array:
+    try:
+        dtype = tf.train.load_checkpoint(str(prefix)).get_variable_to_dtype_map()[entry.key]
+        with tf.Graph().as_default(), tf.compat.v1.Session() as running:
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=str(prefix),
+                tensor_names=[entry.key],
+                shape_and_slices=[entry.slices],
+                dtypes=[dtype],
+            )
+            return np.asarray(running.run(value))
+    except (tf.errors.OpError, KeyError, ValueError) as cause:
+        expected = "an entry that TensorFlow restores"
+        raise ReadError(prefix, f"tensor {entry.key}", expected=expected, found=first_line(cause)) from cause
 
 
 def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
@@ -86,15 +94,13 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
     saver = meta.saver_def.restore_op_name.removesuffix(":0")
     if saver not in index.nodes:
         return
-    # The assignments wait for nothing; the op that restores waits for all of them.
-    ops = index.ancestors([saver])
-    assigns = [index.nodes[name] for name in ops if index.nodes[name].op in _ASSIGNS]
-    sources = {node.name: (checkpoint_key(index.nodes[split(node.input[0])[0]]), *_source(index, node)) for node in assigns}
-    words = _words(meta.graph_def, index, {op for _, op, _ in sources.values() if index.nodes[op].op == _RESTORE})
-    for node in assigns:
-        variable, op, number = sources[node.name]
-        if index.nodes[split(node.input[0])[0]].op in VARIABLES and op in words:
-            yield variable, words[op][number]
+    # The op that restores everything waits for each assignment.
+    assigns = [node for op in sorted(index.ancestors([saver])) if (node := index.nodes[op]).op in _ASSIGNS]
+    sources = [(index.nodes[split(node.input[0])[0]], *_source(index, node)) for node in assigns]
+    words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
+    for variable, op, number in sources:
+        if variable.op in VARIABLES and number < len(words.get(op, ())):
+            yield checkpoint_key(variable), words[op][number]
 
 
 def _source(index: Index, node: Any) -> tuple[str, int]:

@@ -185,7 +185,7 @@ def printed_scatter(rnn):
     tf.identity(wide, name="wide")
     tf.as_string(tf.argmax(wide, 1), name="words")
     tf.greater(wide, 0.5, name="sure")
-    return Case(["wide:0", "state:0"], FEEDS)
+    return Case(["state:0", "wide:0"], FEEDS)
 
 
 def record_renamed(build, folder):
