@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, placeholder, v1, variable
-from samples import REAL, fixture
+from samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import choose
+from cudnn_convert.plan.make import flattened, make
 from cudnn_convert.read import read
 
 
@@ -369,3 +370,34 @@ def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: st
     sample = fixture(f"1.15.5-{name}")
     model = read(sample.prefix)
     assert sorted(choose.outputs(model.path, model.graph).outputs) == sample.case["outputs"]
+
+
+def has_a_choice(sample: Fixture) -> bool:
+    return sample.folder.name in CHOOSING or "--outputs" in sample.case["flags"]
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(
+            sample, id=sample.name, marks=() if has_a_choice(sample) else pytest.mark.slow("cudnn_convert/graph")
+        )
+        for sample in FIXTURES + STATEFUL
+    ],
+)
+def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
+    """What is listed is a flag that can be given as it stands."""
+    model = flattened(read(sample.prefix))
+    wanted = set(sample.case["outputs"])
+    if model.signatures:
+        assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}
+        return
+    try:
+        assert wanted <= set(choose.outputs(model.path, model.graph).outputs)
+    except (AmbiguousSourceError, UnsupportedModelError) as error:
+        (reason,) = error.reasons
+        ways = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]
+        assert wanted in [set(way.split(",")) for way in ways[:2]]
+        for way in ways:
+            plan = make(model, outputs=[way])
+            assert [*plan.source.outputs.values()] == way.split(",")
