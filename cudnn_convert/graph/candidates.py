@@ -1,8 +1,8 @@
 """What the user may have meant as outputs, in the order in which a person would want them.
 
-First what is called so (logits, probs, predictions), by itself or by the scope that it leaves; then what chooses
-(an argmax, a softmax, a decoder), what a loss takes for a prediction, what nothing reads, and the last layer
-with weights. The later of two in the graph comes first.
+First what is called so (logits, probs, predictions), by itself or by the scope that it leaves; then what
+chooses (an argmax, a softmax, a decoder), what a loss takes for a prediction, what nothing reads, and the
+last layer with weights. The later of two in the graph comes first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _CHOOSING: Final = frozenset(
 )
 _REDUCTIONS: Final = frozenset("Sum Mean Prod Max Min All Any".split())
 _ELEMENTWISE: Final = frozenset(
-    "Identity Neg Sqrt Square Exp Log Cast Div RealDiv DivNoNan Mul Add AddV2 AddN Sub Maximum Minimum Select".split()
+    "Identity Neg Sqrt Square Exp Log Cast Div RealDiv DivNoNan Mul Add AddV2 AddN Sub Maximum Minimum "
+    "Select".split()
 )
 
 
@@ -63,7 +64,7 @@ def _kind(tensor: tf.Tensor) -> str:
 
 
 def _is_total(tensor: tf.Tensor) -> bool:
-    """Whether a tensor of unknown rank is one number: a reduction over all axes, or what is computed of such."""
+    """Whether a tensor of unknown rank is one number: a reduction over all axes, or computed from such."""
     todo, seen = [tensor], set()
     while todo:
         one = todo.pop()
@@ -108,9 +109,7 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
 
 
 def everywhere(graph: Any, index: Index) -> list[str]:
-    """The same of all that placeholders reach, where a graph has no recurrence to begin with: all that nothing
-    reads, then each.
-    """
+    """The same of what placeholders reach, for a graph without recurrences: all that nothing reads, each."""
     starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
@@ -128,9 +127,7 @@ def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[t
         readers = [reader.name for reader in index.consumers(name) if reader.name in known]
         *scopes, own = name.split("/")
         is_end = name in leaves or name in predictions or not readers
-        if _CALLED.fullmatch(own):
-            yield name, 0 if is_end else 1
-        elif any(map(_CALLED.fullmatch, scopes)) and _leaves_scope(name, scopes, readers):
+        if _CALLED.fullmatch(own) or _leaves_scope(name, scopes, readers):
             yield name, 0 if is_end else 1
         elif index.nodes[name].op in _CHOOSING:
             yield name, 2
@@ -145,7 +142,7 @@ def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[t
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
-    """Whether no reader of a node stands in the innermost scope that is called as an output."""
-    depth = max(place for place, scope in enumerate(scopes) if _CALLED.fullmatch(scope))
-    scope = "/".join(scopes[: depth + 1]) + "/"
-    return not any(reader.startswith(scope) for reader in readers)
+    """Whether a node stands in a scope that is called as an output, and none of its readers does."""
+    depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
+    innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
+    return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)

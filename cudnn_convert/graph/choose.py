@@ -1,8 +1,8 @@
 """Which tensors the artifact should give, where the user names none and the file has no signature.
 
 Of twins that share a parameter variable, those that training differentiates are dropped, then those in
-training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but
-summaries, outside branches. They are the outputs where they are all of the model: where no weight, no output of a
+training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but summaries,
+outside branches. They are the outputs where they are all of the model: where no weight, no output of a
 recurrence and no prediction of a loss is left aside, and none may be a measure of training. Elsewhere the
 user is asked. docs/choosing.md says it in a page.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph import branches, build, candidates, trace
+from cudnn_convert.graph import branches, candidates, trace
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_summary
 
@@ -27,7 +27,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The output tensors `op:k`, in the graph's order; `left` are leaves that are no numbers, with their type."""
+    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type."""
 
     outputs: list[str]
     left: tuple[str, ...]
@@ -83,7 +83,6 @@ def _is_leaf(index: Index, name: str) -> bool:
 
 def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
-    index = walk.index
     listed = candidates.ordered(graph, walk, found, sources)
     if not found:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
@@ -151,7 +150,9 @@ def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
         for start in walk.starts
         if index.nodes[start].op in CUDNN_OPS
         for k in range(OUTPUTS)
-        if any(reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k))
+        if any(
+            reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k)
+        )
     ]
 
 

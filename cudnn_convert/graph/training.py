@@ -1,8 +1,8 @@
-"""What of a graph belongs to training or to its records: losses, metrics, gradients, summaries, savers, labels.
+"""What of a graph belongs to training or its records: losses, metrics, gradients, summaries, savers, labels.
 
 A label reaches a loss, a metric or a gradient and nothing else; an input reaches an output. Which is which
-shows in what lies below a source of values that no recurrence needs: a label meets no weights and is never what
-a loss takes for a prediction.
+shows in what lies below a source of values that no recurrence needs: a label meets no weights and is never
+what a loss takes for a prediction.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ MOVES: Final = _FLATTENING | frozenset(
 )
 #: Of a prediction and a label: a metric.
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
-_HANDS_ON: Final = frozenset("Identity ReadVariableOp Enter RefEnter Switch RefSwitch Cast StopGradient".split())
+_HANDS_ON: Final = frozenset(
+    "Identity ReadVariableOp Enter RefEnter Switch RefSwitch Cast StopGradient".split()
+)
 _ACCUMULATES: Final = re.compile(r"Assign(Add|Sub)(VariableOp)?")
-_NAMED: Final = re.compile(r"(.*[/_])?(labels?|targets?|truths?|gold|annotations?|y_true)([/_].*)?", re.IGNORECASE)
+_NAMED: Final = re.compile(
+    r"(.*[/_])?(labels?|targets?|truths?|gold|annotations?|y_true)([/_].*)?", re.IGNORECASE
+)
 
 
 def is_summary(node: Any) -> bool:
@@ -72,7 +76,9 @@ class Walk:
         given = [name for name in _given(index) if not _is_needed(index, name, needed)]
         walked = self.below((start, None) for start in starts)
         for name in given:
-            self._closed.update(_metrics(index, walked.keys(), self.below([split(name)]).keys() | {split(name)[0]}))
+            self._closed.update(
+                _metrics(index, walked.keys(), self.below([split(name)]).keys() | {split(name)[0]})
+            )
         self.reached = self.below((start, None) for start in starts)
         for start in starts:
             self.reached.setdefault(start)
@@ -106,7 +112,9 @@ class Walk:
         found = []
         for name, below in self._given:
             reach = {split(name)[0], *below}
-            is_target = any(split(label)[0] in reach - self.reached.keys() for loss in losses for label in loss.labels)
+            is_target = any(
+                split(label)[0] in reach - self.reached.keys() for loss in losses for label in loss.labels
+            )
             ends = not reach.isdisjoint(leaves)
             is_model = any(split(loss.origin)[0] in reach for loss in losses)
             is_model = is_model or any(self.weights(self.index.nodes[op]) for op in below)
@@ -140,8 +148,8 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The tensor that a loss takes for a prediction, before it was brought in form, by its last name and by its
-    first; those that it takes for labels.
+    """What a loss takes for a prediction, before it was brought in form, by its last and its first name; what
+    it takes for labels.
     """
 
     prediction: str
@@ -210,7 +218,7 @@ def _inside_losses(index: Index) -> set[str]:
             named = _NUMBER.sub("", scope.rpartition("/")[2]) == _NUMBER.sub("", own)
             scopes.add(f"{scope if named else node.name}/")
     return {
-        name for name, node in index.nodes.items() if node.op in _FLATTENING and name.startswith(tuple(scopes))
+        name
+        for name, node in index.nodes.items()
+        if node.op in _FLATTENING and name.startswith(tuple(scopes))
     }
-
-

@@ -77,7 +77,9 @@ def _named(part: str) -> Iterator[tuple[str, Any]]:
 def _is_open(options: Options, name: str, value: Any) -> bool:
     """Whether nothing else was said; constants add up."""
     usual = next(field.default for field in fields(Options) if field.name == name)
-    return name == "set" or getattr(options, name) in (usual, value)
+    given = getattr(options, name)
+    # The command line gives an empty list where a flag is not there.
+    return name == "set" or (tuple(given) if name in _REPEATED else given) in (usual, value)
 
 
 def _merged(change: Change, more: Change) -> dict[str, Any]:

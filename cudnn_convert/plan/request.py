@@ -18,8 +18,8 @@ from cudnn_convert.specs import Spec
 class Request:
     """`given` are the file's signatures that were taken; `complete`: the user named all inputs.
 
-    `left` are outputs that were left out, by what they are. `constants` are the values of `--set` by tensor. `writes` are the outputs that are assignments, with their
-    ops; `states` the inputs that are state variables.
+    `left` are outputs that were left out, by what they are. `constants` are the values of `--set` by tensor.
+    `writes` are the outputs that are assignments, with their ops; `states` the inputs that are variables.
     """
 
     given: tuple[Part, ...]

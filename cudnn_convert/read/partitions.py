@@ -2,10 +2,10 @@
 
 A partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a slice of it. A
 saver of `{key: variable}` restores a variable from any key, such as that of its moving average, and a
-checkpoint may hold an entry of the variable's own name beside it: then the graph's restore op says which is meant.
+checkpoint may hold an entry of the variable's own name beside it: the graph's restore op says which is meant.
 Source: tensorflow v1.15.0 core/framework/variable.proto SaveSliceInfoDef, core/protobuf/saver.proto,
-python/training/saver.py `_AddRestoreOps`, `_AddShardedRestoreOps`, core/ops/io_ops.cc (RestoreV2: prefix, names,
-slices; RestoreSlice before TensorFlow 0.12: pattern, name, slice).
+python/training/saver.py `_AddRestoreOps`, `_AddShardedRestoreOps`, core/ops/io_ops.cc (RestoreV2: prefix,
+names, slices; RestoreSlice before TensorFlow 0.12: pattern, name, slice).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values by variable; `keys` has those of another key than their own; `notes` tell the choices made."""
+    """The values by variable; `keys` has the keys of those that have not their own, `notes` the choices."""
 
     values: dict[str, Tensor] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)

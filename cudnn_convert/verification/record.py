@@ -21,7 +21,7 @@ from cudnn_convert.graph.session import Restore, session, variable_ops
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import machine, own_feeds, recording
+from cudnn_convert.verification import machine, own_feeds, recording, way
 from cudnn_convert.verification.source import refuse_effects
 
 _ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})

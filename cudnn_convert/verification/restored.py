@@ -1,8 +1,8 @@
 """The values of the judge's variables: those that the source's own restore op would set, by its own words.
 
-The reader of the conversion follows constants; here TensorFlow evaluates the names and slices that each restore
-op is given, and where that is another entry than the reader took, TensorFlow reads it. So a value of a wrong key
-shows as numbers that differ.
+The reader of the conversion follows constants; here TensorFlow evaluates the names and slices that each
+restore op is given, and where that is another entry than the reader took, TensorFlow reads it. So a value of
+a wrong key shows as numbers that differ.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def judged(plan: Plan) -> Plan:
 
 
 def _recurrence(one: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
-    """A recurrence whose parameters are restored from another key than their own is computed from that entry."""
+    """A recurrence whose parameters have another key than their own is computed from that entry."""
     key = keys.get(one.shared)
     if key is None or one.shared not in values:
         return one
@@ -112,7 +112,7 @@ def _source(index: Index, node: Any) -> tuple[str, int]:
 
 
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
-    """The names and slices that restore ops are given, evaluated; none where more than arithmetic makes them."""
+    """The names and slices that restore ops are given, evaluated; none where that is not arithmetic alone."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
     needed = build.kept(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(pure.others(needed)):

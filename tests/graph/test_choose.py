@@ -1,4 +1,4 @@
-"""Which outputs are chosen or asked for where nobody names any: small graphs, recorded ones, and a real one."""
+"""Which outputs are chosen or asked for where nobody names any: small graphs, recorded and real ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def whole_mean(x: Any) -> Any:
 TRAINING: dict[str, Callable[[Any], Any]] = {
     "labels": lambda y: tf.reduce_mean(tf.abs(y - placeholder("labels", (None, None, UNITS)))),
     "loss-of-unknown-rank": lambda y: 0.5 * whole_mean(tf.abs(y - placeholder("labels", None))),
-    "right": lambda y: tf.cast(tf.equal(tf.argmax(y, 2), placeholder("y", [None, None], tf.int64)), tf.float32),
+    "right": lambda y: tf.cast(tf.equal(tf.argmax(y, 2), placeholder("y", None, tf.int64)), tf.float32),
     "loss": lambda y: tf.nn.softmax_cross_entropy_with_logits(labels=tf.ones_like(y), logits=y) * 2,
     "l2": tf.nn.l2_loss,
     "ctc": lambda y: tf.raw_ops.CTCLoss(
@@ -132,8 +132,8 @@ def test_where_only_a_loss_reads_the_model_the_user_is_asked() -> None:
         y = tf.nn.softmax(lstm(placeholder("x"), blob()).output, name="probs")
         tf.nn.l2_loss(y)
     assert refused(graph, AmbiguousSourceError) == (
-        "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence; choose with "
-        "--outputs probs:0",
+        "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence; "
+        "choose with --outputs probs:0",
     )
 
 
@@ -194,7 +194,9 @@ def test_weights_that_only_a_loss_reads_are_part_of_the_model() -> None:
 
 def test_so_are_layers_behind_an_input_of_their_own() -> None:
     features = (None, None, 1)
-    (reason,) = part(lambda y: loss(weigh(tf.concat([y, placeholder("features", features)], 2)[..., 1:], "head")))
+    (reason,) = part(
+        lambda y: loss(weigh(tf.concat([y, placeholder("features", features)], 2)[..., 1:], "head"))
+    )
     assert "leave out head_weights, rnn:0, head:0; choose with --outputs head:0,state:0 |" in reason
 
 
@@ -380,7 +382,9 @@ def has_a_choice(sample: Fixture) -> bool:
     "sample",
     [
         pytest.param(
-            sample, id=sample.name, marks=() if has_a_choice(sample) else pytest.mark.slow("cudnn_convert/graph")
+            sample,
+            id=sample.name,
+            marks=() if has_a_choice(sample) else pytest.mark.slow("cudnn_convert/graph"),
         )
         for sample in FIXTURES + STATEFUL
     ],

@@ -28,7 +28,9 @@ def words(graph: Any, name: str, held: Iterable[str]) -> None:
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([word.encode() for word in held]))
 
 
-def saver(graph: Any, places: Iterable[tuple[str, str, str]], name: str = "save", assign: str = "Assign") -> Any:
+def saver(
+    graph: Any, places: Iterable[tuple[str, str, str]], name: str = "save", assign: str = "Assign"
+) -> Any:
     """The ops that restore `(key, slice, variable)`, behind the one that does all; gives that."""
     keys, slices, targets = zip(*places, strict=True)
     words(graph, f"{name}/names", keys)
@@ -98,7 +100,9 @@ def test_the_saver_that_wrote_the_graph_overrules_a_variables_own_name(tensors: 
     found = partitions.find(meta, tensors)
     assert values(found.values) == {"w": (WHOLE + 100).tolist(), "own": (WHOLE + 200).tolist()}
     assert found.keys == {"w": "v"}
-    assert found.notes == ("values restored as the graph's saver does, not by the variables' own names: w from v",)
+    assert found.notes == (
+        "values restored as the graph's saver does, not by the variables' own names: w from v",
+    )
     meta.saver_def.restore_op_name = "usual/restore_all"
     assert partitions.find(meta, tensors).keys == {}
 

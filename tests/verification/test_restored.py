@@ -1,4 +1,4 @@
-"""The judge's own reading of a saver: genuine checkpoints whose keys a reader may mistake, and graphs written out."""
+"""The judge's own reading of a saver: genuine checkpoints whose keys a reader may mistake."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from cudnn_convert.verification import restored
 AVERAGES, TARGET = "1.15.5-averages_saver", "1.15.5-target_saver"
 
 
-@pytest.mark.parametrize(("name", "format"), [(AVERAGES, "savedmodel"), (AVERAGES, "onnx"), (TARGET, "savedmodel")])
+@pytest.mark.parametrize(
+    ("name", "form"), [(AVERAGES, "savedmodel"), (AVERAGES, "onnx"), (TARGET, "savedmodel")]
+)
 def test_values_of_a_wrong_key_do_not_verify(
-    out: Path, monkeypatch: pytest.MonkeyPatch, name: str, format: str
+    out: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
     """A reader that takes each variable by its own name."""
     monkeypatch.setattr(partitions, "find", lambda meta, tensors: partitions.Values())
     with pytest.raises(cudnn_convert.VerificationError):
-        cudnn_convert.convert(fixture(name).prefix, out, format=format, weights="raw")
+        cudnn_convert.convert(fixture(name).prefix, out, format=form, weights="raw")
     assert not out.exists()
 
 
