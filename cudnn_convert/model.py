@@ -248,16 +248,26 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where values come from: the MetaGraph as stored, and the prefix of the files that it restores."""
+
+    meta: Any
+    prefix: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
 
     `graph` is a `tensorflow.GraphDef`, or None where the source has weights alone; `variables` maps the op
-    name of each variable to its value. `together` says that all signatures belong into one artifact, not
-    that one is to be chosen. `notes` are the choices that the reader made. `assets` maps the tensors that
-    hold file names to the files; `initializers` are the ops that fill tables once variables are restored.
+    name of each variable to its value; `keys` has the keys of those that are restored from another.
+    `together` says that all signatures belong into one artifact, not that one is to be chosen. `notes` are
+    the choices that the reader made. `assets` maps the tensors that hold file names to the files;
+    `initializers` are the ops that fill tables once variables are restored.
     `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
     `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
     `plain`: what weights without a graph hold beside cuDNN recurrences.
+    `checkpoint`: what the values are restored from, where an op of the file's own does it.
     """
 
     path: Path
@@ -273,6 +283,8 @@ class Model:
     architecture: Architecture | None = None
     saved: Any | None = None
     plain: Plain = Plain()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,14 @@ def chosen(source: Signature) -> str:
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
 
 
+def left(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
+    """Tensors that `outputs`, chosen from a graph, leave out, by their type, and how to have them."""
+    if tensors:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in tensors.items())
+        flag = f"--outputs {','.join([*outputs, *tensors])}"
+        yield f"left out, for they are no numbers: {listed}; have them with {flag}"
+
+
 def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:
@@ -44,13 +52,6 @@ def notes(
         found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
     found += [note for recurrence in recurrences for note in _of(recurrence)]
     return (*found, *no_numbers(recurrences))
-
-
-def strings(tensors: Sequence[str], outputs: Sequence[str]) -> Iterator[str]:
-    """Strings that `outputs`, chosen from a graph, leave out, and how to have them."""
-    if tensors:
-        left_out = f"strings are no outputs unless named: {', '.join(tensors)} left out"
-        yield f"{left_out}; have them with --outputs {','.join([*outputs, *tensors])}"
 
 
 def parsed(features: Sequence[Feature]) -> Iterator[str]:

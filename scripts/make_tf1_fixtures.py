@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf1_fixtures import (
     cases_block,
+    cases_choosing,
     cases_containers,
     cases_control_flow,
     cases_inputs,
@@ -36,7 +37,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIXTURES = os.path.join(ROOT, "tests", "data", "tf1", tf.__version__)
 
 EVERY_VERSION = (
-    cases_modes.CASES + cases_training.CASES + cases_control_flow.CASES + cases_containers.CASES
+    cases_modes.CASES
+    + cases_training.CASES
+    + cases_control_flow.CASES
+    + cases_containers.CASES
+    + cases_choosing.CASES
 )
 ONLY_1_15 = (
     cases_modes.CASES_1_15
@@ -50,11 +55,13 @@ ONLY_1_15 = (
     + cases_objects.CASES_1_15
     + cases_op_level.CASES_1_15
     + cases_containers.CASES_1_15
+    + cases_choosing.CASES_1_15
 )
 
 OTHER_RECORDERS = {build: record_cpu for build in cases_block.CASES_1_15}
 OTHER_RECORDERS.update((build, cases_objects.record_objects) for build in cases_objects.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_op_level.record_op_level) for build in cases_op_level.CASES_1_15)
+OTHER_RECORDERS.update((build, cases_choosing.record_renamed) for build in cases_choosing.RENAMED)
 OTHER_RECORDERS.update((build, cases_containers.record_container) for build in cases_containers.CONTAINERS)
 
 if tf.__version__.startswith("1.15."):

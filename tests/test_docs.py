@@ -62,6 +62,10 @@ FILES: dict[str, dict[str, str]] = {
     },
     "docs/tutorials/keras-files.md": {"custom.h5": f"{KERAS}/custom_layer/model.h5", **TEXT, **WEIGHTS},
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
+    "docs/choosing.md": {
+        "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
+        "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
+    },
     "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},

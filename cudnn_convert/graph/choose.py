@@ -1,52 +1,59 @@
 """Which tensors the artifact should give, where the user names none and the file has no signature.
 
 Of twins that share a parameter variable, those that training differentiates are dropped, then those in
-training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but
-summaries. It never enters shapes, state, losses, metrics, gradients or savers, nor anything that needs a
-non-scalar placeholder which no recurrence needs, for those are labels. A leaf inside a branch is no output.
+training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but summaries,
+outside branches. They are the outputs where they are all of the model: where no weight, no output of a
+recurrence and no prediction of a loss is left aside, and none may be a measure of training. Elsewhere the
+user is asked. docs/choosing.md says it in a page.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph import branches, build, trace
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index
+from cudnn_convert.graph import branches, candidates, trace
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
+from cudnn_convert.graph.training import Source, Walk, is_summary
 
-_BLOCKED: Final = re.compile(
-    r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|Scatter.*|Print(V2)?|"
-    r"Assert|.*(SoftmaxCrossEntropyWithLogits|CTCLoss(V2)?|EditDistance|InTopK(V2)?|L2Loss)|.*Grad(V2)?|"
-    r"CudnnRNNBackprop.*|CudnnRNNParamsToCanonical.*|.*Enqueue.*|BroadcastGradientArgs|Merge.*Summary|NoOp"
-)
 _BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
-_LOSSES: Final = re.compile(r".*(SoftmaxCrossEntropyWithLogits|CTCLoss(V2)?)")
-_FLATTENING: Final = frozenset({"Reshape", "Transpose", "Cast"})
-_GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
-_NUMBER: Final = re.compile(r"_\d+$")
-_SUMMARY: Final = re.compile(r".*Summary(V2)?")
+_SHOWN: Final = 3
 
 
-def outputs(path: Path, graph: Any) -> list[str]:
-    """The output tensors `op:k`, in the graph's order. Raises AmbiguousSourceError, UnsupportedModelError."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type."""
+
+    outputs: list[str]
+    left: dict[str, str]
+
+
+def outputs(path: Path, graph: Any) -> Choice:
+    """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
     index = Index(graph)
     nodes = trace.recurrences(index) or trace.cpu_recurrences(index)
     if not nodes:
         expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
-        raise UnsupportedModelError(path, [f"graph: {expected}, found none; name --outputs"])
+        listed = candidates.everywhere(graph, index)
+        advice = f"choose with {candidates.flags(listed)}" if listed else "name --outputs"
+        raise UnsupportedModelError(path, [f"graph: {expected}, found none; {advice}"])
     wanted = _inference(index, nodes)
-    walked = _forward(index, wanted, dropped=[node for node in nodes if node not in wanted])
+    dropped = index.descendants(node.name for node in nodes if node not in wanted)
+    walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
     optional = branches.inside(index)
-    leaves = [name for name in walked if _is_leaf(index, name) and name not in optional]
-    found = _tensors(graph, index, leaves)
-    found = found or _tensors(graph, index, [name for name in walked if _is_boundary(index, name, walked)])
-    if not found:
-        raise AmbiguousSourceError(path, ["outputs: found none that depend on a recurrence; name --outputs"])
+    leaves = [name for name in walk.reached if _is_leaf(index, name) and name not in optional]
+    kinds = candidates.kinds(graph, index, leaves)
+    found = [name for name, kind in kinds.items() if kind == candidates.NUMBERS]
+    sources = walk.sources({split(name)[0] for name in found})
+    _refuse_part(path, graph, walk, found, sources)
     _refuse_equal_twins(path, index, wanted, found)
-    return found
+    left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
+    return Choice(found, left)
 
 
 def _inference(index: Index, nodes: list[Any]) -> list[Any]:
@@ -69,74 +76,88 @@ def _is_training(node: Any) -> bool:
     return "is_training" not in node.attr or bool(node.attr["is_training"].b)
 
 
-def _forward(index: Index, wanted: list[Any], *, dropped: list[Any]) -> dict[str, None]:
-    """The nodes that the walk reaches, recurrences included, as an ordered set."""
-    needed = index.ancestors([node.name for node in wanted])
-    labels = [
-        node.name
-        for node in index.nodes.values()
-        if node.op in ("Placeholder", "PlaceholderV2") and node.name not in needed and not _is_scalar(node)
-    ]
-    forbidden = index.descendants([*labels, *(node.name for node in dropped)]) | _inside_losses(index)
-    walked: dict[str, None] = {}
-    todo = [node.name for node in wanted if node.name not in forbidden]
-    while todo:
-        name = todo.pop(0)
-        if name not in walked:
-            walked[name] = None
-            outputs = range(OUTPUTS) if index.nodes[name].op in CUDNN_OPS else [None]
-            readers = (reader for k in outputs for reader in index.consumers(name, k))
-            todo += [r.name for r in readers if r.name not in forbidden and not _is_blocked(r)]
-    return walked
-
-
-def _inside_losses(index: Index) -> set[str]:
-    """What a loss makes of scores in its own scope (tensorflow v1.15.0 python/ops/nn_ops.py): it flattens."""
-    found = set()
-    for node in index.nodes.values():
-        if _LOSSES.fullmatch(node.op):
-            scope, _, own = node.name.rpartition("/")
-            # The op is `loss` beside `loss/Reshape`, or `loss/loss`, where either may be numbered.
-            named = _NUMBER.sub("", scope.rpartition("/")[2]) == _NUMBER.sub("", own)
-            found.add(f"{scope if named else node.name}/")
-    return {
-        name for name, node in index.nodes.items() if node.op in _FLATTENING and name.startswith(tuple(found))
-    }
-
-
-def _is_scalar(node: Any) -> bool:
-    shape = node.attr["shape"].shape
-    return "shape" in node.attr and not shape.unknown_rank and not shape.dim
-
-
-def _is_blocked(node: Any) -> bool:
-    return bool(_BLOCKED.fullmatch(node.op) or _GRADIENTS.fullmatch(node.name))
-
-
 def _is_leaf(index: Index, name: str) -> bool:
     # A loop variable that nobody reads after the loop was not made to be read.
-    unread = all(_SUMMARY.fullmatch(reader.op) for reader in index.consumers(name))
-    return unread and index.nodes[name].op != "Exit"
+    return all(map(is_summary, index.consumers(name))) and index.nodes[name].op != "Exit"
 
 
-def _is_boundary(index: Index, name: str, walked: dict[str, None]) -> bool:
-    return not any(reader.name in walked for reader in index.consumers(name))
+def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
+    """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
+    listed = candidates.ordered(graph, walk, found, sources)
+    if not found:
+        reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
+        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, listed), *listed])])
+    doubts = {
+        name: source.name
+        for name in found
+        for source in sources
+        if source.may_be and split(name)[0] in source.below
+    }
+    if doubts:
+        rest = [name for name in found if name not in doubts]
+        said = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
+        ways = [",".join(rest)] if rest else []
+        reason = f"outputs: {said}, which may hold labels"
+        raise AmbiguousSourceError(path, [_asked(reason, [*ways, ",".join(found), *listed])])
+    aside, what = _aside(walk, found, sources)
+    if aside:
+        reason = f"outputs: {', '.join(found[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
+        whole = [name for name in listed if split(name)[0] in what]
+        more = [",".join([*_heads(walk, whole), *found])] if whole else []
+        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *listed])])
 
 
-def _tensors(graph: Any, index: Index, names: list[str]) -> list[str]:
-    """The outputs of `names` with a rank above 0 that are numbers."""
-    seen = build.sound(build.kept(graph, index.ancestors(names)))
-    found = []
-    for node in graph.node:
-        if node.name in names:
-            count = OUTPUTS if node.op in CUDNN_OPS else None
-            found += [
-                tensor.name
-                for tensor in seen.get_operation_by_name(node.name).outputs[:count]
-                if tensor.shape.rank != 0
-                and tensor.dtype.name not in ("bool", "string", "resource", "variant")
-            ]
-    return found
+def _asked(reason: str, ways: list[str]) -> str:
+    listed = candidates.flags(ways)
+    return f"{reason}; choose with {listed}" if listed else f"{reason}; name --outputs"
+
+
+def _together(walk: Walk, listed: list[str]) -> list[str]:
+    """All predictions of losses at once, where there are several."""
+    found = [name for name in walk.predictions() if name in listed]
+    return [",".join(found)] if len(found) > 1 else []
+
+
+def _heads(walk: Walk, names: list[str]) -> list[str]:
+    """Of several tensors those that losses take, else the first."""
+    return [name for name in names if name in walk.predictions()] or names[:1]
+
+
+def _aside(walk: Walk, found: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
+    """What of the model the tensors `found` do not need, as names; the nodes that have it."""
+    index = walk.index
+    needed = index.ancestors(split(name)[0] for name in found)
+    closed: set[str] = set()
+    for source in sources:
+        if source.is_label or (source.may_be and needed.isdisjoint([split(source.name)[0]])):
+            closed.update(source.below)
+    rest = [name for name in walk.reached if name not in needed and name not in closed]
+    weights = {name for op in rest for name in walk.weights(index.nodes[op])} - needed
+    lost = [name for name in _recurrent(walk, closed) if not _is_read(walk, name, needed)]
+    taken = [
+        name
+        for name, origin in walk.predictions().items()
+        if split(origin)[0] not in needed and split(name)[0] not in closed
+    ]
+    return list(dict.fromkeys([*sorted(weights), *lost, *taken])), set(rest)
+
+
+def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
+    """The outputs of the recurrences that something in the walk reads."""
+    index = walk.index
+    return [
+        f"{start}:{k}"
+        for start in walk.starts
+        if index.nodes[start].op in CUDNN_OPS
+        for k in range(OUTPUTS)
+        if any(
+            reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k)
+        )
+    ]
+
+
+def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
+    return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
 
 
 def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], found: list[str]) -> None:
@@ -144,11 +165,11 @@ def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], found: list
     twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
     for node in wanted:
         below = index.descendants([node.name])
-        leaves = {name for name in found if name.rpartition(":")[0] in below}
+        leaves = {name for name in found if split(name)[0] in below}
         twins[trace.parameters(index, node).leaves].append(leaves)
     for variables, groups in twins.items():
         if len(groups) > 1 and not set.intersection(*groups):
             names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
-            ways = [f"--outputs {','.join(sorted(leaves)) or '(none found)'}" for leaves in groups]
+            ways = candidates.flags([",".join(sorted(leaves)) for leaves in groups if leaves])
             reason = f"{names} {len(groups)} recurrences that training tells nothing about; choose one of"
-            raise AmbiguousSourceError(path, [f"{reason}: {' | '.join(ways)}"])
+            raise AmbiguousSourceError(path, [f"{reason}: {ways}"])

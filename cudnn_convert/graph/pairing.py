@@ -15,8 +15,11 @@ def scopes(variable: str) -> tuple[str, str]:
 
 
 def by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
-    """The set of the variable's own scope, else of the one around it."""
-    for scope in scopes(variable):
+    """The set of the variable's own scope, else of the one around it, by the key that it is restored from."""
+    key = model.keys.get(variable, variable)
+    if key.rpartition("/")[2] != variable.rpartition("/")[2]:
+        return None  # such as a moving average, which has no canonical keys
+    for scope in scopes(key):
         for found in model.canonical:
             if found.scope == scope and _fits(found, mode, directions):
                 return found

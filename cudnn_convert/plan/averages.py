@@ -30,20 +30,17 @@ def _averaged(model: Model) -> Model:
     if not averages:
         reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
         raise UnsupportedModelError(model.path, [reason])
-    return replace(model, variables={**model.variables, **averages})
+    # They are asked for, whatever the graph's own saver restores.
+    return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)
 
 
 def left_out(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
     """That the file has moving averages of variables `taken` which are not what was taken for them."""
     known = {key for key in model.variables if key.endswith(f"/{_AVERAGE}")}
     # A saver may have mapped a variable to its average: then that is its value.
-    own = [name for name in taken if name in model.variables and _key(model, name) not in known]
+    own = [name for name in taken if name in model.variables and model.keys.get(name) not in known]
     count = sum(f"{name}/{_AVERAGE}" in known for name in own)
     if weights == "ema" or not count:
         return ()
     what = f"moving averages of {count} variable{'' if count == 1 else 's'}"
     return (f"{what} lie in the file and are not taken; --weights ema takes them",)
-
-
-def _key(model: Model, name: str) -> str:
-    return str(getattr(model.variables[name], "key", name))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cudnn_convert import notes, states
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, labels, refuse, reserved, resolve, tables, updates, variables
+from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, averages
@@ -57,7 +57,7 @@ def make(
         *model.notes,
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
         *notes.parsed(found.features),
-        *(notes.strings(_strings(model, recurrences, wanted.names), wanted.names) if chosen else ()),
+        *notes.left(wanted.left, wanted.names),
         *averages.left_out(model, weights, _variables(graph, recurrences)),
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
@@ -74,11 +74,6 @@ def make(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
     )  # fmt: skip
-
-
-def _strings(model: Model, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> list[str]:
-    """The strings that outputs chosen from the graph leave out."""
-    return labels.left_out(model.graph, [one.node for one in recurrences], outputs)
 
 
 def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:

@@ -18,13 +18,14 @@ from cudnn_convert.specs import Spec
 class Request:
     """`given` are the file's signatures that were taken; `complete`: the user named all inputs.
 
-    `constants` are the values of `--set` by tensor. `writes` are the outputs that are assignments, with their
-    ops; `states` the inputs that are state variables.
+    `left` are outputs that were left out, with their type. `constants` are the values of `--set` by tensor.
+    `writes` are the outputs that are assignments, with their ops; `states` the inputs that are variables.
     """
 
     given: tuple[Part, ...]
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
+    left: Mapping[str, str]
     complete: bool
     constants: Mapping[str, Array]
     writes: Mapping[str, str]
@@ -46,7 +47,7 @@ def request(
     signature: str | None,
 ) -> Request:
     """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
-    given, wanted, ends = _wanted(model, inputs, outputs, signature)
+    given, wanted, ends, left = _wanted(model, inputs, outputs, signature)
     ends = states.with_updates(index, ends)
     names = [spec.tensor for spec in ends]
     writes = {name: split(name)[0] for name in names if updates.updates(index, split(name)[0])}
@@ -56,13 +57,15 @@ def request(
     _refuse_bound(wanted, bound)
     states.refuse_bound(model.graph, names, bound)
     asked = frozenset(states.asked(index, model.graph, names, wanted))
-    return Request(given, tuple(wanted), tuple(ends), bool(inputs), bound, writes, asked)
+    return Request(given, tuple(wanted), tuple(ends), left, bool(inputs), bound, writes, asked)
 
 
 def _wanted(
     model: Model, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
-) -> tuple[tuple[Part, ...], list[Spec], list[Spec]]:
-    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph."""
+) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Mapping[str, str]]:
+    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph, and what
+    was left out of it.
+    """
     wanted_inputs = specs.parse(inputs, flag="--inputs")
     wanted_outputs = specs.parse(outputs, flag="--outputs")
     _refuse_repeated(wanted_inputs)
@@ -72,9 +75,10 @@ def _wanted(
         wanted_inputs = wanted_inputs or [
             spec for part in given for spec in _specs(part, part.signature.inputs)
         ]
-    if not wanted_outputs:
-        wanted_outputs = [Spec(None, name) for name in choose.outputs(model.path, model.graph)]
-    return given, wanted_inputs, wanted_outputs
+    if wanted_outputs:
+        return given, wanted_inputs, wanted_outputs, {}
+    choice = choose.outputs(model.path, model.graph)
+    return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice.left
 
 
 def _refuse_repeated(inputs: list[Spec]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
-from cudnn_convert.model import Model
+from cudnn_convert.model import Checkpoint, Model
 from cudnn_convert.read import (
     assets,
     bundle,
@@ -112,16 +112,19 @@ def read(found: Found) -> Model:
         plain = plain_layers.described(tensors, parameters)
         told = (*notes, *_of_other_steps(prefix))
         return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
+    restored = partitions.find(meta, tensors)
     return Model(
         path=prefix,
         kind=KIND,
         graph=meta.graph_def,
-        variables={**tensors, **partitions.find(meta, tensors)},
+        variables={**tensors, **restored.values},
+        keys=restored.keys,
         canonical=parameters,
         signatures=meta_graph.signatures(meta),
-        notes=notes,
+        notes=(*notes, *restored.notes),
         assets=assets.beside(meta.graph_def, prefix.parent),
         initializers=meta_graph.initializers(meta),
+        checkpoint=Checkpoint(meta, prefix),
     )
 
 

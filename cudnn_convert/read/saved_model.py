@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
-from cudnn_convert.model import Model, Tensor
+from cudnn_convert.model import Checkpoint, Model, Tensor
 from cudnn_convert.read import assets, bundle, canonical, graphs, meta_graph, partitions, restored
 
 KIND: Final = "TensorFlow SavedModel"
@@ -51,21 +51,25 @@ def read(folder: Path, tag: str | None) -> Model:
         raise UnsupportedModelError(folder, [reason])
     files = assets.listed(meta, folder)
     values: dict[str, Tensor]
+    renamed = partitions.Values()
     if of_objects:
         graph, values = restored.plain(meta.graph_def, files), restored.variables(meta, tensors)
     else:
-        graph, values = meta.graph_def, {**tensors, **partitions.find(meta, tensors)}
+        renamed = partitions.find(meta, tensors)
+        graph, values = meta.graph_def, {**tensors, **renamed.values}
     return Model(
         path=folder,
         kind=KIND,
         graph=graph,
         variables=values,
+        keys=renamed.keys,
         canonical=canonical.find(prefix, tensors),
         signatures=meta_graph.signatures(meta),
-        notes=notes,
+        notes=(*notes, *renamed.notes),
         assets=files,
         initializers=meta_graph.initializers(meta),
         saved=saved if of_objects else None,
+        checkpoint=None if of_objects else Checkpoint(meta, prefix),
     )
 
 

@@ -47,6 +47,7 @@ def verified(
     A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
     """
     trust = vouched.trust
+    plan = way.judged(plan)
     judging = way.of(plan)
     scores = judging.scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]

@@ -21,7 +21,7 @@ from cudnn_convert.graph.session import Restore, session, variable_ops
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import machine, own_feeds, recording
+from cudnn_convert.verification import machine, own_feeds, recording, way
 from cudnn_convert.verification.source import refuse_effects
 
 _ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
@@ -36,6 +36,7 @@ def recorded(plan: Plan, data: Path, out: Path, *, constants: Sequence[str], tru
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
+    plan = way.judged(plan)
     fed = own_feeds.read(plan, data)
     restores = restoring(plan)
     graph = runnable(plan, restores)

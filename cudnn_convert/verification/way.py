@@ -77,3 +77,12 @@ def of(plan: Plan) -> Way:
     from cudnn_convert.verification import graphs
 
     return graphs.WAY
+
+
+def judged(plan: Plan) -> Plan:
+    """The plan with the values that judge, which only a graph may name otherwise than its reader did."""
+    if plan.model.checkpoint is None:
+        return plan
+    from cudnn_convert.verification import restored
+
+    return restored.judged(plan)

@@ -36,7 +36,8 @@ def keras_tagger(keras):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         loss = tf.reduce_mean(losses, name="loss")
         tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
-    return Case(["logits:0"], [{"ids:0": random_ids(3, 7)}, {"ids:0": random_ids(2, 12)}])
+    feeds = [{"ids:0": random_ids(3, 7)}, {"ids:0": random_ids(2, 12)}]
+    return Case(["logits:0"], feeds, flags=["--outputs", "logits:0"])
 
 
 def keras_lstm_states(keras):

@@ -126,6 +126,7 @@ class Paragraph:
 LSTM: Final = exported("keras-3.15.1-lstm")
 FROZEN: Final = fixture("1.15.5-frozen_binary")
 DROPOUT: Final = fixture("1.15.5-dropout_needs_set")
+HEADS: Final = fixture("1.15.5-two_heads")
 LENGTHS: Final = fixture("1.15.5-v3_lengths_time_major")
 PARAMS: Final = fixture("1.3.0-params_lstm_bi")
 RECORDINGS: Final = ROOT / "tests" / "data" / "recordings"
@@ -197,6 +198,9 @@ CASES: Final = {
     ),
     "expected no dropout at inference, found one that is on": Paragraph(
         [checkpoint(DROPOUT)], (), [of(DROPOUT, "model_cpu", "savedmodel")]
+    ),
+    "expected tensors of numbers that nothing reads, and: outputs leave out": Paragraph(
+        [checkpoint(HEADS)], (), [of(HEADS, "model_cpu", "savedmodel")]
     ),
     "Unknown layer: 'CuDNNLSTM'": Paragraph(
         _H5,

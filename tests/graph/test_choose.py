@@ -1,4 +1,4 @@
-"""Which outputs are chosen where nobody names any: small training graphs, and a real one."""
+"""Which outputs are chosen or asked for where nobody names any: small graphs, recorded and real ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from graphs import BLOB, PATH, UNITS, drawing, lstm, placeholder, v1, variable
-from samples import REAL, fixture
+from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, placeholder, v1, variable
+from samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import choose
+from cudnn_convert.plan.make import flattened, make
 from cudnn_convert.read import read
 
 
 def chosen(graph: tf.Graph) -> list[str]:
-    return choose.outputs(PATH, graph.as_graph_def())
+    return choose.outputs(PATH, graph.as_graph_def()).outputs
 
 
 def refused(graph: tf.Graph, error: type[AmbiguousSourceError | UnsupportedModelError]) -> tuple[str, ...]:
@@ -50,9 +51,15 @@ def test_a_recurrence_that_nothing_reads_is_its_own_leaf() -> None:
     assert chosen(graph) == ["rnn:0", "rnn:1", "rnn:2"]
 
 
+def whole_mean(x: Any) -> Any:
+    """tensorflow v1.15.0 python/ops/math_ops.py reduce_mean of a tensor of unknown rank."""
+    return tf.raw_ops.Mean(input=x, axis=tf.range(0, tf.raw_ops.Rank(input=x)))
+
+
 TRAINING: dict[str, Callable[[Any], Any]] = {
-    "labels": lambda y: tf.subtract(y, placeholder("labels", (None, None, UNITS)), name="error"),
-    "labels-unknown-rank": lambda y: tf.subtract(y, placeholder("labels", None), name="error"),
+    "labels": lambda y: tf.reduce_mean(tf.abs(y - placeholder("labels", (None, None, UNITS)))),
+    "loss-of-unknown-rank": lambda y: 0.5 * whole_mean(tf.abs(y - placeholder("labels", None))),
+    "right": lambda y: tf.cast(tf.equal(tf.argmax(y, 2), placeholder("y", None, tf.int64)), tf.float32),
     "loss": lambda y: tf.nn.softmax_cross_entropy_with_logits(labels=tf.ones_like(y), logits=y) * 2,
     "l2": tf.nn.l2_loss,
     "ctc": lambda y: tf.raw_ops.CTCLoss(
@@ -120,18 +127,156 @@ def test_what_is_left_inside_a_branch_is_no_output() -> None:
     assert chosen(graph) == ["scores:0"]
 
 
-def test_the_boundary_where_no_leaf_is_left() -> None:
+def test_where_only_a_loss_reads_the_model_the_user_is_asked() -> None:
     with drawing() as graph:
         y = tf.nn.softmax(lstm(placeholder("x"), blob()).output, name="probs")
         tf.nn.l2_loss(y)
-    assert chosen(graph) == ["probs:0"]
+    assert refused(graph, AmbiguousSourceError) == (
+        "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence; "
+        "choose with --outputs probs:0",
+    )
 
 
 def test_no_recurrence_is_refused() -> None:
     with drawing() as graph:
-        tf.nn.relu(placeholder("x"))
+        tf.nn.relu(placeholder("x"), name="scores")
     assert refused(graph, UnsupportedModelError) == (
-        "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none; name --outputs",
+        "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none; choose with "
+        "--outputs scores:0",
+    )
+    assert refused(tf.Graph(), UnsupportedModelError)[0].endswith("found none; name --outputs")
+
+
+def weigh(x: Any, name: str) -> Any:
+    """A layer with weights of its own."""
+    return tf.multiply(x, variable(f"{name}_weights", [UNITS]), name=name)
+
+
+BEHIND: dict[str, Callable[[Any], Any]] = {
+    "mask": lambda y: y * tf.sequence_mask(placeholder("y", [None], tf.int32), dtype=y.dtype)[..., None],
+    "features": lambda y: tf.concat([y, placeholder("features", (None, None, 1))], 2),
+    "print": lambda y: tf.raw_ops.Print(input=y, data=[tf.reduce_mean(y)], message="mean"),
+    "scatter": lambda y: tf.scatter_nd([[0], [2]], y, [4, 2, UNITS]),
+    "word-mask": lambda y: tf.where(tf.equal(placeholder("words", [None, None, UNITS]), 0.0), y, -y),
+}
+
+
+@pytest.mark.parametrize("add", BEHIND.values(), ids=BEHIND.keys())
+def test_what_stands_behind_the_recurrence_belongs_to_the_model(add: Callable[[Any], Any]) -> None:
+    with drawing() as graph:
+        made = lstm(placeholder("x"), blob())
+        tf.identity(made.output_h, name="state")
+        tf.identity(add(made.output), name="scores")
+    assert chosen(graph) == ["state:0", "scores:0"]
+
+
+def loss(scores: Any, labels: Any = None) -> None:
+    labels = placeholder("y", [None, None], tf.int32) if labels is None else labels
+    tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=scores[:, 0], labels=labels[:, 0], name="loss")
+
+
+def part(add: Callable[[Any], Any]) -> tuple[str, ...]:
+    """Why the state of a recurrence is not taken for the whole of a model that `add` makes of its output."""
+    with drawing() as graph:
+        made = lstm(placeholder("x"), blob())
+        tf.identity(made.output_h, name="state")
+        add(made.output)
+    return refused(graph, AmbiguousSourceError)
+
+
+def test_weights_that_only_a_loss_reads_are_part_of_the_model() -> None:
+    (reason,) = part(lambda y: loss(weigh(y, "logits")))
+    assert reason == (
+        "outputs: state:0 leave out logits_weights, rnn:0, logits:0; choose with "
+        "--outputs logits:0,state:0 | --outputs state:0 | --outputs logits:0"
+    )
+
+
+def test_so_are_layers_behind_an_input_of_their_own() -> None:
+    features = (None, None, 1)
+    (reason,) = part(
+        lambda y: loss(weigh(tf.concat([y, placeholder("features", features)], 2)[..., 1:], "head"))
+    )
+    assert "leave out head_weights, rnn:0, head:0; choose with --outputs head:0,state:0 |" in reason
+
+
+def test_so_is_what_a_loss_of_plain_arithmetic_reads() -> None:
+    (reason,) = part(lambda y: tf.reduce_mean(tf.square(weigh(y, "prediction") - placeholder("y", None))))
+    assert "leave out prediction_weights, rnn:0; choose with --outputs prediction:0,state:0 |" in reason
+
+
+def test_a_prediction_without_weights_counts_too() -> None:
+    with drawing() as graph:
+        y = lstm(placeholder("x"), blob()).output
+        tf.identity(y[0], name="first")
+        loss(tf.square(y, name="energies"))
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert "outputs: first:0 leave out energies:0; choose with --outputs energies:0,first:0 |" in reason
+
+
+def test_an_average_of_what_passes_is_no_weight() -> None:
+    with drawing() as graph:
+        y = tf.identity(lstm(placeholder("x"), blob()).output, name="y")
+        tf.identity(y, name="scores")
+        average = variable("average", [UNITS])
+        v1.assign_sub(average, average - tf.reduce_mean(y, [0, 1]))
+    assert chosen(graph) == ["scores:0"]
+
+
+def test_components_of_an_iterator_may_be_labels() -> None:
+    with drawing() as graph:
+        handle = placeholder("iterator", [], tf.resource)
+        x, labels, mask = tf.raw_ops.IteratorGetNext(
+            iterator=handle, output_types=[tf.float32, tf.int32, tf.float32],
+            output_shapes=[[None, None, INPUTS], [None, None], [None, None, 1]],
+        )  # fmt: skip
+        scores = tf.multiply(lstm(x, blob()).output, mask, name="scores")
+        tf.nn.softmax(scores, name="probs")
+        loss(scores, labels)
+    assert chosen(graph) == ["probs:0"]
+
+
+@pytest.mark.parametrize("name", ["labels", "y"])
+def test_what_may_need_labels_is_asked(name: str) -> None:
+    """By its name, or by what a loss takes for a label."""
+    with drawing() as graph:
+        y = tf.identity(lstm(placeholder("x"), blob()).output, name="states")
+        labels = placeholder(name, [None, None], tf.int32)
+        tf.identity(y, name="scores")
+        tf.subtract(y, tf.one_hot(labels, UNITS), name="error")
+        if name != "labels":
+            loss(y, labels)
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert reason.startswith(
+        f"outputs: error:0 needs {name}:0, which may hold labels; choose with "
+        "--outputs scores:0 | --outputs scores:0,error:0 | "
+    )
+
+
+def test_candidates_stand_in_the_order_of_their_names_and_of_what_they_are() -> None:
+    with drawing() as graph:
+        y = weigh(lstm(placeholder("x"), blob()).output, "plain")
+        with tf.name_scope("logits"):
+            scores = tf.nn.relu(tf.abs(y), name="Relu")
+        tf.nn.softmax(scores, name="normed")
+        tf.nn.l2_loss(tf.nn.softmax(scores, name="probs"))
+        tf.nn.l2_loss(tf.cast(tf.argmax(scores, 2, name="best"), tf.float32))
+        tf.greater(scores, 0.5, name="sure")
+        v1.summary.histogram("histogram", scores)
+        tf.nn.l2_loss(graph.get_tensor_by_name("normed:0"))
+    (reason,) = refused(graph, AmbiguousSourceError)
+    listed = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]
+    assert listed == ["probs:0", "logits/Relu:0", "best:0", "normed:0", "plain:0"]
+
+
+def test_leaves_that_are_no_numbers_are_named() -> None:
+    with drawing() as graph:
+        y = tf.identity(lstm(placeholder("x"), blob()).output, name="scores")
+        tf.identity(y, name="out")
+        tf.strings.as_string(tf.argmax(y, 2), name="words")
+        tf.greater(y, 0.0, name="positive")
+    assert choose.outputs(PATH, graph.as_graph_def()) == choose.Choice(
+        ["out:0"], {"words:0": "string", "positive:0": "bool"}
     )
 
 
@@ -198,7 +343,8 @@ def test_what_a_loss_makes_of_the_scores_is_no_output(scope: str) -> None:
         flat = tf.raw_ops.Reshape(tensor=scores, shape=[-1, UNITS], name=f"{prefix}/Reshape")
         labels = tf.reshape(placeholder("labels", [None, None], tf.int32), [-1])
         tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=flat, labels=labels, name=scope)
-    assert chosen(graph) == ["scores:0"]
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert reason.endswith("; choose with --outputs scores:0")
 
 
 def test_two_layers_are_no_twins() -> None:
@@ -214,7 +360,7 @@ def test_two_layers_are_no_twins() -> None:
 )
 def test_a_real_training_graph() -> None:
     model = read(REAL / "calamari" / "model.ckpt")
-    names = choose.outputs(model.path, model.graph)
+    names = choose.outputs(model.path, model.graph).outputs
     assert {"cnn_lstm_3/logits:0", "cnn_lstm_3/softmax:0"} <= set(names)
     assert all(
         name.startswith(("cnn_lstm_3/softmax", "cnn_lstm_3/logits", "cnn_lstm_3/decoded_")) for name in names
@@ -225,4 +371,37 @@ def test_a_real_training_graph() -> None:
 def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: str) -> None:
     sample = fixture(f"1.15.5-{name}")
     model = read(sample.prefix)
-    assert sorted(choose.outputs(model.path, model.graph)) == sample.case["outputs"]
+    assert sorted(choose.outputs(model.path, model.graph).outputs) == sample.case["outputs"]
+
+
+def has_a_choice(sample: Fixture) -> bool:
+    return sample.folder.name in CHOOSING or "--outputs" in sample.case["flags"]
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(
+            sample,
+            id=sample.name,
+            marks=() if has_a_choice(sample) else pytest.mark.slow("cudnn_convert/graph"),
+        )
+        for sample in FIXTURES + STATEFUL
+    ],
+)
+def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
+    """What is listed is a flag that can be given as it stands."""
+    model = flattened(read(sample.prefix))
+    wanted = set(sample.case["outputs"])
+    if model.signatures:
+        assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}
+        return
+    try:
+        assert wanted <= set(choose.outputs(model.path, model.graph).outputs)
+    except (AmbiguousSourceError, UnsupportedModelError) as error:
+        (reason,) = error.reasons
+        ways = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]
+        assert wanted in [set(way.split(",")) for way in ways[:2]]
+        for way in ways:
+            plan = make(model, outputs=[way])
+            assert [*plan.source.outputs.values()] == way.split(",")

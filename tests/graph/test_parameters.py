@@ -287,7 +287,7 @@ def test_inside_control_flow(place: Any, made: Any, form: str, tmp_path: Path) -
 
 
 def test_the_variables_of_keras_go() -> None:
-    made = make(read(fixture("1.15.5-keras_tagger").prefix))
+    made = make(read(fixture("1.15.5-keras_tagger").prefix), outputs=["logits:0"])
     lowered = lower(
         made.graph, made.recurrences, made.model.variables, outputs=made.signature.outputs.values()
     )

@@ -7,7 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from graphs import drawing, saved, variable
 from keras_samples import keras_fixture
 from samples import fixture
 from sources import beside, command, copied
@@ -106,10 +108,25 @@ def test_a_subcommand_wins_over_a_file_of_its_name(tmp_path: Path, monkeypatch: 
     assert "required: SOURCE" in command("inspect").stderr
 
 
-def test_what_nothing_converts_has_no_command() -> None:
-    lines = command("inspect", fixture("1.15.5-compatible_gru_loop").prefix).stdout.splitlines()
+def test_what_nothing_converts_has_no_command(tmp_path: Path) -> None:
+    with drawing() as graph:
+        variable("counter", [2])
+    source = saved(tmp_path, graph, {"counter": np.zeros(2, np.float32)})
+    lines = command("inspect", source).stdout.splitlines()
     assert lines[-1] == "no command converts it as it is"
     assert any("expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none" in line for line in lines)
+
+
+def test_outputs_that_a_refusal_lists_are_commands() -> None:
+    lines = command("inspect", fixture("1.15.5-two_heads").prefix).stdout.splitlines()
+    place = lines.index("convert it with one of:")
+    assert "leave out intents/bias, intents/kernel, intents/BiasAdd:0; choose with" in lines[place - 1]
+    assert [line.rpartition(" ")[2] for line in lines[place + 1 :]] == [
+        "--outputs=intents/BiasAdd:0,tag_probs:0",
+        "--outputs=tag_probs:0",
+        "--outputs=tags/BiasAdd:0",
+        "--outputs=intents/BiasAdd:0",
+    ]
 
 
 def test_functions_that_nothing_calls_are_counted() -> None:
