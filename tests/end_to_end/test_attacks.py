@@ -57,6 +57,8 @@ REFUSED: dict[str, tuple[str, bool]] = {
     "asset_outside": ("asset: expected a file in assets/, found '../../etc/passwd'", True),
     "asset_absolute": ("asset: expected a file in assets/, found '/etc/passwd'", True),
     "asset_link": ("asset: expected a file in assets/, found 'words.txt'", True),
+    "asset_unfed": (f"fill: {RUNS.format('InitializeTableFromTextFileV2')}", False),
+    "function_fills": (f"fill: {RUNS.format('InitializeTableFromTextFileV2')}", False),
     "state_absolute": ("checkpoint: expected passwd.index, found no such file", True),
     "state_up": ("state_up/checkpoint: file: expected the latest in its own folder, found", True),
     "lambda.h5": (f"layer code: expected a layer of Keras itself, found Lambda, {CODE}", False),
