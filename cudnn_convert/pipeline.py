@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, matrices, notes, planning, progress, report, targets
+from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
@@ -16,7 +16,7 @@ from cudnn_convert.options import READING, Options, is_seed, kept, limited
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import origin
+from cudnn_convert.verification import origin, recording
 from cudnn_convert.verification.check import SEED, verified
 from cudnn_convert.verification.run import Runner
 from cudnn_convert.write import place
@@ -27,13 +27,23 @@ if TYPE_CHECKING:
 
 @quiet()
 @limited
-def convert(source: Path, out: Path, options: Options) -> Report:
-    """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
+def convert(
+    source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
+) -> Report:
+    """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
+
+    `ready` is called with the report once all is done but for putting the artifact in its place; what it
+    raises ends the conversion.
+    """
     targets.refuse(options)
-    place.refuse(out, source=source, force=options.force)
+    read.require(source)
+    destination = place.Target(out, origin.is_ours, apart(source, options), options.force)
+    place.refuse(destination)
     model = planning.opened(source, options, tag=options.tag)
     if planning.is_portable(model, options) and not options.force_convert:
-        return _left_alone(model, source, options)
+        summary = _left_alone(model, source, options)
+        ready(summary)
+        return summary
     targets.require(model, options)
     made = planning.planned(model, options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
@@ -44,7 +54,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
         tensors={"inputs": dict(made.signature.inputs), "outputs": dict(made.signature.outputs)},
         options={"version": __version__, **_recorded(options)},
     )
-    with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
+    with place.placed(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         progress.at("lowering")
         with matrices.recycled():
@@ -62,7 +72,16 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             summary = replace(summary, notes=(*summary.notes, gate.note(proof, options)))
             if folder:
                 (fresh / place.RECORD).write_text(gate.told(text, proof), encoding="utf-8")
+        ready(summary)
     return summary
+
+
+def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
+    """The files that a call reads, in words and as paths: none may be written. Raises AccessError."""
+    given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
+    flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
+    return [*((f"{what} {path}", one) for what, path in models for one in read.files(path)), *flags]
 
 
 def _left_alone(model: Model, source: Path, options: Options) -> Report:
@@ -280,7 +299,9 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
-    place.refuse(out, source=source, force=options.force)
+    read.require(source)
+    destination = place.Target(out, recording.is_ours, apart(source, options), options.force)
+    place.refuse(destination)
     model = planning.opened(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
@@ -288,7 +309,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import recorded
 
     made = planning.planned(model, options)
-    with place.placed(out, source=source, folder=False, force=options.force) as fresh:
+    with place.placed(destination, folder=False) as fresh:
         progress.at("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 

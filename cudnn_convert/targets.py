@@ -89,14 +89,14 @@ def _slots(made: Plan) -> Slots:
     return slots.find(made.model, made.graph, made.recurrences, [*made.signature.outputs.values()])
 
 
-def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
+def _write_frozen(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.lower import freeze
     from cudnn_convert.write import frozen_graph
 
     lowered = _lowered(made, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     kept = [*made.signature.inputs.values(), *made.signature.outputs.values()]
-    frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept))
+    frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept), provenance=provenance)
 
 
 def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tuple[str, ...]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, saved_model
+from cudnn_convert.read import checkpoint, extent, graph_def, keras_archive, keras_hdf5, saved_model
 
 READERS: Final[tuple[ModuleType, ...]] = (
     *(checkpoint, saved_model, graph_def),
     *(keras_hdf5, keras_archive),
 )
+
+_KINDS: Final = ", ".join(reader.KIND for reader in READERS)
+_NOTHING: Final = "no such file or folder"
+_CHECK: Final = "check the path"
 
 
 def read(path: Path, *, tag: str | None = None) -> Model:
@@ -37,7 +42,19 @@ def _recognised(path: Path, tag: str | None) -> Model:
             raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
         model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
         return model
-    what = "a file or folder of another kind" if path.exists() else "no such file or folder"
-    kinds = ", ".join(reader.KIND for reader in READERS)
-    advice = "" if path.exists() else "check the path"
-    raise ReadError(path, "source", expected=kinds, found=what, advice=advice)
+    what = "a file or folder of another kind" if path.exists() else _NOTHING
+    raise ReadError(path, "source", expected=_KINDS, found=what, advice="" if path.exists() else _CHECK)
+
+
+def files(path: Path) -> list[Path]:
+    """The paths that belong to the model at `path`, itself the first. Raises AccessError."""
+    try:
+        return extent.of(path)
+    except OSError as cause:
+        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def require(path: Path) -> None:
+    """Raises ReadError where nothing of a source is there, AccessError where the system does not tell."""
+    if not any(os.path.lexists(found) for found in files(path)):
+        raise ReadError(path, "source", expected=_KINDS, found=_NOTHING, advice=_CHECK)

@@ -9,7 +9,6 @@ Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/training/check
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +17,21 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Model
-from cudnn_convert.read import assets, bundle, canonical, checkpoint_state, graphs, meta_graph, partitions
+from cudnn_convert.read import (
+    assets,
+    bundle,
+    canonical,
+    checkpoint_state,
+    extent,
+    graphs,
+    meta_graph,
+    partitions,
+)
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
-#: One file of several, or the pattern for all that a sharded saver of the V1 format calls its checkpoint.
-_SHARD: Final = re.compile(r"(?P<prefix>.+?)(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +47,7 @@ def recognise(path: Path) -> Found | None:
 
     Raises AmbiguousSourceError for a folder of several that says nothing of them.
     """
-    prefixes = [path, path.with_suffix("")] if path.suffix in _SUFFIXES else [path]
-    if shard := _SHARD.fullmatch(path.name):
-        prefixes.append(path.with_name(shard["prefix"]))
+    prefixes = [*dict.fromkeys([path, extent.prefix(path)])]
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
@@ -61,9 +65,7 @@ def _latest(folder: Path) -> Found | None:
     stated = checkpoint_state.latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
     if stated is None:
         return None
-    named = folder / stated
-    shard = _SHARD.fullmatch(named.name)
-    named = named.with_name(shard["prefix"]) if shard else named
+    named = extent.prefix(folder / stated)
     # A folder that was copied still names the place it came from.
     inside = folder / named.name
     prefix = named if _exists(named) and not _exists(inside) else inside

@@ -9,6 +9,7 @@ Source: tensorflow v2.21.0 python/saved_model/load.py (`_load_checkpoint_save_an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -33,8 +34,19 @@ _OWN: Final = WRITES | TABLES | FILLS - FROM_FILE | {"DestroyResourceOp"}
 _EXPORTS: Final = frozenset({"LookupTableExport", "LookupTableExportV2"})
 _RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
 _LOCAL: Final = "local_variables"
-#: The object whose children are the signatures (tensorflow v2.21.0 python/saved_model/signature_serialization.py).
+#: The object of the signatures (tensorflow v2.21.0 python/saved_model/signature_serialization.py).
 _SIGNATURES: Final = "signature_map"
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """The ops by which a loader fills tables, and the tensors that are paths of assets there alone."""
+
+    ops: Collection[str] = ()
+    files: Collection[str] = ()
+
+
+_NONE: Final = _Filling()
 
 
 def refuse(form: str, path: Path, parts: Iterable[Part]) -> None:
@@ -49,10 +61,11 @@ def _saved_model(path: Path, parts: Collection[Part]) -> None:
         found = meta_graph.signatures(meta)
         named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
         ends = [name for one in named for name in one.outputs.values()]
-        # A loader of objects runs nothing of the graph beside them to fill a table.
-        filling = () if meta.object_graph_def.nodes else meta_graph.initializers(meta)
+        tables = _Filling(meta_graph.initializers(meta), assets.listed(meta, path))
+        if len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def"):
+            tables = _NONE  # a loader of objects runs nothing of the graph beside them
         beside = [Call(part.name) for part in parts if part.name not in found]
-        _refuse(path, meta, [*ends, *_local(meta)], filling, assets.listed(meta, path), beside)
+        _refuse(path, meta, [*ends, *_local(meta)], tables, beside)
 
 
 def _checkpoint(path: Path, parts: Collection[Part]) -> None:
@@ -72,22 +85,13 @@ def _outputs(path: Path, graph: Any, parts: Collection[Part]) -> list[str]:
 
 
 def _refuse(
-    path: Path,
-    meta: Any,
-    ends: Iterable[str],
-    initializers: Collection[str] = (),
-    files: Collection[str] = (),
-    beside: Sequence[Call] = (),
+    path: Path, meta: Any, ends: Iterable[str], tables: _Filling = _NONE, beside: Sequence[Call] = ()
 ) -> None:
-    """Of a graph with variables: `ends` are the tensors and ops that run, `initializers` what fills tables.
-
-    `files` are the tensors that a loader gives the paths of assets, while it runs the initializers alone;
-    `beside` calls of functions that no signature names.
-    """
+    """Of a graph with variables: `ends` are the tensors and ops that run, `beside` calls of functions too."""
     graph, index, saver = meta.graph_def, Index(meta.graph_def), meta.saver_def
     _refuse_evaluated(path, graph)
     ran = index.ancestors(split(name)[0] for name in ends)
-    filling = index.ancestors(initializers) - ran
+    filling, files = index.ancestors(tables.ops) - ran, tables.files
     calls, signed = [*_calls(meta.object_graph_def)], [*_signatures(meta.object_graph_def), *beside]
     running = build.kept(graph, ran | filling)
     named = arguments.holding(running, lambda node: files if node.name in filling else (), calls + signed)
