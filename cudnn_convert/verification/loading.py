@@ -64,7 +64,8 @@ def _saved_model(path: Path, parts: Collection[Part]) -> None:
         tables = _Filling(meta_graph.initializers(meta), assets.listed(meta, path))
         if len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def"):
             tables = _NONE  # a loader of objects runs nothing of the graph beside them
-        beside = [Call(part.name) for part in parts if part.name not in found]
+        library = {function.signature.name for function in meta.graph_def.library.function}
+        beside = [Call(name) for name in library & {part.name for part in parts} - found.keys()]
         _refuse(path, meta, [*ends, *_local(meta)], tables, beside)
 
 
