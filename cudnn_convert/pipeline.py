@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, targets
-from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
+from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, is_seed, kept, limited
 from cudnn_convert.plan import Plan
-from cudnn_convert.quiet import quiet
+from cudnn_convert.quiet import muted, quiet
+from cudnn_convert.read import extent, links
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import origin, recording
 from cudnn_convert.verification.check import SEED, verified
@@ -129,19 +130,20 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
 
     Raises VerificationError where the numbers differ.
     """
-    result = verified(
-        made,
-        artifact,
-        form=options.format,
-        weights_dtype=options.weights_dtype,
-        data=options.data,
-        recording=options.golden,
-        atol=options.atol,
-        rtol=options.rtol,
-        max_error=options.max_error,
-        seed=_seed(options),
-        vouched=planning.vouched(options),
-    )
+    with muted():
+        result = verified(
+            made,
+            artifact,
+            form=options.format,
+            weights_dtype=options.weights_dtype,
+            data=options.data,
+            recording=options.golden,
+            atol=options.atol,
+            rtol=options.rtol,
+            max_error=options.max_error,
+            seed=_seed(options),
+            vouched=planning.vouched(options),
+        )
     if not result.passed and options.quantize:
         raise VerificationError(result, f"{made.model.path}: {gate.failed(result, options)}")
     if not result.passed:
@@ -247,7 +249,7 @@ def load(source: Path, options: Options) -> Loaded:
 
 def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options]:
     """The plan that an artifact was or could have been made by, its own path, and options with its format."""
-    form, path, recorded = origin.read(artifact)
+    form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
@@ -266,6 +268,17 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
     return planning.planned(model, options), path, options
+
+
+def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
+    """What an artifact is, and its provenance; its files lie in its folder, unless it is trusted."""
+    try:
+        links.refuse(artifact, trust=trust)
+        form, path, recorded = origin.read(artifact)
+        links.refuse(artifact, [path, *extent.prefix_files(path)], trust=trust)
+    except OSError as cause:
+        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
+    return form, path, recorded
 
 
 def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:
@@ -309,7 +322,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import recorded
 
     made = planning.planned(model, options)
-    with place.placed(destination, folder=False) as fresh:
+    with place.placed(destination, folder=False) as fresh, muted():
         progress.at("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 

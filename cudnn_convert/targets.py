@@ -56,7 +56,7 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
 
         convention = Convention(options.gate_order, options.forget_bias)
         saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=_lowering(options))
-        repaired.write(path, made.model.path, saved, provenance=provenance)
+        repaired.write(path, made.model.path, saved, provenance=provenance, trust=options.trust)
         return
     lowered = _lowered(made, options)
     saved_model.write(

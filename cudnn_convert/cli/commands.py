@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a usage error needs no NumPy
     from cudnn_convert.report import Verification
 
 #: What a verification takes.
-_JUDGING: Final = ("data", "atol", "rtol", "seed", "trust")
+_JUDGING: Final = ("data", "atol", "rtol", "seed")
 #: Where the work of a command is done, once its flags are understood.
 Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
@@ -237,7 +237,6 @@ def record(words: Sequence[str], within: Within = directly) -> int:
         "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
-    parser.add_argument("--trust", action="store_true", help="run more than arithmetic")
     parser.add_argument("--force", action="store_true", help="replace an older recording at OUT")
     add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
@@ -252,7 +251,6 @@ def _record(flags: argparse.Namespace) -> int:
 
     options = Options(
         data=flags.data,
-        trust=flags.trust,
         force=flags.force,
         **_reading(flags),
     )

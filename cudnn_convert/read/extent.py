@@ -10,10 +10,11 @@ from typing import Final
 
 from cudnn_convert.read import saved_model
 
-#: What a saver adds to a prefix: the index, the graph, a file of values or the pattern for all of them.
-_SUFFIX: Final = re.compile(r"\.index|\.meta|(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
+#: A prefix and what a saver adds: the index, the graph, a file of values or the pattern for all of them.
+_NAME: Final = re.compile(r"(.+?)(?:\.index|\.meta|(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5})")
 _FILES: Final = (".index", ".meta", ".data-?????-of-?????", "-?????-of-?????")
-_FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
+#: The folders of a SavedModel.
+FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
 
 def of(path: Path) -> list[Path]:
@@ -22,20 +23,19 @@ def of(path: Path) -> list[Path]:
 
 
 def _saved_model(path: Path) -> Iterator[Path]:
-    if found := saved_model.recognise(path):
-        yield found
-    if path.parent.name in _FOLDERS and (found := saved_model.recognise(path.parent.parent)):
-        yield found
+    above = path.parent.parent if path.parent.name in FOLDERS else path
+    folders = (saved_model.recognise(folder) for folder in (path, above))
+    yield from (folder for folder in folders if folder is not None)
 
 
 def prefix(path: Path) -> Path:
     """The prefix of a checkpoint that one of its files is named by, else the path itself."""
-    found = re.fullmatch(rf"(.+?)(?:{_SUFFIX.pattern})", path.name)
-    return path.with_name(found[1]) if found else path
+    match = _NAME.fullmatch(path.name)
+    return path.with_name(match[1]) if match else path
 
 
-def prefix_files(found: Path) -> list[Path]:
+def prefix_files(named: Path) -> list[Path]:
     """The files of the checkpoint with a prefix. Raises OSError."""
-    if not found.name:
+    if not named.name:
         return []
-    return sorted(path for suffix in _FILES for path in found.parent.glob(escape(found.name) + suffix))
+    return sorted(path for suffix in _FILES for path in named.parent.glob(escape(named.name) + suffix))
