@@ -152,6 +152,7 @@ def inspect(
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
+    trust: bool = False,
 ) -> Inspection:
     """What the file at `source` is, what recurrences are in it, and the command that converts it.
 
@@ -182,6 +183,7 @@ def load(
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
+    trust: bool = False,
 ) -> Loaded:
     """The recurrences at `source`, each with its decoded weights as NumPy arrays (`weights.Weights`).
 

@@ -20,7 +20,7 @@ READING: Final = (
     "allow_plain",
 )
 #: What the user vouches for: read from the call each time, never from what an artifact says of itself.
-VOUCHED: Final = ("architecture", "custom_objects", "limit")
+VOUCHED: Final = ("architecture", "custom_objects", "limit", "trust")
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 GATE_ORDERS: Final = ("tf", "lingvo", "miopen")

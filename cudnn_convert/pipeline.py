@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, matrices, notes, planning, progress, report, targets
-from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
+from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, targets
+from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, is_seed, kept, limited
 from cudnn_convert.plan import Plan
-from cudnn_convert.quiet import quiet
+from cudnn_convert.quiet import muted, quiet
+from cudnn_convert.read import extent, links
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import origin
+from cudnn_convert.verification import origin, recording
 from cudnn_convert.verification.check import SEED, verified
 from cudnn_convert.verification.run import Runner
 from cudnn_convert.write import place
@@ -27,13 +28,23 @@ if TYPE_CHECKING:
 
 @quiet()
 @limited
-def convert(source: Path, out: Path, options: Options) -> Report:
-    """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was."""
+def convert(
+    source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
+) -> Report:
+    """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
+
+    `ready` is called with the report once all is done but for putting the artifact in its place; what it
+    raises ends the conversion.
+    """
     targets.refuse(options)
-    place.refuse(out, source=source, force=options.force)
+    read.require(source)
+    destination = place.Target(out, origin.is_ours, apart(source, options), options.force)
+    place.refuse(destination)
     model = planning.opened(source, options, tag=options.tag)
     if planning.is_portable(model, options) and not options.force_convert:
-        return _left_alone(model, source, options)
+        summary = _left_alone(model, source, options)
+        ready(summary)
+        return summary
     targets.require(model, options)
     made = planning.planned(model, options)
     made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
@@ -44,7 +55,7 @@ def convert(source: Path, out: Path, options: Options) -> Report:
         tensors={"inputs": dict(made.signature.inputs), "outputs": dict(made.signature.outputs)},
         options={"version": __version__, **_recorded(options)},
     )
-    with place.placed(out, source=source, folder=folder, force=options.force) as fresh:
+    with place.placed(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         progress.at("lowering")
         with matrices.recycled():
@@ -62,7 +73,16 @@ def convert(source: Path, out: Path, options: Options) -> Report:
             summary = replace(summary, notes=(*summary.notes, gate.note(proof, options)))
             if folder:
                 (fresh / place.RECORD).write_text(gate.told(text, proof), encoding="utf-8")
+        ready(summary)
     return summary
+
+
+def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
+    """The files that a call reads, in words and as paths: none may be written. Raises AccessError."""
+    given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
+    flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
+    return [*((f"{what} {path}", one) for what, path in models for one in read.files(path)), *flags]
 
 
 def _left_alone(model: Model, source: Path, options: Options) -> Report:
@@ -113,19 +133,20 @@ def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: b
     `is_copy`: this tool wrote it, and its weights are the source's bit for bit. Raises VerificationError
     where the numbers differ.
     """
-    result = verified(
-        made,
-        artifact,
-        form=options.format,
-        weights_dtype=options.weights_dtype,
-        data=options.data,
-        recording=options.golden,
-        atol=options.atol,
-        rtol=options.rtol,
-        max_error=options.max_error,
-        seed=_seed(options),
-        vouched=planning.vouched(options),
-    )
+    with muted():
+        result = verified(
+            made,
+            artifact,
+            form=options.format,
+            weights_dtype=options.weights_dtype,
+            data=options.data,
+            recording=options.golden,
+            atol=options.atol,
+            rtol=options.rtol,
+            max_error=options.max_error,
+            seed=_seed(options),
+            vouched=planning.vouched(options),
+        )
     if isinstance(artifact, Path):
         result = _mapped(result, made, artifact, options, is_copy=is_copy)
     if not result.passed and options.quantize:
@@ -250,7 +271,7 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
 
     Last, whether its weights are copies of the source's, read as they were read then.
     """
-    form, path, recorded = origin.read(artifact)
+    form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
@@ -270,6 +291,17 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
     return planning.planned(model, options), path, options, is_copy
+
+
+def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
+    """What an artifact is, and its provenance; its files lie in its folder, unless it is trusted."""
+    try:
+        links.refuse(artifact, trust=trust)
+        form, path, recorded = origin.read(artifact)
+        links.refuse(artifact, [path, *extent.prefix_files(path)], trust=trust)
+    except OSError as cause:
+        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
+    return form, path, recorded
 
 
 def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:
@@ -303,7 +335,9 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
-    place.refuse(out, source=source, force=options.force)
+    read.require(source)
+    destination = place.Target(out, recording.is_ours, apart(source, options), options.force)
+    place.refuse(destination)
     model = planning.opened(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
@@ -311,7 +345,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import recorded
 
     made = planning.planned(model, options)
-    with place.placed(out, source=source, folder=False, force=options.force) as fresh:
+    with place.placed(destination, folder=False) as fresh, muted():
         progress.at("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 

@@ -21,7 +21,7 @@ from cudnn_convert.read import keras_archive, keras_hdf5, read
 def opened(source: Path, options: Options, *, tag: str | None) -> Model:
     """The model at `source`, with the layers of `--architecture`. Raises as `read` does, UsageError."""
     progress.at("reading")
-    model = read(source, tag=tag)
+    model = read(source, tag=tag, trust=options.trust)
     if options.architecture is None:
         return model
     if model.kind != keras_hdf5.KIND:

@@ -56,7 +56,7 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
 
         convention = Convention(options.gate_order, options.forget_bias)
         saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=_lowering(options))
-        repaired.write(path, made.model.path, saved, provenance=provenance)
+        repaired.write(path, made.model.path, saved, provenance=provenance, trust=options.trust)
         return
     lowered = _lowered(made, options)
     saved_model.write(
@@ -89,14 +89,14 @@ def _slots(made: Plan) -> Slots:
     return slots.find(made.model, made.graph, made.recurrences, [*made.signature.outputs.values()])
 
 
-def _write_frozen(made: Plan, path: Path, _: str, options: Options) -> None:
+def _write_frozen(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.lower import freeze
     from cudnn_convert.write import frozen_graph
 
     lowered = _lowered(made, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     kept = [*made.signature.inputs.values(), *made.signature.outputs.values()]
-    frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept))
+    frozen_graph.write(path, freeze.frozen(lowered.graph, lowered.variables, kept), provenance=provenance)
 
 
 def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ def load_rnn(
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
+    trust: bool = False,
     verify: bool = True,
 ) -> torch.nn.LSTM | torch.nn.GRU | torch.nn.RNN:
     """A recurrence of `source` as `nn.LSTM`, `nn.GRU` or `nn.RNN`, on the CPU, in evaluation mode.

@@ -274,12 +274,13 @@ def test_a_copy_of_the_weights_that_is_not_there_is_refused(
     assert message in line
 
 
+FOREIGN = "expected a new path, found a {} that this tool did not write; choose another path"
 PLACES: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
-    "a file": (Path.touch, [], "expected a new path, found something there; remove it or give --force"),
-    "a folder": (make_foreign, [], "expected a new path, found something there; remove it or give --force"),
+    "a file": (Path.touch, [], FOREIGN.format("file")),
+    "a folder": (make_foreign, [], FOREIGN.format("folder")),
     "a symlink": (make_symlink, ["--force"], "expected a new path, found a symbolic link; name its target"),
-    "a foreign folder": (make_foreign, ["--force"], "expected an artifact of this tool to replace, found"),
-    "a file for a folder": (Path.touch, ["--force"], "expected a folder of this tool to replace, found a"),
+    "a foreign folder": (make_foreign, ["--force"], FOREIGN.format("folder")),
+    "a foreign file": (Path.touch, ["--force"], FOREIGN.format("file")),
 }
 
 
@@ -300,20 +301,13 @@ def test_an_out_inside_or_around_the_source_is_refused(source: Path, tmp_path: P
 
 def test_a_file_of_the_source_is_never_replaced(source: Path, tmp_path: Path) -> None:
     [line] = refused(tmp_path, source, beside(source, ".meta"), "--force", code=2)
-    assert "expected a folder of this tool to replace, found a file; remove it" in line
+    assert f"expected a path apart from the source {source}; choose another path" in line
 
 
 def test_an_empty_folder_may_be_out(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert command(source, tmp_path / "out", "--no-verify").code == 0
     assert (tmp_path / "out" / "saved_model.pb").is_file()
-
-
-def test_a_report_that_cannot_be_written_is_named(source: Path, tmp_path: Path) -> None:
-    file = tmp_path / "no" / "such" / "report.json"
-    ended = command(source, tmp_path / "out", "--no-verify", "--quiet", "--report", file)
-    assert ended.code == 4
-    assert ended.stderr == f"cudnn-convert: {file}: cannot write the report: No such file or directory\n"
 
 
 # Failures in the middle.

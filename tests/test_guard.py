@@ -33,7 +33,8 @@ cli.run()
 """
 #: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.
 WRITING = """
-with place.placed(out, source=Path("source"), folder=True, force=True) as fresh:
+target = place.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+with place.placed(target, folder=True) as fresh:
     (fresh / place.RECORD).write_text("{{}}")
     print("ready", os.getpid(), flush=True)
     {then}

@@ -41,9 +41,9 @@ ALLOWED = {
     "write": "errors progress model formats layouts layers graph keras weights",
     "verification": "errors progress model formats layers npz weights reference report graph keras plan "
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite "
-    "read.assets read.hdf5 read.keras_archive read.meta_graph",
+    "read.assets read.hdf5 read.keras_archive read.meta_graph write.frozen_graph",
     "lineage": "errors model layers layouts opaque report graph plan weights read.hdf5 read.keras_archive",
-    "page": "errors model report",
+    "page": "errors model report write.place",
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats limits",
     "gate": "errors report options",

@@ -159,7 +159,7 @@ def test_gates_in_another_order_than_their_neighbours_are_doubted(tmp_path: Path
             value[1, : 2 * units] = np.roll(value[1, : 2 * units], units, axis=0)
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
     onnx.save(model, str(file))
-    assert command("verify", GRU, file, "--report", tmp_path / "report.json", "--quiet").code == 3
+    assert command("verify", GRU, file, "--report", tmp_path / "report.json", "--force", "--quiet").code == 3
     weights = json.loads((tmp_path / "report.json").read_text())["subject"]["weights"]
     (rows,) = weights["gates"].values()
     odd = {(row["direction"], row["weights"], row["doubt"]) for row in rows if row["doubt"]}

@@ -7,6 +7,7 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 from __future__ import annotations
 
 import argparse
+import difflib
 import faulthandler
 import os
 import sys
@@ -15,17 +16,20 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import IO, Final
 
 from cudnn_convert.cli import commands, guard, threads
 from cudnn_convert.cli.commands import Within, directly
-from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert.errors import CudnnConvertError, UsageError
 from cudnn_convert.limits import Limits
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
+#: How much of its letters a word shares with a subcommand that it stands for.
+_NEAR: Final = 0.7
 #: A subcommand wins over a file of that name; `./verify` is the file.
 _COMMANDS: Final = {
     "inspect": commands.inspect,
@@ -99,7 +103,16 @@ def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -
     command = _COMMANDS.get(words[0]) if words else None
     if command:
         return _answered(lambda: command(words[1:], within))
-    return _answered(lambda: commands.convert(words, within))
+    return _answered(lambda: _converted(words, within))
+
+
+def _converted(words: Sequence[str], within: Within) -> int:
+    """A conversion, unless the first word is a mistyped subcommand: then OUT would be a model."""
+    near = difflib.get_close_matches(words[0], _COMMANDS, n=1, cutoff=_NEAR) if words else []
+    if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):
+        what = "expected SOURCE or a subcommand, found neither"
+        raise UsageError(f"{words[0]}: {what}; did you mean cudnn-convert {near[0]}?")
+    return commands.convert(words, within)
 
 
 def _answered(work: Callable[[], int]) -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,16 +21,17 @@ from cudnn_convert.cli.flags import (
     add_source,
     add_verification,
 )
-from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
 from cudnn_convert.progress import heard_by
 
 if TYPE_CHECKING:  # a usage error needs no NumPy
+    from cudnn_convert.page.file import Keep
     from cudnn_convert.report import Verification
 
 #: What a verification takes.
-_JUDGING: Final = ("data", "atol", "rtol", "seed", "trust")
+_JUDGING: Final = ("data", "atol", "rtol", "seed")
 #: Where the work of a command is done, once its flags are understood.
 Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
@@ -65,7 +66,9 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("--jit", action="store_true", help="XLA compiles recurrences, for each shape anew")
     add_verification(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
-    parser.add_argument("--force", action="store_true", help="replace an OUT that this tool wrote")
+    parser.add_argument(
+        "--force", action="store_true", help="replace an OUT or a report that this tool wrote"
+    )
     parser.add_argument(
         "--force-convert", action="store_true", help="write a copy even of what is portable already"
     )
@@ -97,9 +100,10 @@ def _convert(flags: argparse.Namespace) -> int:
         force_convert=flags.force_convert,
         **_shared(flags),
     )
-    with _told(flags), _watched(flags):
-        report = pipeline.convert(Path(flags.source), Path(flags.out), options)
-    _keep(flags.report, report)
+    source, out = Path(flags.source), Path(flags.out)
+    read = pipeline.apart(source, options) if flags.report else []
+    with _reported(flags, [*read, (f"OUT {out}", out)]) as keep, _watched(flags):
+        report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
         from cudnn_convert import tables
 
@@ -186,6 +190,7 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
     add_source(parser)
     add_verification(parser)
     parser.add_argument("--golden", type=Path, metavar="NPZ", help="a recording of the original, to judge by")
+    parser.add_argument("--force", action="store_true", help="replace an older report")
     add_output(parser)
     add_limits(parser)
     flags = parser.parse_args(words)
@@ -197,9 +202,11 @@ def _verify(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     options = Options(golden=flags.golden, lineage=flags.report is not None, **_shared(flags))
-    with _told(flags), _watched(flags):
-        result = pipeline.verify(Path(flags.source), Path(flags.artifact), options)
-    _keep(flags.report, result)
+    source, artifact = Path(flags.source), Path(flags.artifact)
+    read = pipeline.apart(source, options, artifact) if flags.report else []
+    with _reported(flags, read) as keep, _watched(flags):
+        result = pipeline.verify(source, artifact, options)
+        keep(result)
     if not flags.quiet:
         from cudnn_convert import tables
 
@@ -230,8 +237,7 @@ def record(words: Sequence[str], within: Within = directly) -> int:
         "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
-    parser.add_argument("--trust", action="store_true", help="run more than arithmetic")
-    parser.add_argument("--force", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--force", action="store_true", help="replace an older recording at OUT")
     add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
@@ -245,7 +251,6 @@ def _record(flags: argparse.Namespace) -> int:
 
     options = Options(
         data=flags.data,
-        trust=flags.trust,
         force=flags.force,
         **_reading(flags),
     )
@@ -273,12 +278,40 @@ def _reading(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def _told(flags: argparse.Namespace) -> Iterator[None]:
+def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
+    """Yields what keeps the report; once the work is done it is where `--report` says.
+
+    A proof that failed has a report too. What fails when the work is done changes no exit code: OUT stands.
+    """
+    if flags.report is None:
+        with _told(flags, lambda report: None) as keep:
+            yield keep
+        return
+    from cudnn_convert.page import file
+
+    failed: VerificationError | None = None
+    with ExitStack() as stack:
+        keep = stack.enter_context(file.prepared(flags.report, apart=apart, force=flags.force))
+        try:
+            with _told(flags, keep):
+                yield keep
+        except VerificationError as error:
+            failed = error
+        try:
+            stack.close()
+        except CudnnConvertError as error:
+            print(f"cudnn-convert: {error}; all else is done", file=sys.stderr)
+    if failed is not None:
+        raise failed
+
+
+@contextmanager
+def _told(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
     """A proof that failed has a report too; it goes where that of a proof that held would go."""
     try:
-        yield
+        yield keep
     except VerificationError as error:
-        _keep(flags.report, error.report)
+        keep(error.report)
         if flags.json:
             print(error.report.to_json())
         raise
@@ -301,10 +334,3 @@ def _silence() -> None:
     """TensorFlow's C++ side logs to stderr unless told before its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GLOG_minloglevel", "3")
-
-
-def _keep(path: Path | None, report: Any) -> None:
-    if path is not None:
-        from cudnn_convert.page import file
-
-        file.write(path, report)

@@ -44,6 +44,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="added to the forget gate of canonical LSTM biases; default 0",
     )
+    add("--trust", action="store_true", help="run more than arithmetic, and follow links out of SOURCE")
     add("--gate-order", choices=GATE_ORDERS, default="tf", help="of the source; default %(default)s")
     alone = parser.add_argument_group("sources without a graph")
     alone.add_argument("--mode", choices=MODES, help="what the recurrence is")
@@ -81,9 +82,6 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--atol", type=float, help="absolute tolerance; default by dtype and noise floor")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default by dtype and noise floor")
     parser.add_argument("--seed", type=int, metavar="N", help="other random inputs; default the artifact's")
-    parser.add_argument(
-        "--trust", action="store_true", help="verify even where that runs more than arithmetic"
-    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 _FED: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 #: Functions that say the same of themselves: TensorFlow may call one in the place of the other
 #: (v2.21.0 core/grappler/optimizers/implementation_selector.cc).
-_TWINS: Final = "api_implements"
+TWINS: Final = "api_implements"
 
 
 def _sections() -> dict[str, frozenset[str]]:
@@ -53,15 +53,16 @@ def refuse(
     *,
     cure: str,
     doing: str = "verifying",
-    known: Callable[[Any], bool] = lambda node: False,
+    known: Callable[[Any, str], bool] = lambda node, function: False,
 ) -> None:
     """Raises UnsupportedModelError where running all of `graph` runs an op that is not on the list.
 
-    `known` are nodes whose effects were looked at already.
+    `known` are nodes whose effects were looked at already, by node and the function it lies in, "" for none:
+    a node of a function may have any node's name.
     """
     found: dict[str, list[str]] = {}
-    for node in others(graph):
-        if not known(node):
+    for node, function in _located(graph):
+        if not known(node, function):
             found.setdefault(node.op, []).append(node.name)
     if found:
         reasons = [
@@ -73,22 +74,27 @@ def refuse(
 
 def others(graph: Any) -> Iterator[Any]:
     """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
+    return (node for node, _ in _located(graph))
+
+
+def _located(graph: Any) -> Iterator[tuple[Any, str]]:
+    """The same nodes, each with the function that it lies in, "" for the graph itself."""
     library: dict[str, list[Any]] = {}
     twins: dict[bytes, list[str]] = {}
     for function in graph.library.function:
         library.setdefault(function.signature.name, []).append(function)
-        if _TWINS in function.attr:
-            twins.setdefault(function.attr[_TWINS].s, []).append(function.signature.name)
-    names, todo = frozenset(library), list(graph.node)
-    for node in todo:  # which grows
+        if TWINS in function.attr:
+            twins.setdefault(function.attr[TWINS].s, []).append(function.signature.name)
+    names, todo = frozenset(library), [(node, "") for node in graph.node]
+    for node, inside in todo:  # which grows
         # A function of the name of an op of TensorFlow's may be either.
         if not is_pure(node) and (node.op not in names or op_def_registry.get(node.op) is not None):
-            yield node
+            yield node, inside
         called = [node.op, *_named(node.attr.values())]
         while called:
             for function in library.pop(called.pop(), ()):
-                todo += function.node_def
-                called += twins.pop(function.attr[_TWINS].s, ()) if _TWINS in function.attr else ()
+                todo += [(found, function.signature.name) for found in function.node_def]
+                called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
 def computed(graph: Any) -> Iterator[Any]:

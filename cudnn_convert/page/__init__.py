@@ -13,6 +13,8 @@ from cudnn_convert.page.html import Markup, bullets, joined, name, pairs, sectio
 from cudnn_convert.page.style import SHEET
 from cudnn_convert.report import Report, Subject, Verification
 
+#: By which a page is known as one of this tool's.
+MARK = '<meta name="generator" content="cudnn-convert">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -30,6 +32,7 @@ def of(report: Report | Verification) -> str:
     head = joined(
         [
             Markup('<meta charset="utf-8">'),
+            Markup(MARK),
             tag("title", title),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),

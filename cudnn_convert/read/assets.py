@@ -8,6 +8,7 @@ core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's na
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
@@ -20,11 +21,14 @@ _FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFr
 
 
 def listed(meta: Any, folder: Path) -> dict[str, Path]:
-    """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere."""
-    root, found = folder / "assets", {}
+    """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere.
+
+    Where links lead is for `read.links` to say.
+    """
+    root, found = Path(os.path.normpath(folder / "assets")), {}
     for proto in _protos(meta):
         path = root / proto.filename
-        if root.resolve() not in path.resolve().parents:
+        if root not in Path(os.path.normpath(path)).parents:
             raise ReadError(folder, "asset", expected="a file in assets/", found=repr(proto.filename))
         if not path.is_file():
             expected = f"assets/{proto.filename}"

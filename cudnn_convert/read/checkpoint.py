@@ -25,6 +25,7 @@ from cudnn_convert.read import (
     bundle,
     canonical,
     checkpoint_state,
+    extent,
     graphs,
     meta_graph,
     partitions,
@@ -37,8 +38,6 @@ _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
 #: A step of a training: what Saver.save(..., global_step=...) writes.
 _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
-#: One file of several, or the pattern for all that a sharded saver of the V1 format calls its checkpoint.
-_SHARD: Final = re.compile(r"(?P<prefix>.+?)(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,7 @@ def recognise(path: Path) -> Found | None:
 
     Raises AmbiguousSourceError for a folder of several that says nothing of them.
     """
-    prefixes = [path, path.with_suffix("")] if path.suffix in _SUFFIXES else [path]
-    if shard := _SHARD.fullmatch(path.name):
-        prefixes.append(path.with_name(shard["prefix"]))
+    prefixes = [*dict.fromkeys([path, extent.prefix(path)])]
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
@@ -74,9 +71,7 @@ def _latest(folder: Path) -> Found | None:
     stated = checkpoint_state.latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
     if stated is None:
         return None
-    named = folder / stated
-    shard = _SHARD.fullmatch(named.name)
-    named = named.with_name(shard["prefix"]) if shard else named
+    named = extent.prefix(folder / stated)
     # A folder that was copied still names the place it came from.
     inside = folder / named.name
     prefix = named if _exists(named) and not _exists(inside) else inside

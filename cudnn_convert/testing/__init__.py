@@ -93,8 +93,12 @@ def _float(dtype: Any) -> np.dtype[Any]:
 
 
 def kept(result: Verification, path: Path) -> str:
-    """Writes the report, and gives the line that says so. Raises WriteError."""
+    """Writes the report, over an older one, and gives the line that says so.
+
+    Raises UsageError where another file is there, WriteError.
+    """
     from cudnn_convert.page import file
 
-    file.write(path, result)
+    with file.prepared(path, force=True) as keep:
+        keep(result)
     return f"report: {path}"

@@ -8,15 +8,17 @@ Source: tensorflow v2.21.0 python/saved_model/load.py (`_load_checkpoint_save_an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from tensorflow.core.framework import graph_pb2, node_def_pb2, variable_pb2
+from tensorflow.core.framework import graph_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from cudnn_convert.graph import build, pure
+from cudnn_convert.graph import arguments, build, pure
+from cudnn_convert.graph.arguments import Call
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.state import WRITES
 from cudnn_convert.graph.tables import FILLS, FROM_FILE, TABLES
@@ -27,9 +29,24 @@ from cudnn_convert.verification import elsewhere
 
 _CURE: Final = "vouch for the file with --trust"
 #: Each writes or reads a variable, a resource or a table that the graph itself has.
-_OWN: Final = WRITES | TABLES | {"LookupTableExportV2", "DestroyResourceOp"}
+_OWN: Final = WRITES | TABLES | FILLS - FROM_FILE | {"DestroyResourceOp"}
+#: What a table holds is read out to be saved; what a model answers may not be a file.
+_EXPORTS: Final = frozenset({"LookupTableExport", "LookupTableExportV2"})
 _RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
 _LOCAL: Final = "local_variables"
+#: The object of the signatures (tensorflow v2.21.0 python/saved_model/signature_serialization.py).
+_SIGNATURES: Final = "signature_map"
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """The ops by which a loader fills tables, and the tensors that are paths of assets there alone."""
+
+    ops: Collection[str] = ()
+    files: Collection[str] = ()
+
+
+_NONE: Final = _Filling()
 
 
 def refuse(form: str, path: Path, parts: Iterable[Part]) -> None:
@@ -44,12 +61,17 @@ def _saved_model(path: Path, parts: Collection[Part]) -> None:
         found = meta_graph.signatures(meta)
         named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
         ends = [name for one in named for name in one.outputs.values()]
-        _refuse(path, meta, [*ends, *meta_graph.initializers(meta), *_local(meta)], assets.listed(meta, path))
+        tables = _Filling(meta_graph.initializers(meta), assets.listed(meta, path))
+        if len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def"):
+            tables = _NONE  # a loader of objects runs nothing of the graph beside them
+        library = {function.signature.name for function in meta.graph_def.library.function}
+        beside = [Call(name) for name in library & {part.name for part in parts} - found.keys()]
+        _refuse(path, meta, [*ends, *_local(meta)], tables, beside)
 
 
 def _checkpoint(path: Path, parts: Collection[Part]) -> None:
     meta = meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes())
-    _refuse(path, meta, _outputs(path, meta.graph_def, parts), {})
+    _refuse(path, meta, _outputs(path, meta.graph_def, parts))
 
 
 def _frozen(path: Path, parts: Collection[Part]) -> None:
@@ -63,17 +85,50 @@ def _outputs(path: Path, graph: Any, parts: Collection[Part]) -> list[str]:
     return [name for part in parts for name in elsewhere.tensors(path, part.signature, ops)[1].values()]
 
 
-def _refuse(path: Path, meta: Any, ends: Iterable[str], files: Mapping[str, Path]) -> None:
-    """Of a graph with variables: `ends` are the tensors and ops that run, `files` what its tables read."""
+def _refuse(
+    path: Path, meta: Any, ends: Iterable[str], tables: _Filling = _NONE, beside: Sequence[Call] = ()
+) -> None:
+    """Of a graph with variables: `ends` are the tensors and ops that run, `beside` calls of functions too."""
     graph, index, saver = meta.graph_def, Index(meta.graph_def), meta.saver_def
     _refuse_evaluated(path, graph)
-    known = _known(index, {split(name)[0] for name in files})
     ran = index.ancestors(split(name)[0] for name in ends)
-    pure.refuse(path, build.kept(graph, ran), cure=_CURE, known=known)
-    called = build.with_nodes(graph, _calls(meta.object_graph_def))
-    pure.refuse(path, called, cure=_CURE, known=known)
-    restoring = build.kept(graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran)
-    pure.refuse(path, restoring, cure=_CURE, known=lambda node: node.op in _RESTORES or known(node))
+    filling, files = index.ancestors(tables.ops) - ran, tables.files
+    calls, signed = [*_calls(meta.object_graph_def)], [*_signatures(meta.object_graph_def), *beside]
+    running = build.kept(graph, ran | filling)
+    named = arguments.holding(running, lambda node: files if node.name in filling else (), calls + signed)
+
+    def known(node: Any, function: str) -> bool:
+        if node.op not in FROM_FILE:
+            return node.op in _OWN
+        name = node.input[1]
+        return name in named[function] if function else node.name in filling and tensor(name) in files
+
+    pure.refuse(path, running, cure=_CURE, known=known)
+    pure.refuse(path, _calling(graph, signed), cure=_CURE, known=known)
+    pure.refuse(
+        path,
+        _calling(graph, calls),
+        cure=_CURE,
+        known=lambda node, function: node.op in _EXPORTS or known(node, function),
+    )
+    _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
+
+
+def _calling(graph: Any, calls: Iterable[Call]) -> Any:
+    return build.with_nodes(graph, (build.node(call.function, call.function) for call in calls))
+
+
+def _refuse_restoring(path: Path, graph: Any, ops: Collection[str], saver: Any) -> None:
+    """Of the `ops` that restore variables: they read the checkpoint that the loader names, and no other."""
+    prefix = {tensor(saver.filename_tensor_name)}
+    named = arguments.holding(build.kept(graph, ops), lambda node: prefix)
+
+    def known(node: Any, function: str) -> bool:
+        if node.op in _RESTORES:
+            return node.input[0] in named[function] if function else tensor(node.input[0]) in prefix
+        return node.op in _OWN
+
+    pure.refuse(path, build.kept(graph, ops), cure=_CURE, known=known)
 
 
 def _refuse_evaluated(path: Path, graph: Any) -> None:
@@ -82,25 +137,14 @@ def _refuse_evaluated(path: Path, graph: Any) -> None:
         pure.refuse(path, build.with_nodes(graph_pb2.GraphDef(), pure.evaluated(nodes)), cure=_CURE)
 
 
-def _known(index: Index, files: Collection[str]) -> Callable[[Any], bool]:
-    def known(node: Any) -> bool:
-        if node.op in FROM_FILE:
-            # In a function the name of a file is an argument: what the loader binds it to is listed.
-            op = split(tensor(node.input[1]))[0]
-            return op in files or (op not in index.nodes and ":" not in node.input[1])
-        return node.op in _OWN or node.op in FILLS
-
-    return known
-
-
 def _local(meta: Any) -> Iterator[str]:
     """What a loader gives variables their values by that no checkpoint holds."""
     for packed in meta.collection_def[_LOCAL].bytes_list.value if _LOCAL in meta.collection_def else ():
         yield variable_pb2.VariableDef.FromString(packed).initializer_name
 
 
-def _calls(objects: Any) -> Iterator[Any]:
-    """A node that calls each function that the loader may call for an object by itself."""
+def _calls(objects: Any) -> Iterator[Call]:
+    """The functions that the loader calls for an object by itself."""
     numbers = {
         number
         for node in objects.nodes
@@ -110,11 +154,32 @@ def _calls(objects: Any) -> Iterator[Any]:
     for node in objects.nodes:
         is_resource = node.WhichOneof("kind") == "resource"
         numbers |= {one.node_id for one in node.children if is_resource or one.local_name.startswith("_")}
+    yield from _functions(objects, numbers)
+
+
+def _signatures(objects: Any) -> Iterator[Call]:
+    """The functions that the loader gives as signatures, whatever the graph beside them calls."""
+    maps = (node for node in objects.nodes if node.user_object.identifier == _SIGNATURES)
+    yield from _functions(objects, {child.node_id for node in maps for child in node.children})
+
+
+def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[Call]:
     for number in sorted(numbers):
         if 0 <= number < len(objects.nodes):
             found = objects.nodes[number]
             names = [*found.function.concrete_functions, found.bare_concrete_function.concrete_function_name]
-            yield from (node_def_pb2.NodeDef(name=name, op=name) for name in names if name)
+            yield from (Call(name, _captured(objects, name)) for name in names if name)
+
+
+def _captured(objects: Any, function: str) -> tuple[bool, ...]:
+    """Whether each object that a function captured, its last arguments, is an asset."""
+    if function not in objects.concrete_functions:
+        return ()
+    return tuple(_is_asset(objects.nodes, k) for k in objects.concrete_functions[function].bound_inputs)
+
+
+def _is_asset(nodes: Sequence[Any], number: int) -> bool:
+    return 0 <= number < len(nodes) and nodes[number].WhichOneof("kind") == "asset"
 
 
 _REFUSALS: Final[Mapping[str, Callable[[Path, Collection[Part]], None]]] = MappingProxyType(

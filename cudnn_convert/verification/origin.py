@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from cudnn_convert.errors import AccessError, ReadError
+from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
 from cudnn_convert.formats import FORMATS, PROVENANCE
 from cudnn_convert.write.place import RECORD
 
@@ -51,6 +51,18 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
         ".safetensors, or an OUT folder",
         found=found,
     )
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file or folder says that this tool wrote it."""
+    try:
+        if path.is_dir():
+            records = (path / RECORD, path / "assets.extra" / PROVENANCE)
+            return any(_json(found) is not None for found in records)
+        _, told = _FILES[path.suffix]
+        return told(path) is not None
+    except (OSError, KeyError, CudnnConvertError):
+        return False
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -98,6 +110,18 @@ def _tflite(path: Path) -> dict[str, Any] | None:
     return None if found is None else _parsed(path, found)
 
 
+def _frozen(path: Path) -> dict[str, Any] | None:
+    from google.protobuf.message import DecodeError
+
+    from cudnn_convert.write import frozen_graph
+
+    try:
+        found = frozen_graph.provenance(path)
+    except (DecodeError, ValueError):  # what it is, the runtime will say
+        return None
+    return None if found is None else _parsed(path, found)
+
+
 def _archive(path: Path) -> dict[str, Any] | None:
     from cudnn_convert.read import hdf5
     from cudnn_convert.read import keras_archive as read_archive
@@ -132,7 +156,7 @@ _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]]
     {
         ".onnx": ("onnx", _onnx),
         ".tflite": ("tflite", _tflite),
-        ".pb": ("frozen", lambda _: None),
+        ".pb": ("frozen", _frozen),
         ".keras": ("keras", _archive),
         ".h5": ("h5", _hdf5),
         ".hdf5": ("h5", _hdf5),

@@ -7,7 +7,7 @@ graph's own saver (`CudnnRNNCanonicalToParams`), not by anything of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,10 @@ def recorded(plan: Plan, data: Path, out: Path, *, constants: Sequence[str], tru
     graph = runnable(plan, restores)
     if not trust:
         refuse_effects(
-            plan, _without(graph, restores), cure="vouch for the file with --trust", doing="recording"
+            plan,
+            _without(graph, restores, _ends(plan)),
+            cure="vouch for the file with --trust",
+            doing="recording",
         )
     try:
         answers = _answers(plan, graph, fed, restores)
@@ -122,12 +125,17 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
     return build.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
-def _without(graph: Any, restores: Collection[Restore]) -> Any:
+def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
     ops = {found.op for found in restores}
-    return build.with_nodes(
-        graph, (node for node in graph.node if node.op not in _RESTORES and node.name not in ops)
-    )
+    # Their files are fed while variables are restored, and nowhere else.
+    files = {name for found in restores for name in found.files}
+    index = Index(graph)
+    own = index.ancestors(ops) - index.ancestors(ends)
+    ops |= {
+        name for name in own if (node := index.nodes[name]).op in _RESTORES and tensor(node.input[0]) in files
+    }
+    return build.with_nodes(graph, (node for node in graph.node if node.name not in ops))
 
 
 def _answers(

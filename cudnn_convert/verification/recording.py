@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import npz
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.verification import arrays
@@ -107,6 +108,16 @@ def read(path: Path) -> Recording:
     inputs, outputs = ({key: told["tensor"] for key, told in meta[side].items()} for side in _SIDES)
     facts = {"file": path.name} | {name: meta[name] for name in _FACTS}
     return Recording(path, inputs, outputs, tuple(feeds), tuple(answers), facts)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file says that it is a recording."""
+    try:
+        found = npz.load(path, only=_META)
+        told = json.loads(found[_META].tobytes())
+        return isinstance(told, dict) and told.get("format") == FORMAT
+    except (OSError, ValueError, KeyError, RecursionError):
+        return False
 
 
 def _meta(stored: Array | None, where: str) -> dict[str, Any]:

@@ -66,11 +66,16 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
 def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
     """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
     # A recurrence that goes on from where it was keeps to its own graph too.
-    writes = {(write.op, op) for held in plan.states for write in held.state.writes for op in WRITES}
+    states = [write.op for held in plan.states for write in held.state.writes]
+    ends = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
+    # What fills a table reads constants or one file that the source itself brings (graph.tables), whose path
+    # is fed where tables are filled, and nowhere else.
+    fills = {*plan.initializers} - Index(graph).ancestors([*(split(name)[0] for name in ends), *states])
 
-    def known(node: Any) -> bool:
-        # What fills a table reads constants or one file that the source itself brings (graph.tables).
-        return (node.name, node.op) in writes or (node.name in plan.initializers and node.op in tables.FILLS)
+    def known(node: Any, function: str) -> bool:
+        if function:
+            return False
+        return (node.name in states and node.op in WRITES) or (node.name in fills and node.op in tables.FILLS)
 
     pure.refuse(plan.model.path, graph, cure=cure, doing=doing, known=known)
 

@@ -1,8 +1,9 @@
 """OUT appears whole or not at all: written beside it under a temporary name, then put in place.
 
-With `force` an old artifact of ours is exchanged for the new one in one step where the system can
-(`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits in the temporary folder until the new one
-stands, and the next run puts it back after a crash. The next run also removes what a run that died left.
+With `force` an old one of ours, known by what it says of itself, is exchanged for the new one in one step
+where the system can (`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits in the temporary
+folder until the new one stands, and the next run puts it back after a crash. The next run also removes what
+a run that died left.
 Of two runs to one OUT each puts its own in place whole, one after the other.
 """
 
@@ -10,42 +11,60 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import UsageError, WriteError
-from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.write import holder
 
 RECORD: Final = "conversion.json"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
+#: The first part of a path that was an address; a drive has one letter.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_ELSE: Final = "choose another path"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A path to write: `apart` are the files of the call, in words and as paths, that it may not touch.
+
+    What is there is replaced with `force`, and only where `is_ours` says that this tool wrote it.
+    """
+
+    path: Path
+    is_ours: Callable[[Path], bool]
+    apart: Sequence[tuple[str, Path]] = ()
+    force: bool = False
 
 
 @contextmanager
-def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Path]:
-    """Yields a temporary path to write to, an empty folder or no file yet, and then moves it to `out`.
+def placed(target: Target, *, folder: bool) -> Iterator[Path]:
+    """Yields a temporary path to write to, an empty folder or no file yet, and then moves it to the target.
 
-    Raises UsageError where `out` may not be written, WriteError where the disk refuses. An exception in the
-    body leaves `out` as it was.
+    Raises UsageError where that may not be written, WriteError where the disk refuses. An exception in the
+    body leaves all as it was.
     """
-    out = out.resolve() if out.name in ("", "..") else out
-    refuse(out, source=source, force=force)
-    if folder and out.is_file():
-        raise UsageError(f"{out}: expected a folder of this tool to replace, found a file; remove it")
+    refuse(target)
+    out = target.path.resolve() if target.path.name in ("", "..") else target.path
+    if out.exists() and folder != out.is_dir():
+        kinds = ("a folder", "a file") if folder else ("a file", "a folder")
+        raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
         with ExitStack() as stack:
-            fresh = _begun(out, stack, source=source, force=force) / out.name
+            fresh = _begun(target, out, stack) / out.name
             if folder:
                 fresh.mkdir()
             yield fresh
             with holder.alone(out.parent):
-                refuse(out, source=source, force=force)  # what another run put there meanwhile stays
+                refuse(target)  # what another run put there meanwhile stays
                 _move(fresh, out)
     except OSError as cause:
         raise WriteError(out, f"cannot write: {cause.strerror or cause}") from cause
@@ -54,10 +73,10 @@ def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Pa
             _remove_empty(missing)
 
 
-def _begun(out: Path, stack: ExitStack, *, source: Path, force: bool) -> Path:
+def _begun(target: Target, out: Path, stack: ExitStack) -> Path:
     try:
         sweep(out)
-        refuse(out, source=source, force=force)
+        refuse(target)
         out.parent.mkdir(parents=True, exist_ok=True)
         return stack.enter_context(holder.held(out))
     except OSError as cause:
@@ -77,28 +96,43 @@ def sweep(out: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def refuse(out: Path, *, source: Path, force: bool) -> None:
-    """Raises UsageError where writing to `out` could lose something, WriteError where nobody can tell."""
+def refuse(target: Target) -> None:
+    """Raises UsageError where writing a target could lose something, WriteError where nobody can tell."""
+    _refuse_addresses(target.path)
     try:
-        _refuse(out, source=source, force=force)
+        _refuse(target)
     except OSError as cause:
-        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
+        raise WriteError(target.path, f"cannot write here: {cause.strerror or cause}") from cause
 
 
-def _refuse(out: Path, *, source: Path, force: bool) -> None:
+def _refuse_addresses(out: Path) -> None:
+    if str(out) == "-":
+        raise UsageError(f"{out}: expected a path, found the name of a stream; name a file or folder")
+    first, *rest = out.parts or ("",)
+    if rest and _SCHEME.fullmatch(first):
+        address = f"{first}//{'/'.join(rest)}"
+        raise UsageError(f"{address}: expected a local path, found an address; write here and copy it there")
+
+
+def _refuse(target: Target) -> None:
+    out = target.path
     if out.is_symlink():
         raise UsageError(f"{out}: expected a new path, found a symbolic link; name its target")
-    here, there = out.resolve(), source.resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise UsageError(f"{out}: expected a path apart from the source {source}; choose another")
+    here = out.resolve()
+    for what, path in target.apart:
+        there = path.resolve()
+        is_same = here == there or (here.exists() and there.exists() and here.samefile(there))
+        if is_same or here in there.parents or there in here.parents:
+            raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not force:
-        raise UsageError(f"{out}: expected a new path, found something there; remove it or give --force")
-    if out.is_dir() and not any((out / name).is_file() for name in (RECORD, f"assets.extra/{PROVENANCE}")):
-        raise UsageError(
-            f"{out}: expected an artifact of this tool to replace, found another folder; remove it"
-        )
+    if not target.is_ours(out):
+        kind = "folder" if out.is_dir() else "file"
+        found = f"a {kind} that this tool did not write"
+        raise UsageError(f"{out}: expected a new path, found {found}; {_ELSE}")
+    if not target.force:
+        cure = f"{_ELSE}, or replace it with --force"
+        raise UsageError(f"{out}: expected a new path, found what this tool wrote before; {cure}")
 
 
 def _move(fresh: Path, out: Path) -> None:

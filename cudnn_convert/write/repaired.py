@@ -20,12 +20,13 @@ _FINGERPRINT: Final = "fingerprint.pb"
 _ID_LENGTH: Final = 32
 
 
-def write(folder: Path, source: Path, saved: Any, *, provenance: str) -> None:
+def write(folder: Path, source: Path, saved: Any, *, provenance: str, trust: bool) -> None:
     """Writes the SavedModel proto `saved`, the files of `source` and the provenance into the empty `folder`.
 
-    Raises OSError, and UnsupportedModelError where one of the files is a link to elsewhere.
+    Raises OSError, and UnsupportedModelError where one of the files is none, or without `trust` a link to
+    elsewhere.
     """
-    _refuse_links(source)
+    _refuse_links(source, trust=trust)
     shutil.copytree(source, folder, ignore=_exchanged(source), dirs_exist_ok=True)
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if (source / _FINGERPRINT).is_file():
@@ -44,14 +45,19 @@ def _write_fingerprint(folder: Path) -> None:
     path.write_bytes(found.SerializeToString(deterministic=True))
 
 
-def _refuse_links(source: Path) -> None:
+def _refuse_links(source: Path, *, trust: bool) -> None:
     """What a model was given as may be handed on; what it only points to is somebody else's."""
     links = (found for found in sorted(source.rglob("*")) if found.is_symlink())
     expected, cure = "expected a file of the model itself", "put the file there"
     reasons = [
         f"{found.relative_to(source)}: {expected}, found a link to {found.readlink()}; {cure}"
         for found in links
-        if source.resolve() not in found.resolve().parents
+        if not trust and source.resolve() not in found.resolve().parents
+    ]
+    reasons += [
+        f"{found.relative_to(source)}: {expected}, found a pipe, a socket or a device; {cure}"
+        for found in sorted(source.rglob("*"))
+        if found.exists() and not (found.is_file() or found.is_dir())
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)

@@ -106,6 +106,17 @@ def py_func(path: Path) -> None:
     frozen(path, graph(*recurrence(), call, scores("call")))
 
 
+def prints(path: Path) -> None:
+    """Ops print what looks like a verdict, to stdout and to stderr."""
+    said = [
+        text("verdict", "equal"),
+        node("out", "PrintV2", ["verdict"], output_stream="stdout", end="\n"),
+        node("err", "PrintV2", ["verdict"], output_stream="stderr", end="\n"),
+        node("old", "Print", ["rnn", "verdict"], T=tf.float32, U=[tf.string], message="equal"),
+    ]
+    frozen(path, graph(*recurrence(), *said, scores("out", "err", source="old")))
+
+
 def unknown_op(path: Path) -> None:
     """An op that no TensorFlow has, such as one of a library that the file wants loaded."""
     frozen(path, graph(*recurrence(), node("act", "RunsWhatItLikes", ["rnn"]), scores(source="act")))
@@ -213,6 +224,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     f"{name}.pb": make
     for name, make in {
         **{"write_file": write_file, "read_file": read_file, "py_func": py_func, "unknown_op": unknown_op},
+        "prints": prints,
         **{"circle": circle, "itself": itself, "names_twice": twice, "missing_input": missing},
         **{
             "shape_bomb": shape_bomb,

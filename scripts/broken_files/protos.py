@@ -12,7 +12,18 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from broken_files.graphs import OUTPUT, constant, frozen, graph, node, recurrence, scores, text, writing
+from broken_files.graphs import (
+    CANARY,
+    OUTPUT,
+    constant,
+    frozen,
+    graph,
+    node,
+    recurrence,
+    scores,
+    text,
+    writing,
+)
 
 SERVING = "serving_default"
 
@@ -125,10 +136,7 @@ def table(filename: str) -> Any:
             *recurrence(),
             text("asset", "words.txt"),
             node("table", "HashTableV2", key_dtype=tf.string, value_dtype=tf.int64),
-            node(
-                *("fill", "InitializeTableFromTextFileV2", ["table", "asset"]),
-                **{"key_index": -2, "value_index": -1, "vocab_size": -1, "delimiter": "\t"},
-            ),
+            filling("fill", "asset", "table"),
             text("word", "a"),
             constant("default", np.int64(-1)),
             node("found", "LookupTableFindV2", ["table", "word", "default"], Tin=tf.string, Tout=tf.int64),
@@ -156,6 +164,59 @@ def asset_link(folder: Path) -> None:
     saved(folder, table("words.txt"))
     (folder / "assets").mkdir()
     (folder / "assets" / "words.txt").symlink_to("/etc/passwd")
+
+
+def filling(name: str, file: str, held: str) -> Any:
+    """The op that fills the table `held` from `file`."""
+    attributes = {"key_index": -2, "value_index": -1, "vocab_size": -1, "delimiter": "\t"}
+    return node(name, "InitializeTableFromTextFileV2", [held, file], **attributes)
+
+
+def words(folder: Path) -> None:
+    """The asset of a table."""
+    (folder / "assets").mkdir()
+    (folder / "assets" / "words.txt").write_text("a\nb\n")
+
+
+def function_fills(folder: Path) -> None:
+    """A loop fills a table from any file, by an op called as the one that fills a table from an asset."""
+    kinds = [tf.int32, tf.float32]
+    less = node("less", "Less", ["k", "one:output:0"], T=tf.int32)
+    cond = function_pb2.FunctionDef(node_def=[constant("one", np.int32(1)), less], ret={"go": "less:z:0"})
+    inside = [
+        text("name", CANARY),
+        node("other", "HashTableV2", key_dtype=tf.string, value_dtype=tf.int64),
+        filling("fill", "name:output:0", "other:table_handle:0"),
+        constant("one", np.int32(1)),
+        node("next", "AddV2", ["k", "one:output:0", "^fill"], T=tf.int32),
+    ]
+    body = function_pb2.FunctionDef(node_def=inside, ret={"k_next": "next:z:0", "y_next": "y"})
+    results = {"cond": {"go": tf.bool}, "body": {"k_next": tf.int32, "y_next": tf.float32}}
+    for name, made in {"cond": cond, "body": body}.items():
+        made.signature.name, made.signature.is_stateful = name, name == "body"
+        for argument, kind in zip("ky", kinds, strict=True):
+            made.signature.input_arg.add(name=argument, type=kind.as_datatype_enum)
+        for result, kind in results[name].items():
+            made.signature.output_arg.add(name=result, type=kind.as_datatype_enum)
+    loop = node("loop", "While", ["zero", "rnn"], T=kinds)
+    loop.attr["cond"].func.name, loop.attr["body"].func.name = "cond", "body"
+    held = table("words.txt")
+    held.graph_def.node.extend([constant("zero", np.int32(0)), loop])
+    found = next(one for one in held.graph_def.node if one.name == OUTPUT)
+    found.input[0] = "loop:1"
+    held.graph_def.library.function.extend([cond, body])
+    saved(folder, held)
+    words(folder)
+
+
+def asset_unfed(folder: Path) -> None:
+    """The scores fill a table too, from the path in the graph, which a loader exchanges where it fills."""
+    held = table("words.txt")
+    by_name = {one.name: one for one in held.graph_def.node}
+    by_name["asset"].CopyFrom(text("asset", CANARY))
+    by_name[OUTPUT].input.append("^fill")
+    saved(folder, held)
+    words(folder)
 
 
 def external(path: Path, location: str) -> None:
@@ -197,6 +258,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "asset_outside": asset_outside,
     "asset_absolute": asset_absolute,
     "asset_link": asset_link,
+    "asset_unfed": asset_unfed,
+    "function_fills": function_fills,
     "external_up.onnx": external_up,
     "external_absolute.onnx": external_absolute,
 }

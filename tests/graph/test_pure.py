@@ -163,7 +163,7 @@ def test_the_message() -> None:
     held = graph_pb2.GraphDef(node=[build.node(f"n{k}", "ReadFile") for k in range(5)])
     held.node.add(name="w", op="WriteFile")
     with pytest.raises(UnsupportedModelError) as caught:
-        pure.refuse("x.pb", held, cure="do this", known=lambda node: node.name == "n1")
+        pure.refuse("x.pb", held, cure="do this", known=lambda node, _: node.name == "n1")
     assert str(caught.value).splitlines() == [
         "x.pb: n0, n2, n3: expected arithmetic only while verifying, found ReadFile; do this",
         "x.pb: w: expected arithmetic only while verifying, found WriteFile; do this",

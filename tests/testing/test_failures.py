@@ -358,5 +358,11 @@ def test_the_report_is_the_page_of_the_command_line(lstm: Any, feeds: Any, tmp_p
     assert told["subject"]["source"] == told["subject"]["artifact"] == "Lstm"
     assert_equivalent(lstm, lstm, feeds, report=str(tmp_path / "same.json"))
     assert json.loads((tmp_path / "same.json").read_text())["passed"] is True
-    with pytest.raises(WriteError, match="cannot write the report"):
-        assert_equivalent(lstm, lstm, feeds, report=tmp_path / "none" / "same.json")
+    assert_equivalent(lstm, lstm, feeds, report=tmp_path / "new" / "same.json")
+    assert_equivalent(lstm, lstm, feeds, report=tmp_path / "new" / "same.json")  # over the older one
+    with pytest.raises(WriteError, match="cannot write here: File exists"):
+        assert_equivalent(lstm, lstm, feeds, report=tmp_path / "same.json" / "other.json")
+    (tmp_path / "thesis.json").write_text("{}")
+    with pytest.raises(UsageError, match="found a file that this tool did not write"):
+        assert_equivalent(lstm, lstm, feeds, report=tmp_path / "thesis.html")
+    assert not (tmp_path / "thesis.html").exists()

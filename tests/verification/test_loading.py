@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
+from watched import Watched
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.keras.custom import Vouched
@@ -166,6 +168,194 @@ ARTIFACTS: dict[str, tuple[str, Maker]] = {
 def artifact(request: pytest.FixtureRequest) -> tuple[str, Maker]:
     found: tuple[str, Maker] = request.param
     return found
+
+
+def table() -> Any:
+    return tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)
+
+
+def fill(made: Any, file: Any) -> Any:
+    return tf.raw_ops.InitializeTableFromTextFileV2(
+        table_handle=made, filename=file, key_index=-2, value_index=-1, name="fill"
+    )
+
+
+def filled(made: Any, file: Any) -> Any:
+    """The size of a table that a file fills, as the model's `y` needs it."""
+    with tf.control_dependencies([fill(made, file)]):
+        return tf.cast(tf.raw_ops.LookupTableSizeV2(table_handle=made), tf.float32)
+
+
+def saved(folder: Path, serve: Any, **objects: Any) -> Path:
+    """A SavedModel of TensorFlow 2 whose signature gives `y = serve(x)`."""
+    module = tf.Module()
+    module.objects = objects
+    wrapped = tf.function(lambda x: {"y": serve(x)}, autograph=False)
+    signature = wrapped.get_concrete_function(tf.TensorSpec([None], name="x"))
+    tf.saved_model.save(module, str(folder / "saved"), signatures={SERVING: signature})
+    return folder / "saved"
+
+
+def changed(path: Path, change: Callable[[Any], None]) -> Path:
+    made = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    change(made.meta_graphs[0])
+    (path / "saved_model.pb").write_bytes(made.SerializeToString())
+    return path
+
+
+def by_a_call(folder: Path, canary: Path) -> Path:
+    """The path is the argument of the function that fills, as an asset's would be."""
+    inner = tf.function(lambda file: filled(table(), file), autograph=False)
+    return saved(folder, lambda x: x + inner(tf.constant(str(canary))))
+
+
+def by_an_asset_too(folder: Path, canary: Path) -> Path:
+    """The same function fills from an asset where the model is loaded, and from a path where it is called."""
+    (folder / "words.txt").write_text("a\nb")
+    inner = tf.function(filled, autograph=False)
+
+    class Filled(tf.saved_model.experimental.TrackableResource):
+        def __init__(self) -> None:
+            super().__init__()
+            self.file = tf.saved_model.Asset(str(folder / "words.txt"))
+
+        def _create_resource(self) -> Any:
+            return table()
+
+        def _initialize(self) -> Any:
+            return inner(self.resource_handle, self.file)
+
+    held = Filled()
+    return saved(folder, lambda x: x + inner(table(), tf.constant(str(canary))), held=held)
+
+
+def by_a_loop(folder: Path, canary: Path) -> Path:
+    """The path goes through a loop to the function that fills."""
+
+    def serve(x: Any) -> Any:
+        def body(k: Any, file: Any, y: Any) -> Any:
+            return k + 1, file, y + filled(table(), file)
+
+        loop = tf.while_loop(lambda k, *_: k < 1, body, [tf.constant(0), tf.constant(str(canary)), x])
+        return loop[2]
+
+    return saved(folder, serve)
+
+
+def by_another_signature(folder: Path, canary: Path) -> Path:
+    """What the loader gives as the signature is not what the graph beside it calls."""
+    harmless = saved(folder, lambda x: x * 3)
+    inside = saved_model_pb2.SavedModel.FromString((harmless / "saved_model.pb").read_bytes())
+    (folder / "saved").rename(folder / "harmless")
+
+    def change(meta: Any) -> None:
+        kept = inside.meta_graphs[0]
+        del meta.graph_def.node[:]
+        meta.graph_def.node.extend(kept.graph_def.node)
+        for function in kept.graph_def.library.function:
+            function.signature.name = f"harmless_{function.signature.name}"
+            for node in function.node_def:
+                if node.attr["f"].func.name:
+                    node.attr["f"].func.name = f"harmless_{node.attr['f'].func.name}"
+            meta.graph_def.library.function.add().CopyFrom(function)
+        for node in meta.graph_def.node:
+            if node.attr["f"].func.name:
+                node.attr["f"].func.name = f"harmless_{node.attr['f'].func.name}"
+        meta.signature_def[SERVING].CopyFrom(kept.signature_def[SERVING])
+        meta.saver_def.CopyFrom(kept.saver_def)
+
+    return changed(saved(folder, lambda x: x + filled(table(), tf.constant(str(canary)))), change)
+
+
+def by_a_path_that_is_not_fed(folder: Path, canary: Path) -> Path:
+    """The loader gives the tensor of the path an asset where tables are filled, and nowhere else."""
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        x, file = v1.placeholder(tf.float32, [None], "x"), tf.constant(str(canary), name="file")
+        tf.add(x, filled(table(), file), "y")
+        builder = v1.saved_model.Builder(str(folder / "saved"))
+        infos = {
+            name: v1.saved_model.build_tensor_info(graph.get_tensor_by_name(f"{name}:0")) for name in "xy"
+        }
+        signature = v1.saved_model.build_signature_def({"x": infos["x"]}, {"y": infos["y"]})
+        main = graph.get_operation_by_name("fill")
+        builder.add_meta_graph_and_variables(session, ["serve"], {SERVING: signature}, main_op=main)
+        builder.save()
+    (folder / "saved" / "assets").mkdir()
+    (folder / "saved" / "assets" / "words.txt").write_text("a\nb")
+
+    def change(meta: Any) -> None:
+        meta.asset_file_def.add(filename="words.txt").tensor_info.name = "file:0"
+
+    return changed(folder / "saved", change)
+
+
+#: Makes an artifact that reads the file which it is given the path of, by filling a table.
+READS: dict[str, Callable[[Path, Path], Path]] = {
+    "a call": by_a_call,
+    "a call, and of an asset": by_an_asset_too,
+    "a loop": by_a_loop,
+    "another signature": by_another_signature,
+    "a path that is not fed": by_a_path_that_is_not_fed,
+}
+
+
+@pytest.mark.parametrize("make", READS.values(), ids=READS)
+def test_it_reads_no_file(make: Callable[[Path, Path], Path], tmp_path: Path) -> None:
+    canary = Watched(tmp_path / "canary")
+    path = make(tmp_path, canary.path)
+    assert not canary.opened
+    with pytest.raises(UnsupportedModelError) as caught:
+        answer("savedmodel", path, Vouched())
+    assert not canary.opened
+    assert all("found InitializeTableFromTextFileV2" in reason for reason in caught.value.reasons)
+    answer("savedmodel", path, Vouched(trust=True))
+    assert canary.opened
+    canary.stop()
+
+
+def test_a_path_that_never_answers_does_not_hold_it_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnsupportedModelError, match="found InitializeTableFromTextFileV2"):
+        answer("savedmodel", by_a_call(tmp_path, tmp_path / "pipe"), Vouched())
+
+
+def test_a_table_is_filled_from_an_asset(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("a\nb")
+    kind = tf.lookup.TextFileInitializer(
+        str(tmp_path / "words.txt"),
+        *(tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER),
+    )
+    held = tf.lookup.StaticHashTable(kind, -1)
+    made = saved(tmp_path, lambda x: x + tf.cast(held.lookup(tf.constant("b")), tf.float32), held=held)
+    (tmp_path / "words.txt").unlink()
+    np.testing.assert_array_equal(answer("savedmodel", made, Vouched()), [2, 3])
+
+
+def test_an_answer_is_no_table_read_out(tmp_path: Path) -> None:
+    def serve(x: Any) -> Any:
+        exported = tf.raw_ops.LookupTableExportV2(table_handle=table(), Tkeys=tf.string, Tvalues=tf.int64)
+        return x + tf.cast(tf.size(exported.keys), tf.float32)
+
+    with pytest.raises(UnsupportedModelError, match="found LookupTableExportV2"):
+        answer("savedmodel", saved(tmp_path, serve), Vouched())
+
+
+def test_variables_are_read_from_its_own_checkpoint_alone(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = checkpoint(tmp_path / "other", None)
+    path = checkpoint(tmp_path, None)
+    meta = v1.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes())
+    for node in meta.graph_def.node:
+        if node.op == "RestoreV2":
+            node.input[0] = "other"
+    made = tf.make_tensor_proto(str(other))
+    node = meta.graph_def.node.add(name="other", op="Const")
+    node.attr["value"].tensor.CopyFrom(made)
+    node.attr["dtype"].type = made.dtype
+    Path(f"{path}.meta").write_bytes(meta.SerializeToString())
+    with pytest.raises(UnsupportedModelError, match="found RestoreV2"):
+        answer("checkpoint", path, Vouched())
+    np.testing.assert_array_equal(answer("checkpoint", path, Vouched(trust=True)), [3, 6])
 
 
 def answer(form: str, path: Path, vouched: Vouched) -> Any:

@@ -88,8 +88,14 @@ def test_an_out_that_exists_needs_force(tmp_path: Path) -> None:
     data, out = fed(BLOCK, tmp_path / "in.npz"), tmp_path / "golden.npz"
     out.write_text("years of work")
     words = ("record", BLOCK.prefix, "--data", data, "--out", out, *OUTPUTS)
+    for flags in ([], ["--force"]):
+        [line] = refused(tmp_path, *words, *flags, code=2)
+        told = "expected a new path, found a file that this tool did not write; choose another path"
+        assert line == f"{out}: {told}"
+    out.unlink()
+    assert command(*words).code == 0
     [line] = refused(tmp_path, *words, code=2)
-    assert line == f"{out}: expected a new path, found something there; remove it or give --force"
+    assert line.endswith("found what this tool wrote before; choose another path, or replace it with --force")
     assert command(*words, "--force").code == 0
     assert len(recording.read(out).feeds) == 2
 
@@ -227,3 +233,28 @@ def test_the_state_of_tf32(
         "execution_enabled": enabled,
         "environment": environment,
     }
+
+
+def test_another_checkpoint_is_not_read(tmp_path: Path) -> None:
+    """What restores variables is excused by itself, not every op of that kind."""
+    other = saved(tmp_path, tf.Graph(), {"w": np.ones(3, np.float32)})
+    parts = {"left": np.array([0.5, -1.25, 3.0], np.float32)}
+    with drawing() as graph:
+        blob = variable("blob", [3])
+        read = {"tensor_names": ["w"], "shape_and_slices": [""], "dtypes": [tf.float32]}
+        (secret,) = tf.raw_ops.RestoreV2(prefix=tf.constant(str(other)), **read, name="secret")
+        tf.identity(placeholder("x") * blob + secret, name="scores")
+        file = tf.constant("elsewhere", name="save/Const")
+        (restored,) = tf.raw_ops.RestoreV2(prefix=file, **(read | {"tensor_names": ["left"]}))
+        tf.raw_ops.Assign(ref=blob, value=restored * 2, name="save/Assign")
+    (tmp_path / "own").mkdir()
+    prefix = saved(tmp_path / "own", graph, parts)
+    made = make(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
+    made = dataclasses.replace(made, model=dataclasses.replace(made.model, path=prefix, variables={}))
+    np.savez(tmp_path / "in.npz", x=np.zeros((2, 1, 3), np.float32))
+    call = (made, tmp_path / "in.npz", tmp_path / "out")
+    with pytest.raises(UnsupportedModelError, match=r"secret: .* found RestoreV2"):
+        record.recorded(*call, constants=(), trust=False)
+    record.recorded(*call, constants=(), trust=True)
+    (answer,) = recording.read(tmp_path / "out").answers
+    np.testing.assert_array_equal(answer["scores"], np.ones((2, 1, 3)))

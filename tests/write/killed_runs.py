@@ -44,7 +44,8 @@ def replace(out: Path, kind: str, way: str, last: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    with place.placed(out, source=Path("source"), folder=kind == "folder", force=True) as fresh:
+    target = place.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+    with place.placed(target, folder=kind == "folder") as fresh:
         write(fresh, kind, "new")
 
 

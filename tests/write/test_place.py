@@ -17,6 +17,9 @@ from sources import contents, make_foreign, make_symlink
 from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.write import holder, place
 
+#: What the tests write to files that are to be known as ours.
+OURS = ("old", "new", "one", "ours", "of the other run")
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -26,9 +29,17 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source" / "model.ckpt"
 
 
+def is_ours(path: Path) -> bool:
+    return (path / place.RECORD).is_file() if path.is_dir() else path.read_text() in OURS
+
+
+def target(out: Path, source: Path, *, force: bool = False) -> place.Target:
+    return place.Target(out, is_ours, [(f"the source {source}", source)], force)
+
+
 def put(out: Path, source: Path, text: str, *, folder: bool = True, force: bool = False) -> None:
     """Writes an artifact that holds `text`."""
-    with place.placed(out, source=source, folder=folder, force=force) as fresh:
+    with place.placed(target(out, source, force=force), folder=folder) as fresh:
         (fresh / place.RECORD if folder else fresh).write_text(text)
 
 
@@ -68,13 +79,6 @@ def test_force_replaces(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
-def test_a_saved_model_of_ours_may_be_replaced(tmp_path: Path, source: Path) -> None:
-    (tmp_path / "out" / "assets.extra").mkdir(parents=True)
-    (tmp_path / "out" / "assets.extra" / "cudnn_convert.json").write_text("{}")
-    put(tmp_path / "out", source, "new", force=True)
-    assert held(tmp_path / "out") == "new"
-
-
 @pytest.mark.parametrize(
     "error", [RuntimeError, KeyboardInterrupt, OSError], ids=lambda error: error.__name__
 )
@@ -89,7 +93,7 @@ def test_a_failure_leaves_all_as_it_was(
     before = contents(tmp_path)
     with (
         pytest.raises(WriteError if error is OSError else error),
-        place.placed(out, source=source, folder=folder, force=True) as fresh,
+        place.placed(target(out, source, force=True), folder=folder) as fresh,
     ):
         (fresh / "half" if folder else fresh).write_text("half")
         raise error
@@ -100,7 +104,7 @@ def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
     with (
         pytest.raises(WriteError) as caught,
-        place.placed(out, source=source, folder=True, force=False),
+        place.placed(target(out, source), folder=True),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert str(caught.value) == f"{out}: cannot write: No space left on device"
@@ -112,28 +116,25 @@ def make_ours(out: Path) -> None:
     (out / place.RECORD).write_text("{}")
 
 
+BEFORE = (
+    "expected a new path, found what this tool wrote before; choose another path, or replace it with --force"
+)
+FOREIGN = "expected a new path, found a {} that this tool did not write; choose another path"
 REFUSED = {
-    "ours": (make_ours, False, "expected a new path, found something there; remove it or give --force"),
-    "file": (
-        lambda out: out.write_text("text"),
-        False,
-        "expected a new path, found something there; remove it or give --force",
-    ),
+    "ours": (make_ours, False, BEFORE),
+    "file": (lambda out: out.write_text("text"), False, FOREIGN.format("file")),
+    "file with force": (lambda out: out.write_text("text"), True, FOREIGN.format("file")),
     "symlink": (make_symlink, True, "expected a new path, found a symbolic link; name its target"),
     "dead symlink": (
         lambda out: out.symlink_to("nowhere"),
         True,
         "expected a new path, found a symbolic link; name its target",
     ),
-    "foreign folder": (
-        make_foreign,
-        True,
-        "expected an artifact of this tool to replace, found another folder; remove it",
-    ),
+    "foreign folder": (make_foreign, True, FOREIGN.format("folder")),
     "file for a folder": (
-        lambda out: out.write_text("text"),
+        lambda out: out.write_text("ours"),
         True,
-        "expected a folder of this tool to replace, found a file; remove it",
+        "expected a folder to replace, found a file; choose another path",
     ),
 }
 
@@ -169,9 +170,32 @@ def test_out_and_source_stand_apart(tmp_path: Path, source: Path, out: str, give
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(source.parent)
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match=r"expected a path apart from the source .*; choose another"):
+    with pytest.raises(UsageError, match=r"expected a path apart from the source .*; choose another path"):
         put(tmp_path / out, tmp_path / given, "new", force=True)
     assert contents(tmp_path) == before
+
+
+def test_a_file_is_apart_from_itself_under_another_name(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "data").write_text("ours")
+    os.link(tmp_path / "data", tmp_path / "out")
+    apart = place.Target(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
+    with pytest.raises(UsageError, match="expected a path apart from --data data; choose another path"):
+        place.refuse(apart)
+
+
+@pytest.mark.parametrize("name", ["-", "gs:/bucket/model", "s3:/bucket/model.onnx", "file:/tmp/out"])
+def test_an_address_is_no_local_folder(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        put(Path(name), source, "new")
+    told = "expected a local path, found an address; write here and copy it there"
+    stream = "-: expected a path, found the name of a stream; name a file or folder"
+    assert str(caught.value) == (stream if name == "-" else f"{name.replace(':/', '://')}: {told}")
+    assert contents(tmp_path) == before
+    put(tmp_path / name, source, "new")
 
 
 def test_out_may_stand_beside_the_files_of_a_prefix(source: Path) -> None:
@@ -197,7 +221,7 @@ def make_left_over(out: Path) -> Path:
 def test_the_old_artifact_comes_back_after_a_crash(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
     died_between_its_steps(out)
-    with pytest.raises(UsageError, match="found something there"):
+    with pytest.raises(UsageError, match="found what this tool wrote before"):
         put(out, source, "new")
     assert held(out) == "{}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
@@ -235,7 +259,7 @@ def test_what_others_have_beside_out_stays(tmp_path: Path, source: Path) -> None
 
 def test_a_run_that_is_alive_keeps_its_folder(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
-    with place.placed(out, source=source, folder=True, force=True) as fresh:
+    with place.placed(target(out, source, force=True), folder=True) as fresh:
         put(out, source, "of the other run")
         (fresh / place.RECORD).write_text("new")
     assert held(out) == "new"
@@ -246,8 +270,10 @@ def test_a_run_that_is_alive_keeps_its_folder(tmp_path: Path, source: Path) -> N
 def test_what_another_run_put_there_meanwhile_stays(tmp_path: Path, source: Path, folder: bool) -> None:
     out = tmp_path / "out"
     with (
-        pytest.raises(UsageError, match="found something there; remove it or give --force"),
-        place.placed(out, source=source, folder=folder, force=False) as fresh,
+        pytest.raises(
+            UsageError, match="found what this tool wrote before; choose another path, or replace it"
+        ),
+        place.placed(target(out, source), folder=folder) as fresh,
     ):
         put(out, source, "of the other run", folder=folder)
         (fresh / place.RECORD if folder else fresh).write_text("new")
@@ -320,7 +346,7 @@ def test_without_exchange_a_failed_second_step_loses_nothing(
         with pytest.raises(WriteError, match="cannot write: Input/output error"):
             put(out, source, "new", force=True)
     if not undone:
-        with pytest.raises(UsageError, match="found something there"):
+        with pytest.raises(UsageError, match="found what this tool wrote before"):
             put(out, source, "new")
     assert contents(tmp_path) == before
 
