@@ -98,7 +98,7 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
     try:
         return replace(summary, verification=checked(made, artifact, options))
     except VerificationError as error:
-        raise VerificationError(replace(summary, verification=error.report), str(error)) from error
+        raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
     except ReadError as cause:
         if cause.path != str(artifact):
             raise
@@ -137,7 +137,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options) -> Verificati
             lines.append(f"{made.model.path}: around the recurrences: {result.glue.message}")
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
-        raise VerificationError(result, "\n".join(lines))
+        raise VerificationError(result, *lines)
     if result.unproven:
         raise UnsupportedModelError(made.model.path, [_unproven(node, result) for node in result.unproven])
     return result
@@ -188,7 +188,7 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
         result = checked(made, path, options)
     except VerificationError as error:
         result = replace(error.report, subject=_subject(made, source, path, options))
-        raise VerificationError(result, str(error)) from error
+        raise VerificationError(result, *error.reasons) from error
     return replace(result, subject=_subject(made, source, path, options))
 
 

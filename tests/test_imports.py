@@ -16,7 +16,8 @@ MODULES = {
 
 #: Each room, and the rooms that it may import from, its own always among them.
 ALLOWED = {
-    "errors": "",
+    "visible": "",
+    "errors": "visible",
     "quiet": "",
     "reference": "",
     "formats": "",
@@ -43,7 +44,7 @@ ALLOWED = {
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite "
     "read.assets read.hdf5 read.keras_archive read.meta_graph",
     "lineage": "errors model layouts opaque report graph plan weights read.hdf5 read.keras_archive",
-    "page": "errors model report",
+    "page": "visible errors model report",
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats limits",
     "gate": "errors report options",
@@ -53,8 +54,8 @@ ALLOWED = {
     "pipeline": "errors progress notes model matrices formats report quiet keras read graph plan planning "
     "write verification options gate targets lineage weights version",
     "torch": "errors model graph plan lower options pipeline",
-    "tables": "errors model formats report",
-    "cli": "errors progress formats limits options report inspection pipeline tables page version "
+    "tables": "visible errors model formats report",
+    "cli": "visible errors progress formats limits options report inspection pipeline tables page version "
     "write.place",
     "__main__": "cli",
     "__init__": "errors report options inspection weights pipeline",
@@ -64,7 +65,7 @@ ALLOWED = {
 #: What the command line loads before anything else, and what such a module may not import.
 FIRST = """
 __init__ __main__ cli cli.commands cli.flags errors formats inspection inspection.value model reference
-report tables
+report tables visible
 """.split()
 HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -22,6 +22,7 @@ from cudnn_convert.cli import commands, guard, threads
 from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.limits import Limits
+from cudnn_convert.visible import visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
@@ -90,7 +91,7 @@ def _show_tail(held: IO[bytes]) -> None:
     held.seek(max(0, size - _TAIL))
     text = held.read().decode(errors="replace").rstrip()
     if text:
-        print("cudnn-convert: native code said at the end:", text, sep="\n", file=sys.stderr)
+        print("cudnn-convert: native code said at the end:", *_visible(text), sep="\n", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
@@ -107,7 +108,7 @@ def _answered(work: Callable[[], int]) -> int:
     try:
         return work()
     except CudnnConvertError as error:
-        print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return guard.INTERRUPTED
@@ -117,9 +118,14 @@ def _answered(work: Callable[[], int]) -> int:
         print("cudnn-convert: memory ran out; raise it with --limit memory=NUMBER", file=sys.stderr)
         return CudnnConvertError.exit_code
     except Exception:  # noqa: BLE001 - whatever is left is our own bug, and must say so
-        traceback.print_exc()
+        print(*_visible(traceback.format_exc().rstrip()), sep="\n", file=sys.stderr)
         print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
         return _BUG
+
+
+def _visible(text: str) -> Iterator[str]:
+    """The lines of a text."""
+    return map(visible, text.split("\n"))
 
 
 if __name__ == "__main__":

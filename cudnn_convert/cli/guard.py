@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 from cudnn_convert.errors import CudnnConvertError, WriteError
 from cudnn_convert.limits import Limits, machine_memory
+from cudnn_convert.visible import visible
 from cudnn_convert.write import place
 
 #: How long a child has to clean up after it was told to stop.
@@ -55,7 +56,7 @@ def guarded(
             with suppress(OSError):
                 place.sweep(out.resolve())
         _wipe()
-        print(f"cudnn-convert: {subject}: {why}", file=sys.stderr)
+        print(visible(f"cudnn-convert: {subject}: {why}"), file=sys.stderr)
     return code
 
 
