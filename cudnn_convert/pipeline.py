@@ -228,7 +228,8 @@ def load(source: Path, options: Options) -> Loaded:
 
 def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options]:
     """The plan that an artifact was or could have been made by, its own path, and options with its format."""
-    form, path, recorded = origin.read(artifact)
+    with progress.on(artifact):
+        form, path, recorded = origin.read(artifact)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
@@ -268,7 +269,8 @@ def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
     progress.at("tracing")
     from cudnn_convert import lineage
 
-    return lineage.traced(made, options.format, artifact)
+    with progress.on(artifact):
+        return lineage.traced(made, options.format, artifact)
 
 
 @quiet()

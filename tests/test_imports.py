@@ -56,7 +56,7 @@ ALLOWED = {
     "torch": "errors model graph plan lower options pipeline",
     "tables": "visible errors model formats report",
     "cli": "visible errors progress formats limits options report inspection pipeline tables page version "
-    "write.place",
+    "write.place write.holder",
     "__main__": "cli",
     "__init__": "errors report options inspection weights pipeline",
 }

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import progress
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras.custom import NOTHING, Vouched
@@ -229,7 +230,8 @@ class Opened:
         for part, runner in self.runners:
             fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
             try:
-                answered = runner(fed)
+                with progress.on(self.path):
+                    answered = runner(fed)
             except Exception as cause:
                 raise _refused(self.path, f"one that {self.form}'s runtime can run", cause) from cause
             found |= {part.prefix + key: value for key, value in answered.items()}
@@ -247,7 +249,8 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
             from cudnn_convert.verification import loading
 
             loading.refuse(form, path, parts)
-        runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
+        with progress.on(path):
+            runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
     except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own

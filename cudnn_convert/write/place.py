@@ -33,7 +33,7 @@ def placed(out: Path, *, source: Path, folder: bool, force: bool) -> Iterator[Pa
     Raises UsageError where `out` may not be written, WriteError where the disk refuses. An exception in the
     body leaves `out` as it was.
     """
-    out = out.resolve() if out.name in ("", "..") else out
+    out = _real(out) if out.name in ("", "..") else out
     refuse(out, source=source, force=force)
     if folder and out.is_file():
         raise UsageError(f"{out}: expected a folder of this tool to replace, found a file; remove it")
@@ -85,10 +85,22 @@ def refuse(out: Path, *, source: Path, force: bool) -> None:
         raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
 
 
+def _real(path: Path) -> Path:
+    """The path without links; `Path.resolve` raises a RuntimeError for a link that leads to itself."""
+    return Path(os.path.realpath(path))
+
+
 def _refuse(out: Path, *, source: Path, force: bool) -> None:
+    try:
+        str(out.absolute()).encode()
+    except UnicodeEncodeError as cause:  # TensorFlow, ONNX Runtime and JSON take no others
+        cure = "choose another, or set PYTHONUTF8=1 where the locale is not UTF-8"
+        raise UsageError(f"{out}: expected a path in UTF-8, found other bytes; {cure}") from cause
+    with suppress(FileNotFoundError):
+        out.parent.stat()  # an error for a link that leads to itself
     if out.is_symlink():
         raise UsageError(f"{out}: expected a new path, found a symbolic link; name its target")
-    here, there = out.resolve(), source.resolve()
+    here, there = _real(out), _real(source)
     if here == there or here in there.parents or there in here.parents:
         raise UsageError(f"{out}: expected a path apart from the source {source}; choose another")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
