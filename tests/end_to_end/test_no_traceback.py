@@ -51,7 +51,7 @@ def test_of_graphs_of_equal_tags_the_others_can_be_chosen(tmp_path: Path) -> Non
         meta.meta_info_def.tags[:] = tags
     (source / "saved_model.pb").write_bytes(saved.SerializeToString())
     ended = command("inspect", source)
-    assert (ended.code, ended.stdout.count("--tag wanted"), ended.stdout.count("--tag gpu")) == (0, 1, 0)
+    assert (ended.code, ended.stdout.count("--tag=wanted"), ended.stdout.count("--tag=gpu")) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("form", ["h5", "keras"])
