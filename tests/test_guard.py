@@ -194,8 +194,8 @@ def test_a_run_that_is_told_to_stop_again_goes_on_stopping(tmp_path: Path) -> No
 
 def test_a_library_that_makes_an_error_of_an_interruption_is_interrupted(tmp_path: Path) -> None:
     work = """
-print("ready", os.getpid(), flush=True)
 try:
+    print("ready", os.getpid(), flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     raise ImportError("could not import datetime")
