@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, matrices, notes, planning, progress, report, targets
+from cudnn_convert import __version__, gate, matrices, notes, planning, progress, report, specs, targets
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
@@ -296,4 +296,4 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:
-    return [f"{key}={name}" for key, name in names.items()]
+    return [specs.item(key, name) for key, name in names.items()]

@@ -52,7 +52,7 @@ ALLOWED = {
     "planning": "errors progress model formats graph keras plan options read",
     "inspection": "errors model formats layouts opaque quiet keras read graph plan planning options targets",
     "pipeline": "errors progress notes model matrices formats report quiet keras read graph plan planning "
-    "write verification options gate targets lineage weights version",
+    "write verification options gate specs targets lineage weights version",
     "torch": "errors model graph plan lower options pipeline",
     "tables": "visible errors model formats report",
     "cli": "visible errors progress formats limits options report inspection pipeline tables page version "

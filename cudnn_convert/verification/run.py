@@ -159,7 +159,10 @@ def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     if foreign:
         model = excerpt.before(path, foreign, brought)
     else:
-        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust)
+        # Losses and metrics of its training are nothing that is run.
+        model = keras_3.models.load_model(
+            path, custom_objects=brought, safe_mode=not vouched.trust, compile=False
+        )
     return _of_layers(path, model, [found.name for found in model.inputs], part)
 
 
@@ -172,14 +175,13 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
 
     with h5py.File(path) as file:
         config = json.loads(file.attrs["model_config"])
-        training = json.loads(file.attrs.get("training_config", "{}"))
     foreign, brought = vetting.foreign(config, vouched), custom.by_all_names(vouched.tf_keras, config)
-    if foreign or not vetting.is_plain([config, training]):
+    if foreign or not vetting.is_plain(config):
         kept = calls.before(config, foreign) if foreign else config
         model = tf_keras.models.model_from_config(plain.plain(kept or config, kept=brought), brought)
         model.load_weights(path, by_name=True)
     else:
-        model = tf_keras.models.load_model(path, brought)
+        model = tf_keras.models.load_model(path, brought, compile=False)
     return _of_layers(path, model, model.input_names, part)
 
 

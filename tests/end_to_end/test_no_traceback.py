@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -52,6 +53,29 @@ def test_of_graphs_of_equal_tags_the_others_can_be_chosen(tmp_path: Path) -> Non
     (source / "saved_model.pb").write_bytes(saved.SerializeToString())
     ended = command("inspect", source)
     assert (ended.code, ended.stdout.count("--tag=wanted"), ended.stdout.count("--tag=gpu")) == (0, 1, 0)
+
+
+def test_keys_of_signs_that_flags_use(tmp_path: Path) -> None:
+    """The artifact has them, `verify` pairs by them, and what is printed repeats the conversion."""
+    source = tmp_path / "source"
+    shutil.copytree(DATA / "saved_model_words" / "model", source)
+    saved = saved_model_pb2.SavedModel.FromString((source / "saved_model.pb").read_bytes())
+    signature = saved.meta_graphs[0].signature_def["serving_default"]
+    for ends, signs in ((signature.inputs, "a=b,[c]"), (signature.outputs, '"y", z=')):
+        for number, key in enumerate(sorted(ends)):
+            ends[f"{signs}{number}"].CopyFrom(ends[key])
+            del ends[key]
+    (source / "saved_model.pb").write_bytes(saved.SerializeToString())
+    first, again = tmp_path / "first", tmp_path / "again"
+    ended = command(source, first, "--quiet", "--json")
+    assert ended.code == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert all(key.startswith("a=b,[c]") for key in report["inputs"])
+    assert command("verify", source, first, "--quiet").stdout == "equal\n"
+    ended = command(source, again, "--quiet", "--json", *report["flags"])
+    assert ended.code == 0, ended.stderr
+    for side in ("inputs", "outputs"):
+        assert json.loads(ended.stdout)[side] == report[side]
 
 
 @pytest.mark.parametrize("form", ["h5", "keras"])
