@@ -121,9 +121,11 @@ def tflite(path: Path, part: Part) -> Runner:
     """
     import tensorflow as tf
 
+    from cudnn_convert.verification import tflite_model
     from cudnn_convert.write import tflite as write_tflite
 
     file = part_file(path, part.name, ".tflite")
+    tflite_model.require(file)
     if needed := write_tflite.flexible(file):
         raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     with warnings.catch_warnings():
