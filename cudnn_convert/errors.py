@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from cudnn_convert.visible import visible
+
 __all__ = [
     "AccessError",
     "AmbiguousSourceError",
@@ -42,21 +44,16 @@ _BEFORE: Final = (
 _REASON: Final = re.compile(rf"(?!(?:{_BEFORE})$)(?:\(\d+\) [A-Z_]+: )?(.+)")
 
 
-def _escaped(text: str) -> str:
-    """Text of a file in a line: what no terminal shows is written as Python writes it."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _shortened(text: str) -> str:
     return f"{text[: _PART - 100]}...{text[-100:]}" if len(text) > _PART else text
 
 
 def _part(text: str) -> str:
-    return _shortened(_escaped(text))
+    return _shortened(visible(text))
 
 
 def _reason(text: str) -> str:
-    return _WORD.sub(lambda word: _shortened(word[0]), _escaped(text))
+    return _WORD.sub(lambda word: _shortened(word[0]), visible(text))
 
 
 def first_line(cause: BaseException) -> str:
@@ -96,7 +93,7 @@ class ReadError(CudnnConvertError):
             found,
             advice,
         )
-        message = f"{_escaped(self.path)}: {_part(where)}: expected {_part(expected)}, found {_part(found)}"
+        message = f"{visible(self.path)}: {_part(where)}: expected {_part(expected)}, found {_part(found)}"
         super().__init__(f"{message}; {advice}" if advice else message)
 
 
@@ -107,7 +104,7 @@ class AccessError(CudnnConvertError):
 
     def __init__(self, path: object, reason: str) -> None:
         self.path, self.reason = str(path), reason
-        super().__init__(f"{_escaped(self.path)}: cannot read: {_part(reason)}")
+        super().__init__(f"{visible(self.path)}: cannot read: {_part(reason)}")
 
 
 class InvalidModelError(CudnnConvertError):
@@ -123,7 +120,7 @@ class RefusalError(CudnnConvertError):
 
     def __init__(self, path: object, reasons: Sequence[str]) -> None:
         self.path, self.reasons = str(path), tuple(reasons)
-        path = _escaped(self.path)
+        path = visible(self.path)
         super().__init__("\n".join(f"{path}: {_reason(reason)}" for reason in self.reasons))
 
 
@@ -140,18 +137,22 @@ class UsageError(CudnnConvertError):
 
     exit_code = 2
 
-    def __init__(self, message: str) -> None:
-        super().__init__("\n".join(map(_reason, message.split("\n"))))
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        super().__init__("\n".join(map(_reason, reasons)))
 
 
 class VerificationError(CudnnConvertError):
-    """The numbers differ; `report` says where: `convert`'s Report, or the Verification of `verify`."""
+    """The numbers differ; `report` says where: `convert`'s Report, or the Verification of `verify`.
+
+    A line for each of the `reasons`.
+    """
 
     exit_code = 3
 
-    def __init__(self, report: Any, message: str) -> None:
-        self.report = report
-        super().__init__(message)
+    def __init__(self, report: Any, *reasons: str) -> None:
+        self.report, self.reasons = report, reasons
+        super().__init__("\n".join(map(_reason, reasons)))
 
 
 class WriteError(CudnnConvertError):
@@ -161,10 +162,13 @@ class WriteError(CudnnConvertError):
 
     def __init__(self, path: object, reason: str) -> None:
         self.path, self.reason = str(path), reason
-        super().__init__(f"{self.path}: {reason}")
+        super().__init__(f"{visible(self.path)}: {_part(reason)}")
 
 
 class MissingDependencyError(CudnnConvertError):
     """A package that the chosen target needs is missing or unusable."""
 
     exit_code = 4
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(_reason(reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cudnn_convert import specs
 from cudnn_convert.layers import Layers, is_finite
 from cudnn_convert.model import Recurrence, Signature
 
@@ -17,15 +18,11 @@ Shape = tuple[int | None, ...]
 def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
     """The flags that repeat a plan; `shapes` are those that the user refined, by tensor."""
     found = [
-        f"--{name}={','.join(f'{key}={value}{_shape(shapes.get(value))}' for key, value in tensors.items())}"
+        f"--{name}={','.join(specs.item(key, value, shapes.get(value)) for key, value in tensors.items())}"
         for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
         if tensors
     ]
     return (*found, *(f"--set={setting}" for setting in constants))
-
-
-def _shape(shape: Shape | None) -> str:
-    return "" if shape is None else f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
 def chosen(source: Signature) -> str:

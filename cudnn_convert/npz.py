@@ -51,6 +51,10 @@ def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(_SUFFIX): info for info in archive.infolist()}
+            sizes = [(info.file_size, info.compress_size) for info in members.values()]
+            whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
+            if limits.is_bomb(whole, stored):
+                raise ValueError(f"{whole} bytes in {stored}")
             return {key: _array(archive, info) for key, info in members.items() if only in (None, key)}
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no archive of plain arrays: {cause}") from cause

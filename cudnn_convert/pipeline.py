@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, targets
+from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, specs, targets
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
@@ -120,7 +120,7 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         is_copy = options.quantize is None
         return replace(summary, verification=checked(made, artifact, options, is_copy=is_copy))
     except VerificationError as error:
-        raise VerificationError(replace(summary, verification=error.report), str(error)) from error
+        raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
     except ReadError as cause:
         if cause.path != str(artifact):
             raise
@@ -164,7 +164,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: b
         lines += [f"{made.model.path}: weights of recurrence {line}" for line in result.misplaced]
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
             lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
-        raise VerificationError(result, "\n".join(lines))
+        raise VerificationError(result, *lines)
     if result.unproven:
         raise UnsupportedModelError(made.model.path, [_unproven(node, result) for node in result.unproven])
     return result
@@ -228,7 +228,7 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
         result = checked(made, path, options, is_copy=is_copy)
     except VerificationError as error:
         result = replace(error.report, subject=_subject(made, source, path, options))
-        raise VerificationError(result, str(error)) from error
+        raise VerificationError(result, *error.reasons) from error
     return replace(result, subject=_subject(made, source, path, options))
 
 
@@ -271,7 +271,8 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
 
     Last, whether its weights are copies of the source's, read as they were read then.
     """
-    form, path, recorded = _opened(artifact, trust=options.trust)
+    with progress.on(artifact):
+        form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
@@ -323,7 +324,8 @@ def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
     progress.at("tracing")
     from cudnn_convert import lineage
 
-    return lineage.traced(made, options.format, artifact)
+    with progress.on(artifact):
+        return lineage.traced(made, options.format, artifact)
 
 
 @quiet()
@@ -351,4 +353,4 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:
-    return [f"{key}={name}" for key, name in names.items()]
+    return [specs.item(key, name) for key, name in names.items()]

@@ -1,4 +1,8 @@
-"""The items of `--inputs` and `--outputs`: `[KEY=]TENSOR[[shape]]`, comma-separated."""
+"""The items of `--inputs` and `--outputs`: `[KEY=]TENSOR[[shape]]`, comma-separated.
+
+A KEY with a sign that means something here stands in double quotes, in which `\\"` and `\\\\` are a quote and
+a backslash: `"a=b"=x:0`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,13 @@ from typing import Final
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph.index import split, tensor, unique
 
-_ITEM: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
-_SPEC: Final = re.compile(r"(?:(?P<key>[^=\[\]]+)=)?(?P<tensor>[^=\[\]]+)(?:\[(?P<shape>[?\d, ]*)\])?")
+_QUOTED: Final = r'"(?:[^"\\]|\\["\\])+"(?==)'
+_ITEM: Final = re.compile(rf"(?:{_QUOTED}|[^,\[]|\[[^\]]*\])+")
+_SPEC: Final = re.compile(
+    rf"(?:(?P<key>{_QUOTED}|[^=\[\]]+)=)?(?P<tensor>[^=\[\]]+)(?:\[(?P<shape>[?\d, ]*)\])?"
+)
+#: A key that means itself.
+_PLAIN: Final = re.compile(r'[^\s"=,\[\]](?:[^"=,\[\]]*[^\s"=,\[\]])?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +39,23 @@ def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
         match = _SPEC.fullmatch(item)
         if match is None:
             raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]], found {item!r}")
-        found.append(Spec(match["key"], tensor(match["tensor"]), _shape(match["shape"], flag, item)))
+        found.append(
+            Spec(_unquoted(match["key"]), tensor(match["tensor"]), _shape(match["shape"], flag, item))
+        )
     return found
+
+
+def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> str:
+    """The item that `parse` reads as this key, tensor and shape."""
+    quoted = key if _PLAIN.fullmatch(key) else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    widths = () if shape is None else ("?" if width is None else str(width) for width in shape)
+    return f"{quoted}={name}" + ("" if shape is None else f"[{','.join(widths)}]")
+
+
+def _unquoted(key: str | None) -> str | None:
+    if key is None or not re.fullmatch(_QUOTED.removesuffix("(?==)"), key):
+        return key
+    return re.sub(r"\\(.)", r"\1", key[1:-1])
 
 
 def _parts(text: str, flag: str) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cudnn_convert.report import Report, Verification
+from cudnn_convert.visible import command, visible
 
 #: Columns of a file or a pipe, where nothing needs to be cut.
 _WIDE: Final = 10_000
@@ -17,7 +18,7 @@ _WIDE: Final = 10_000
 
 def explain(report: Report) -> None:
     """What was found, what was chosen and how to say it again, and how equal the result is."""
-    console = _console()
+    console = Screen(stderr=True)
     table = _table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
     for found in report.recurrences:
         sizes = (found.layers, found.directions, found.units, found.input_size)
@@ -27,7 +28,7 @@ def explain(report: Report) -> None:
     for note in report.notes:
         console.print(f"note: {note}")
     if report.flags:
-        console.print(f"repeat with: {shlex.join(report.flags)}")
+        console.print(f"repeat with: {command(report.flags)}")
     if report.out is None:
         return
     if report.verification is None:
@@ -38,7 +39,7 @@ def explain(report: Report) -> None:
 
 def verification(result: Verification) -> None:
     """The worst difference of each output, and the share of its tolerance that it used."""
-    console = _console()
+    console = Screen(stderr=True)
     table = _table("output", "values", "worst difference", "of tolerance", "judged as")
     for found in result.outputs:
         share = f"{found.needed:.1%}" if found.judged else "not judged"
@@ -87,10 +88,19 @@ def _recording(facts: dict[str, Any]) -> str:
     return f"{facts['file']}: {made}; {'; '.join(names)}; TF32 {tf32} ({facts['tf32']['reason']})"
 
 
-def _console() -> Console:
-    """The stderr of this moment. Names come out of files: nothing in them is markup."""
-    width = None if sys.stderr.isatty() else _WIDE
-    return Console(stderr=True, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+class Screen(Console):
+    """A console for names out of files: nothing in them is markup, or acts on a terminal."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        is_seen = (sys.stderr if stderr else sys.stdout).isatty()
+        width = None if is_seen else _WIDE
+        super().__init__(
+            stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Also of each cell of a table."""
+        return super().render_str(visible(text), **settings)
 
 
 def _table(*columns: str) -> Table:

@@ -116,14 +116,21 @@ def tensor(name):
 
 
 def specs(items, flag):
-    """[(key or None, tensor)] of `[KEY=]TENSOR[[shape]],...`; a shape is what a conversion wants to know."""
+    """[(key or None, tensor)] of `[KEY=]TENSOR[[shape]],...`; a shape is what a conversion wants to know.
+
+    A KEY may stand in double quotes, in which a backslash makes a quote or a backslash plain.
+    """
     found = []
+    quoted = r'"(?:[^"\\]|\\["\\])+"(?==)'
     for text in items:
-        for item in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-            match = re.match(r"^\s*(?:([^=\[\]]+)=)?([^=\[\]]+?)(?:\[[?\d, ]*\])?\s*$", item)
+        for item in re.findall(r"(?:%s|[^,\[]|\[[^\]]*\])+" % quoted, text):
+            match = re.match(r"^\s*(?:(%s|[^=\[\]]+)=)?([^=\[\]]+?)(?:\[[?\d, ]*\])?\s*$" % quoted, item)
             if match is None:
                 raise Refusal("%s: expected [KEY=]TENSOR, found %r" % (flag, item))
-            found.append((match.group(1), tensor(match.group(2))))
+            key = match.group(1)
+            if key and re.match(quoted, key + "="):
+                key = re.sub(r"\\(.)", r"\1", key[1:-1])
+            found.append((key, tensor(match.group(2))))
     return found
 
 

@@ -114,7 +114,7 @@ def test_only_a_word_without_an_end_is_shortened_in_a_reason() -> None:
     given, shown = (f"{flag} {one} {'a ' * 400}end" for one in (word, short))
     assert str(errors.AmbiguousSourceError("m", [given])) == f"m: {shown}"
     assert str(errors.UsageError(given)) == shown
-    assert str(errors.UsageError(f"one\nt\two {word}")) == f"one\nt\\two {short}"
+    assert str(errors.UsageError("one\n", f"t\two {word}")) == f"one\\n\nt\\two {short}"
 
 
 @pytest.mark.parametrize(

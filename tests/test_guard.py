@@ -170,6 +170,78 @@ def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Sig
     assert beside(tmp_path / "out") == []
 
 
+#: Each removal of a folder, the child's and the parent's, takes a moment and is told of.
+SLOW = """
+import shutil, time
+remove = shutil.rmtree
+def slowly(*given, **named):
+    print("removing", flush=True)
+    time.sleep(0.5)
+    remove(*given, **named)
+shutil.rmtree = slowly
+"""
+
+
+def test_a_run_that_is_told_to_stop_again_goes_on_stopping(tmp_path: Path) -> None:
+    run, _ = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out", first=SLOW)
+    run.send_signal(signal.SIGINT)
+    assert run.stdout is not None
+    for _ in range(2):
+        assert run.stdout.readline() == "removing\n"
+        run.send_signal(signal.SIGINT)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert beside(tmp_path / "out") == []
+
+
+def test_a_library_that_makes_an_error_of_an_interruption_is_interrupted(tmp_path: Path) -> None:
+    work = """
+try:
+    print("ready", os.getpid(), flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    raise ImportError("could not import datetime")
+"""
+    run, _ = begun(work, tmp_path / "out")
+    run.send_signal(signal.SIGINT)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+
+
+def test_temporary_folders_of_a_run_that_was_killed_are_removed_by_the_next(tmp_path: Path) -> None:
+    common = tmp_path / "common"
+    common.mkdir()
+    first = f"import tempfile; tempfile.tempdir = {str(common)!r}"
+    work = (
+        "Path(tempfile.mkdtemp(), 'large').touch(); print('ready', os.getpid(), flush=True); time.sleep(60)"
+    )
+    run, child = begun(work, tmp_path / "out", first=first)
+    alive, _ = begun(work, tmp_path / "out", first=first)
+    run.kill()
+    run.communicate()
+    assert gone(child)
+    assert len([*common.rglob("large")]) == 2
+    (common / ".cudnn_convert.somebody.tmp").symlink_to(tmp_path)  # what others lay out is left alone
+    third, _ = begun("print('ready', os.getpid(), flush=True)", tmp_path / "out", first=first)
+    assert third.wait(30) == 0
+    third.communicate()
+    assert len([*common.rglob("large")]) == 1  # of the run that is alive
+    alive.terminate()
+    assert alive.wait(30) == 130
+    alive.communicate()
+    assert [path.name for path in common.iterdir()] == [".cudnn_convert.somebody.tmp"]
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "time.sleep(60)"])
+def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None:
+    text = f"from cudnn_convert import progress\nwith progress.on('their\x1bs.onnx'): {end}"
+    _, _, said = done(text, tmp_path / "out", "seconds=1")
+    assert said.startswith("cudnn-convert: SOURCE: expected ")  # a conversion made that file itself
+    reads = program(text).replace("out=str(out), ", "")
+    call = [sys.executable, "-c", reads, "formats", str(tmp_path / "out"), "seconds=1"]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("cudnn-convert: their\\x1bs.onnx: expected ")
+
+
 def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
     run, _ = begun(DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="guard._GRACE = 1")
     run.send_signal(signal.SIGINT)

@@ -16,7 +16,8 @@ MODULES = {
 
 #: Each room, and the rooms that it may import from, its own always among them.
 ALLOWED = {
-    "errors": "",
+    "visible": "",
+    "errors": "visible",
     "quiet": "",
     "reference": "",
     "formats": "",
@@ -43,7 +44,7 @@ ALLOWED = {
     "write.place write.saved_model write.keras_archive write.keras_hdf5 write.tflite "
     "read.assets read.hdf5 read.keras_archive read.meta_graph write.frozen_graph",
     "lineage": "errors model layers layouts opaque report graph plan weights read.hdf5 read.keras_archive",
-    "page": "errors model report write.place",
+    "page": "visible errors model report write.place",
     "testing": "errors model formats report quiet keras verification page",
     "options": "errors formats limits",
     "gate": "errors report options",
@@ -51,11 +52,11 @@ ALLOWED = {
     "planning": "errors progress model formats graph keras plan options read",
     "inspection": "errors model formats layouts opaque quiet keras read graph plan planning options targets",
     "pipeline": "errors progress notes model matrices formats report quiet keras read graph plan planning "
-    "write verification options gate targets lineage weights version",
+    "write verification options gate specs targets lineage weights version",
     "torch": "errors model graph plan lower options pipeline",
-    "tables": "errors model formats report",
-    "cli": "errors progress formats limits options report inspection pipeline tables page version "
-    "write.place",
+    "tables": "visible errors model formats report",
+    "cli": "visible errors progress formats limits options report inspection pipeline tables page version "
+    "write.place write.holder",
     "__main__": "cli",
     "__init__": "errors report options inspection weights pipeline",
 }
@@ -64,7 +65,7 @@ ALLOWED = {
 #: What the command line loads before anything else, and what such a module may not import.
 FIRST = """
 __init__ __main__ cli cli.commands cli.flags errors formats inspection inspection.value model reference
-report tables
+report tables visible
 """.split()
 HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
 

@@ -128,3 +128,12 @@ def test_what_is_no_zip_is_refused(tmp_path: Path) -> None:
         npz.load(tmp_path / "a.npz")
     with pytest.raises(OSError, match="No such file"):
         npz.load(tmp_path / "b.npz")
+
+
+def test_what_an_archive_becomes_counts_in_sum(tmp_path: Path) -> None:
+    members = {f"{number}.npy": member(np.zeros(1 << 20)) for number in range(5)}
+    path = written(tmp_path, members, zipfile.ZIP_DEFLATED)
+    with within(Limits(expanded=9 << 20)):
+        assert npz.load(path, only="1")["1"].shape == (1 << 20,)
+        with pytest.raises(ValueError, match=r"^4194\d{4} bytes in \d+$"):
+            npz.load(path)

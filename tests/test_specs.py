@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
+from samples import ROOT
 
 from cudnn_convert import specs
 from cudnn_convert.errors import UsageError
@@ -23,6 +26,19 @@ from cudnn_convert.specs import Spec
 )
 def test_an_item_is_a_key_a_tensor_and_a_shape(text: str, expected: list[Spec]) -> None:
     assert specs.parse([text], flag="--inputs") == expected
+
+
+KEYS = ["a=b", "a,b", "a[b", "a]b", '"', 'a"b', "a\\b", '\\"', " a", "a ", "=", '"q"', "x:0", "plain", "순환"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_can_be_written(key: str) -> None:
+    """What is printed to repeat a conversion is read again, here and where the original is recorded."""
+    text = f"{specs.item(key, 'x:1', (None, 3))},y,{specs.item('p=q', 'z:0')}"
+    expected = [Spec(key, "x:1", (None, 3)), Spec(None, "y:0"), Spec("p=q", "z:0")]
+    assert specs.parse([text], flag="--inputs") == expected
+    recorder = runpy.run_path(str(ROOT / "scripts" / "record_tf1.py"))
+    assert recorder["specs"]([text], "--inputs") == [(spec.key, spec.tensor) for spec in expected]
 
 
 def test_the_flag_can_be_repeated() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -253,3 +255,15 @@ def test_a_signature_that_is_not_there_is_refused(name: str) -> None:
     source = ROOT / "tests" / "data" / "tf1" / "1.15.5" / name
     with pytest.raises(cudnn_convert.UsageError, match=r"--signature: expected one of .*, found nowhere"):
         cudnn_convert.load(source, signature="nowhere")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+def test_who_may_read_a_file_is_as_its_user_wants(form: str, tmp_path: Path) -> None:
+    source = ROOT / "tests" / "data" / "tf1" / "1.15.5" / "keras_weights_lstm" / "model.ckpt"
+    before = os.umask(0o027)
+    try:
+        assert command(source, tmp_path / f"out.{form}", "--format", form, "--quiet").code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / f"out.{form}").stat().st_mode) == 0o640

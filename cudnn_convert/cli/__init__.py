@@ -10,11 +10,13 @@ import argparse
 import difflib
 import faulthandler
 import os
+import re
+import signal
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -24,12 +26,15 @@ from cudnn_convert.cli import commands, guard, threads
 from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.errors import CudnnConvertError, UsageError
 from cudnn_convert.limits import Limits
+from cudnn_convert.visible import visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
 #: How much of its letters a word shares with a subcommand that it stands for.
 _NEAR: Final = 0.7
+#: What the system's loader says where a library does not fit into memory.
+_UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
 #: A subcommand wins over a file of that name; `./verify` is the file.
 _COMMANDS: Final = {
     "inspect": commands.inspect,
@@ -45,17 +50,31 @@ def run() -> None:
 
     That goes past Python and nothing turns it off: absl prints before it reads any setting.
     """
+    _take_utf8()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
+        signal.signal(signal.SIGINT, guard.stop_once)
     held = _native_stderr()
     code = _BUG
     try:
         within = partial(_guarded, held) if guard.can_fork() else directly
         code = main(within=partial(_bounded, within))
+    except KeyboardInterrupt:
+        code = guard.INTERRUPTED
     finally:
         if code == _BUG and held is not None:
             _show_tail(held)
     sys.exit(code)
+
+
+def _take_utf8() -> None:
+    """Starts again in Python's UTF-8 mode where the locale has another encoding, such as C's.
+
+    A path that is not ASCII would be one that TensorFlow, ONNX Runtime and JSON cannot be given (PEP 540).
+    """
+    if sys.getfilesystemencoding() != "utf-8" and "utf8" not in sys._xoptions and sys.executable:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _native_stderr() -> IO[bytes] | None:
@@ -94,7 +113,7 @@ def _show_tail(held: IO[bytes]) -> None:
     held.seek(max(0, size - _TAIL))
     text = held.read().decode(errors="replace").rstrip()
     if text:
-        print("cudnn-convert: native code said at the end:", text, sep="\n", file=sys.stderr)
+        print("cudnn-convert: native code said at the end:", *_visible(text), sep="\n", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
@@ -119,20 +138,32 @@ def _answered(work: Callable[[], int]) -> int:
     """The exit code of `work`, its errors in words."""
     try:
         return work()
-    except CudnnConvertError as error:
-        print(*(f"cudnn-convert: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         return guard.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
-    except MemoryError:
-        print("cudnn-convert: memory ran out; raise it with --limit memory=NUMBER", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
+        # Native code makes an error of its own of an interruption.
+        return guard.INTERRUPTED if guard.stopping.is_set() else _in_words(error)
+
+
+def _in_words(error: Exception) -> int:
+    """Says an error on stderr, and gives its exit code."""
+    if isinstance(error, CudnnConvertError):
+        print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED.search(str(error))):
+        print(f"cudnn-convert: memory ran out; raise it with {guard.memory_knob()}", file=sys.stderr)
         return CudnnConvertError.exit_code
-    except Exception:  # noqa: BLE001 - whatever is left is our own bug, and must say so
-        traceback.print_exc()
-        print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
-        return _BUG
+    text = "".join(traceback.format_exception(error)).rstrip()
+    print(*_visible(text), sep="\n", file=sys.stderr)
+    print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
+    return _BUG
+
+
+def _visible(text: str) -> Iterator[str]:
+    """The lines of a text."""
+    return map(visible, text.split("\n"))
 
 
 if __name__ == "__main__":

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 
 from cudnn_convert.report import GateReport, Place, Subject, VariableReport, WeightsReport
+from cudnn_convert.tables import Screen
 
-#: Columns of a file or a pipe, where nothing needs to be cut.
-_WIDE: Final = 10_000
 _UNTOLD: Final = "?"
 
 
 def show(found: Subject) -> None:
     """Everything in the map; `?` where a place cannot be told by the values."""
     assert found.weights is not None
-    width = None if sys.stdout.isatty() else _WIDE
-    console = Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = Screen(stderr=False)
     where = found.artifact or f"what --format {found.format} writes"
     console.print(f"{found.source}: {found.kind}, to {where}", style="bold")
     for one in found.recurrences:

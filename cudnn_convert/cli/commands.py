@@ -25,6 +25,7 @@ from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationErro
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
 from cudnn_convert.progress import heard_by
+from cudnn_convert.visible import visible
 
 if TYPE_CHECKING:  # a usage error needs no NumPy
     from cudnn_convert.page.file import Keep
@@ -108,7 +109,7 @@ def _convert(flags: argparse.Namespace) -> int:
         from cudnn_convert import tables
 
         tables.explain(report)
-    print(report.to_json() if flags.json else report.out or "portable already")
+    print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
 
@@ -256,7 +257,7 @@ def _record(flags: argparse.Namespace) -> int:
     )
     with _watched(flags):
         meta = pipeline.record(Path(flags.source), flags.out, options)
-    print(json.dumps(meta, indent=2) if flags.json else flags.out)
+    print(json.dumps(meta, indent=2) if flags.json else visible(str(flags.out)))
     return 0
 
 

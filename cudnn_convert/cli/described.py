@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from cudnn_convert.inspection.value import End, Found, Held, Inspection
+from cudnn_convert.tables import Screen
+from cudnn_convert.visible import command
 
-#: Columns of a file or a pipe, where nothing needs to be cut.
-_WIDE: Final = 10_000
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
 _RUNS: Final = {True: "yes", False: "no", None: "not known"}
 
 
 def show(found: Inspection) -> None:
     """Everything but the functions that nothing calls, which are counted."""
-    width = None if sys.stdout.isatty() else _WIDE
-    console = Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = Screen(stderr=False)
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     console.print(f"{found.source}: {found.kind}{f' ({versions})' if versions else ''}", style="bold")
     shown = [one for one in found.recurrences if one.live is not False or one.function is None]
@@ -45,14 +41,14 @@ def show(found: Inspection) -> None:
     _commands(console, found)
 
 
-def _commands(console: Console, found: Inspection) -> None:
+def _commands(console: Screen, found: Inspection) -> None:
     if found.command is not None:
         console.print("convert it with:")
-        console.print(f"  {shlex.join(found.command)}", style="bold")
+        console.print(f"  {command(found.command)}", style="bold")
     elif found.candidates:
         console.print("convert it with one of:")
         for way in found.candidates:
-            console.print(f"  {shlex.join(way.command)}", style="bold")
+            console.print(f"  {command(way.command)}", style="bold")
     elif not found.runs_on_cpu:
         console.print("no command converts it as it is")
 

@@ -15,14 +15,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import IO, Any, Final
 
+from cudnn_convert import progress
 from cudnn_convert.errors import CudnnConvertError, WriteError
 from cudnn_convert.limits import Limits, machine_memory
-from cudnn_convert.write import place
+from cudnn_convert.visible import visible
+from cudnn_convert.write import holder, place
 
 #: How long a child has to clean up after it was told to stop.
 _GRACE: Final = 10
@@ -30,6 +33,12 @@ _CRASHED: Final = CudnnConvertError.exit_code
 INTERRUPTED: Final = 130
 _STOPS: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PR_SET_PDEATHSIG: Final = 1
+#: Set once this process was told to stop.
+stopping: Final = Event()
+#: What the names of folders for temporary files have in common.
+_SCRATCH: Final = "cudnn_convert"
+#: Bytes that a child and its parent have in common.
+_SHARED: Final = 8192
 #: The value of TERM of a terminal without control sequences, and ECMA-48's for an empty line.
 _DUMB, _CLEAR_LINE = "dumb", "\r\x1b[2K"
 
@@ -42,21 +51,66 @@ def guarded(
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to.
     """
-    scratch, parent, ended = _scratch(), os.getpid(), mmap.mmap(-1, 1)
-    try:
+    parent, told = os.getpid(), _Told()
+    with _scratch() as scratch:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _numbers())  # until each side has its own handlers
         child = os.fork()
         if not child:
-            _work(work, limits, scratch, parent, ended)
-        code, why = _outcome(child, limits, native, ended)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+            _work(work, limits, scratch, parent, told)
+        code, why = _outcome(child, limits, native, told)
     if why:
         if out is not None:
             with suppress(OSError):
-                place.sweep(out.resolve())
+                place.sweep(Path(os.path.realpath(out)))
         _wipe()
-        print(f"cudnn-convert: {subject}: {why}", file=sys.stderr)
+        # What a conversion has just written is nothing that its user knows.
+        where = subject if out is not None else told.artifact or subject
+        print(visible(f"cudnn-convert: {where}: {why}"), file=sys.stderr)
     return code
+
+
+class _Told:
+    """What a child says to its parent where it can say nothing more: memory that both have."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, _SHARED)
+
+    def end(self) -> None:
+        """That the child ended as it wanted: OpenBLAS exits where it finds no memory."""
+        self._shared[0] = 1
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._shared[0])
+
+    def mark(self, artifact: str) -> None:
+        """Which artifact the child works on, "" for none."""
+        content = os.fsencode(artifact)[: _SHARED - 2]
+        self._shared[1 : len(content) + 2] = content + b"\0"
+
+    @property
+    def artifact(self) -> str:
+        return os.fsdecode(self._shared[1:].partition(b"\0")[0])
+
+
+def stop_once(*_: Any) -> None:
+    """A handler that stops what is done; later signals find it stopping already."""
+    stopping.set()
+    for number in _numbers():
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def memory_knob() -> str:
+    """What gives this process more memory."""
+    import resource
+
+    is_open = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    return "--limit memory=NUMBER" if is_open else "ulimit -v"
+
+
+def _numbers() -> set[signal.Signals]:
+    return {getattr(signal, name) for name in _STOPS}
 
 
 def _wipe() -> None:
@@ -65,12 +119,21 @@ def _wipe() -> None:
         print(_CLEAR_LINE, end="", file=sys.stderr)
 
 
-def _scratch() -> str:
-    """A folder for the child's temporary files, which it cannot remove when it crashes."""
-    try:
-        return tempfile.mkdtemp(prefix="cudnn_convert.")
-    except OSError as cause:
-        raise WriteError(tempfile.gettempdir(), f"cannot write: {cause.strerror or cause}") from cause
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the child's temporary files, which it cannot remove when it crashes.
+
+    First those go that runs left which were killed before they could remove theirs.
+    """
+    common = Path(tempfile.gettempdir(), _SCRATCH)
+    with ExitStack() as stack:
+        try:
+            for left in holder.left(common):
+                shutil.rmtree(left, ignore_errors=True)
+            folder = stack.enter_context(holder.held(common))
+        except OSError as cause:
+            raise WriteError(common.parent, f"cannot write: {cause.strerror or cause}") from cause
+        yield folder
 
 
 def can_fork() -> bool:
@@ -78,22 +141,22 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
-def _work(work: Callable[[], int], limits: Limits, scratch: str, parent: int, ended: mmap.mmap) -> None:
-    """The child's whole life. It ends at once: destructors of native libraries have crashed before.
-
-    That the end was its own it says in the first byte of `ended`: OpenBLAS exits where it finds no memory.
-    """
+def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, told: _Told) -> None:
+    """The child's whole life. It ends at once: destructors of native libraries have crashed before."""
     code = _CRASHED
     try:
         _bind(limits, parent)
-        tempfile.tempdir = os.environ["TMPDIR"] = scratch
+        tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
+        progress.mark_with(told.mark)
         code = work()
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         pass
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     finally:
-        ended[0] = 1
+        told.end()
         os._exit(code)
 
 
@@ -116,31 +179,29 @@ def _bind(limits: Limits, parent: int) -> None:
         if os.getppid() != parent:  # it died before it could be told of
             os._exit(_CRASHED)
 
-    def stop(*_: Any) -> None:
-        for name in _STOPS:  # the terminal tells the child too: once is enough, cleaning up takes a moment
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    _handle(stop)
+    # The terminal tells the child too, and cleaning up takes a moment.
+    _handle(stop_once)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _numbers())
 
 
-def _handle(handler: Callable[..., None]) -> None:
+def _handle(handler: Callable[..., None] | signal.Handlers) -> None:
     """Sets the handler of the signals that stop a program, but for those that nohup or a shell ignores."""
-    for name in _STOPS:
-        number = getattr(signal, name)
+    for number in _numbers():
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
-def _outcome(child: int, limits: Limits, native: IO[bytes] | None, ended: mmap.mmap) -> tuple[int, str]:
+def _outcome(child: int, limits: Limits, native: IO[bytes] | None, told: _Told) -> tuple[int, str]:
     """The child's exit code, and in words why it is not its own."""
-    told, late = False, False
+    stopped, late = False, False
 
     def forward(number: int, _: Any) -> None:
-        nonlocal told
-        told = True
-        os.kill(child, number)
-        signal.alarm(_GRACE)
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            with suppress(ProcessLookupError):  # it has ended just now
+                os.kill(child, number)
+            signal.alarm(_GRACE)
 
     def end(*_: Any) -> None:
         nonlocal late
@@ -150,12 +211,14 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None, ended: mmap.m
     _handle(forward)
     signal.signal(signal.SIGALRM, end)
     signal.alarm(limits.seconds)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _numbers())
     _, status = os.waitpid(child, 0)
+    _handle(signal.SIG_IGN)
     signal.alarm(0)
     code = os.waitstatus_to_exitcode(status)
-    if code >= 0 and ended[0]:
+    if code >= 0 and told.has_ended:
         return code, ""
-    if told:
+    if stopped:
         return INTERRUPTED, "stopped in the middle of native code"
     if late:
         what = f"expected an end within {limits.seconds} seconds, found none"
@@ -171,4 +234,4 @@ def _crash(end: str, native: IO[bytes] | None) -> str:
         found = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
         where = f" in {found[1].decode()}" if found else ""
     what = f"expected native code that returns, found {end}{where}"
-    return f"{what}; the file is damaged, or memory ran out (--limit memory=NUMBER)"
+    return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"

@@ -6,20 +6,30 @@ The cuDNN op stands in it like in any source, so that nothing after this step kn
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
 from cudnn_convert import opaque
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import lone_blob
 from cudnn_convert.graph.graphless import Alone, Described
+from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.graph.interface import Interface
 from cudnn_convert.model import Mode, Model, Signature
+
+_CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
 
 
 def assembled(model: Model, said: Described, interface: Interface, *, wanted: str | None = None) -> Model:
     """The model with a graph and a signature for each of its recurrences. Raises as `lone_blob.found`."""
     alone = lone_blob.found(model, said, wanted=wanted)
+    if reasons := [
+        f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
+        for name in dict.fromkeys(name for one in alone for name in (one.variable, one.name))
+        if not is_op_name(name)
+    ]:
+        raise UnsupportedModelError(model.path, reasons)
     with tf.Graph().as_default() as graph:
         # Variables first: their names are keys, which must stay as they are.
         blobs = [_variable(one) for one in alone]

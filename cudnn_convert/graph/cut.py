@@ -49,7 +49,7 @@ def require(path: Path, index: Index, names: Iterable[str]) -> None:
                 f"{path}: tensor {name}: expected one of the graph, found that {op} has {count} outputs"
             )
     if reasons:
-        raise UsageError("\n".join(reasons))
+        raise UsageError(*reasons)
 
 
 def _outputs(node: Any) -> int | None:

@@ -7,6 +7,7 @@ Source: tensorflow v2.21.0 core/framework/node_def.proto (input forms).
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
@@ -19,6 +20,8 @@ INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
 #: Of a number of an output: no op has so many.
 _DIGITS: Final = 10
+#: Source: tensorflow v2.21.0 python/framework/ops.py _VALID_SCOPE_NAME_REGEX, core/graph/tensor_id.cc.
+_OP_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 
 
 def split(reference: str) -> tuple[str, int]:
@@ -94,6 +97,11 @@ class Index:
                 seen.add(op)
                 todo += [node.name for node in self.consumers(op)]
         return seen
+
+
+def is_op_name(name: str) -> bool:
+    """Whether TensorFlow takes `name` for an op of a graph, and as the start of the names of others."""
+    return _OP_NAME.fullmatch(name) is not None
 
 
 def unique(name: str, taken: Collection[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ _SUFFIXES: Final = frozenset(
     ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001".split()
 )
 #: What a file of that name has to be called by its folder for.
-_SUBCOMMANDS: Final = frozenset({"inspect", "verify", "record", "formats"})
+SUBCOMMANDS: Final = frozenset({"inspect", "map", "verify", "record", "formats"})
 
 
 def command(source: Path, options: Options) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ def flags(options: Options) -> tuple[str, ...]:
 
 
 def _out(source: Path, form: str) -> Path:
-    whole = source.resolve()
+    whole = Path(os.path.realpath(source))  # `resolve` raises for a link that leads to itself
     whole = whole.parent if whole.name in ("saved_model.pb", "saved_model.pbtxt") else whole
     stem = whole
     while stem.suffix in _SUFFIXES and stem.stem:
@@ -57,4 +58,4 @@ def _out(source: Path, form: str) -> Path:
 
 def _word(text: str) -> str:
     """A path that is neither a flag nor a subcommand."""
-    return f"./{text}" if text.startswith("-") or text in _SUBCOMMANDS else text
+    return f"./{text}" if text.startswith("-") or text in SUBCOMMANDS else text

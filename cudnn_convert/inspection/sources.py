@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert import planning
+from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alone as weights
 from cudnn_convert.inspection import answer, ways
 from cudnn_convert.inspection.value import Found, Inspection, Offered
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 _WEIGHTS: Final = "weights of a Keras model, each recurrence on its own: the whole model needs --architecture"
 
 
-def alone(source: Path, model: Model, options: Options) -> Inspection:
-    """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is."""
+def alone(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
+    """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is.
+
+    Where no format was asked for, ONNX is also what names that no graph can hold become.
+    """
     found = ways.found(model, replace(options, format="onnx"))
     plans = [plan for _, plan in found.plans]
     recurrences = tuple(
         weights.recurrences(model, plans, _convention(found, options), checked=_checked(found))
     )
+    names = [name for plan in plans for one in plan.singles for name in (one.name, one.recurrence.shared)]
+    if form is None and not all(is_op_name(name) for name in names if name):
+        options = replace(options, format="onnx")
     told = answer.told(
         source,
         model,

@@ -6,6 +6,7 @@ tags = 4, tensorflow_version = 5), saved_model.proto (SavedModel.meta_graphs = 2
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -36,8 +37,9 @@ def recorded(model: Model) -> dict[str, str]:
 
 
 def tags(folder: Path) -> list[str]:
-    """The tags of each graph of a SavedModel, with commas, as `--tag` takes them."""
-    return [listed for listed, _ in _infos(folder)]
+    """The tags of each graph of a SavedModel that `--tag` can choose, with commas, as it takes them."""
+    count = Counter(frozenset(listed.split(",")) for listed, _ in _infos(folder))
+    return [listed for listed, _ in _infos(folder) if listed and count[frozenset(listed.split(","))] == 1]
 
 
 def _infos(path: Path) -> list[tuple[str, str]]:

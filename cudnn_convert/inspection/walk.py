@@ -28,7 +28,7 @@ def inspected(source: Path, options: Options, *, form: str | None = None) -> Ins
         model = planning.opened(source, options, tag=options.tag)
     except AmbiguousSourceError as error:
         tags = versions.tags(source if source.is_dir() else source.parent)
-        if options.tag is not None or len(tags) < 2:
+        if options.tag is not None or not tags:
             raise
         return _by_tag(source, options, tags, error.reasons, form)
     targets.require(model, options)
@@ -37,9 +37,9 @@ def inspected(source: Path, options: Options, *, form: str | None = None) -> Ins
     if planning.is_portable(model, options) and not options.force_convert:
         return sources.portable(source, model, options)
     if model.graph is None:
-        return sources.alone(source, model, options)
+        return sources.alone(source, model, options, form)
     found = sources.graph(source, model, options)
-    others = [tags for tags in versions.tags(model.path) if options.tag is None and tags not in ("", "serve")]
+    others = [tags for tags in versions.tags(model.path) if options.tag is None and tags != "serve"]
     return answer.with_notes(found, [f"other graphs than that of serve: --tag {tags}" for tags in others])
 
 
@@ -47,7 +47,7 @@ def _by_tag(
     source: Path, options: Options, tags: Sequence[str], reasons: tuple[str, ...], form: str | None
 ) -> Inspection:
     """A SavedModel of several graphs, each of which is inspected; which is meant decides what is live."""
-    each = {tag: inspected(source, replace(options, tag=tag), form=form) for tag in tags if tag}
+    each = {tag: inspected(source, replace(options, tag=tag), form=form) for tag in tags}
     found: list[Found] = []
     for one in each.values():
         known = [replace(recurrence, live=None) for recurrence in one.recurrences]

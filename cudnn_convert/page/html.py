@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from cudnn_convert.visible import visible
+
 #: What stands where a value has no meaning.
 NOTHING = "&ndash;"
 
@@ -21,13 +23,13 @@ class Markup:
 
 def text(value: Any) -> str:
     """`value` as HTML."""
-    return value.text if isinstance(value, Markup) else escape(str(value))
+    return value.text if isinstance(value, Markup) else escape(visible(str(value)))
 
 
 def tag(name: str, *content: Any, **attributes: str) -> Markup:
     """An element; the attribute `class` is `class_`, `text-anchor` is `text_anchor`."""
     names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
-    told = "".join(f' {names[key]}="{escape(value)}"' for key, value in attributes.items())
+    told = "".join(f' {names[key]}="{escape(visible(value))}"' for key, value in attributes.items())
     return Markup(f"<{name}{told}>{''.join(map(text, content))}</{name}>")
 
 

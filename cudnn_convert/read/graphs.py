@@ -22,6 +22,8 @@ _SHOWN: Final = 3
 _LONG: Final = 200
 #: Bytes of an element where the type has none of its own, such as a string's.
 _LARGEST: Final = 16
+#: The largest size of a dimension.
+_WIDEST: Final = 2**31 - 1
 
 
 def require(path: Path, graph: Any) -> None:
@@ -50,6 +52,7 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         if fault := node_claims.fault(node, is_template=where != "graph"):
             expected = f"a {_shown(node.op)} as TensorFlow writes it"
             raise ReadError(path, f"{where}: {_shown(node.name)}", expected=expected, found=fault)
+        _require_countable(path, f"{where}: {_shown(node.name)}", node)
         if node.op == "Const":
             _require_stored(path, f"{where}: {_shown(node.name)}", node.attr["value"].tensor)
 
@@ -77,6 +80,15 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
             if not left[reader]:
                 ready.append(reader)
     return _listed(left)
+
+
+def _require_countable(path: Path, where: str, node: Any) -> None:
+    """TensorFlow's ops of shapes count in 32 bits, and refuse in words of their own what is more."""
+    for attr in node.attr.values():
+        for shape in (attr.shape, *attr.list.shape):
+            for dim in shape.dim:
+                if dim.size > _WIDEST:
+                    raise ReadError(path, where, expected=f"sizes of at most {_WIDEST}", found=str(dim.size))
 
 
 def _require_stored(path: Path, where: str, tensor: Any) -> None:

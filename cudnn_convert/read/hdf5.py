@@ -139,16 +139,21 @@ def require_whole(store: Store) -> None:
     import h5py
 
     with store.open() as file:
-        seen, todo = {address(file)}, [file]
+        seen, todo, whole = {address(file)}, [file], 0
         while todo:
             group = todo.pop()
             for name in group:
                 found = descend(store, group, name)
                 if isinstance(found, h5py.Dataset) and found.shape is not None:
-                    dataset(store, group, name)
+                    whole += dataset(store, group, name).nbytes
                 elif isinstance(found, h5py.Group) and address(found) not in seen:
                     seen.add(address(found))
                     todo.append(found)
+    # Each may be small enough, and all of them more than a file of this size means; its loader reads all.
+    stored = store.path.stat().st_size if store.content is None else len(store.content)
+    if limits.is_bomb(whole, stored):
+        expected, has = f"{whole} bytes of values in sum", f"a file of {stored} bytes"
+        raise ReadError(store.path, store.where, expected=expected, found=has, advice=limits.raising(whole))
 
 
 def descend(store: Store, group: Any, path: str) -> Any:

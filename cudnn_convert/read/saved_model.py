@@ -10,6 +10,7 @@ python/saved_model/save.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,10 @@ def _chosen(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, 
     if tag is not None and not found:
         raise UsageError(f"{folder}: --tag: expected one of {_listed(metas)}, found {tag}")
     reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_listed(metas)}"
-    raise AmbiguousSourceError(folder, [f"{reason}; choose with --tag"])
+    sets = Counter(frozenset(meta.meta_info_def.tags) for meta in metas)
+    is_choice = any(tags and count == 1 for tags, count in sets.items())
+    cure = "choose with --tag" if is_choice else "save them again with tags that differ"
+    raise AmbiguousSourceError(folder, [f"{reason}; {cure}"])
 
 
 def _listed(metas: Any) -> str:

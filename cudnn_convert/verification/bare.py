@@ -79,7 +79,7 @@ def _fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str
             else:
                 feed[one.signature.inputs[key]] = given.astype(dtype)
     if reasons:
-        raise UsageError("\n".join(reasons))
+        raise UsageError(*reasons)
     return feed
 
 

@@ -96,7 +96,8 @@ def verified(
         from cudnn_convert.verification.pieces.piece import Artifact
 
         asked_of = Artifact(form, artifact, plan, answer)
-        asked = pieces.reports(asked_of, stored=weights_dtype, seed=seed)
+        with progress.on(artifact):
+            asked = pieces.reports(asked_of, stored=weights_dtype, seed=seed)
         # Of products of rounded matrices no tensor of the source has the values.
         is_exact = weights_dtype == "float32" and not _are_large(plan)
         if blind and nodes and is_exact and all(report.passed for report in asked):

@@ -185,7 +185,7 @@ def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str,
         else:
             feed[name] = found.astype(dtype.as_numpy_dtype)
     if reasons:
-        raise UsageError("\n".join(reasons))
+        raise UsageError(*reasons)
     return feed
 
 

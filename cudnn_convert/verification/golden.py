@@ -60,7 +60,7 @@ class Golden:
                     where = f"{FLAG} {self.recording.path}: feed{k}/out/{keys.get(name, name)}"
                     reasons.append(f"{where}: expected {expected} as the source gives it, found {what}")
         if reasons:
-            raise UsageError("\n".join(reasons))
+            raise UsageError(*reasons)
         return found
 
     def bound(self, bound: Tolerance, dtype: np.dtype[Any]) -> Tolerance:

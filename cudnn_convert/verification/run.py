@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import progress
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.keras.custom import NOTHING, Vouched
@@ -129,9 +130,11 @@ def tflite(path: Path, part: Part) -> Runner:
     """
     import tensorflow as tf
 
+    from cudnn_convert.verification import tflite_model
     from cudnn_convert.write import tflite as write_tflite
 
     file = part_file(path, part.name, ".tflite")
+    tflite_model.require(file)
     if needed := write_tflite.flexible(file):
         raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     with warnings.catch_warnings():
@@ -167,7 +170,10 @@ def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     if foreign:
         model = excerpt.before(path, foreign, brought)
     else:
-        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust)
+        # Losses and metrics of its training are nothing that is run.
+        model = keras_3.models.load_model(
+            path, custom_objects=brought, safe_mode=not vouched.trust, compile=False
+        )
     return _of_layers(path, model, [found.name for found in model.inputs], part)
 
 
@@ -180,14 +186,13 @@ def h5(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
 
     with h5py.File(path) as file:
         config = json.loads(file.attrs["model_config"])
-        training = json.loads(file.attrs.get("training_config", "{}"))
     foreign, brought = vetting.foreign(config, vouched), custom.by_all_names(vouched.tf_keras, config)
-    if foreign or not vetting.is_plain([config, training]):
+    if foreign or not vetting.is_plain(config):
         kept = calls.before(config, foreign) if foreign else config
         model = tf_keras.models.model_from_config(plain.plain(kept or config, kept=brought), brought)
         model.load_weights(path, by_name=True)
     else:
-        model = tf_keras.models.load_model(path, brought)
+        model = tf_keras.models.load_model(path, brought, compile=False)
     return _of_layers(path, model, model.input_names, part)
 
 
@@ -238,7 +243,8 @@ class Opened:
         for part, runner in self.runners:
             fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
             try:
-                answered = runner(fed)
+                with progress.on(self.path):
+                    answered = runner(fed)
             except Exception as cause:
                 raise _refused(self.path, f"one that {self.form}'s runtime can run", cause) from cause
             found |= {part.prefix + key: value for key, value in answered.items()}
@@ -256,7 +262,8 @@ def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTH
             from cudnn_convert.verification import loading
 
             loading.refuse(form, path, parts)
-        runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
+        with progress.on(path):
+            runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
     except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own

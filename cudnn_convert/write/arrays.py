@@ -33,6 +33,8 @@ def write(path: Path, found: Sequence[Weights], *, form: str, provenance: str) -
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    path.touch()
+    permissions = path.stat().st_mode  # as the user's umask has them; safetensors leaves none to others
     contiguous = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
     try:
         save_file(contiguous, str(path), metadata={KEY: text})
@@ -41,3 +43,4 @@ def write(path: Path, found: Sequence[Weights], *, form: str, provenance: str) -
         if told is None:
             raise
         raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from cause
+    path.chmod(permissions)

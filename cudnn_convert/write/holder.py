@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,7 +72,7 @@ def left(out: Path) -> Iterator[Path]:
     with suppress(OSError):  # a folder that may be written to but not listed
         beside = [*out.parent.iterdir()] if fcntl else []
     for found in beside:
-        if not name.fullmatch(found.name) or found.is_symlink():
+        if not name.fullmatch(found.name) or not _is_own_folder(found):
             continue
         with suppress(OSError):
             found.rmdir()  # where a run died before it had claimed it
@@ -82,6 +83,15 @@ def left(out: Path) -> Iterator[Path]:
                     yield found
             finally:
                 os.close(handle)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a folder is this user's: in a folder that many write to, others lay out links."""
+    try:
+        status = path.lstat()
+    except OSError:  # gone in the meantime
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 @contextmanager

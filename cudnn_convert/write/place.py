@@ -52,7 +52,7 @@ def placed(target: Target, *, folder: bool) -> Iterator[Path]:
     body leaves all as it was.
     """
     refuse(target)
-    out = target.path.resolve() if target.path.name in ("", "..") else target.path
+    out = _real(target.path) if target.path.name in ("", "..") else target.path
     if out.exists() and folder != out.is_dir():
         kinds = ("a folder", "a file") if folder else ("a file", "a folder")
         raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
@@ -114,13 +114,25 @@ def _refuse_addresses(out: Path) -> None:
         raise UsageError(f"{address}: expected a local path, found an address; write here and copy it there")
 
 
+def _real(path: Path) -> Path:
+    """The path without links; `Path.resolve` raises a RuntimeError for a link that leads to itself."""
+    return Path(os.path.realpath(path))
+
+
 def _refuse(target: Target) -> None:
     out = target.path
+    try:
+        str(out.absolute()).encode()
+    except UnicodeEncodeError as cause:  # TensorFlow, ONNX Runtime and JSON take no others
+        cure = "choose another, or set PYTHONUTF8=1 where the locale is not UTF-8"
+        raise UsageError(f"{out}: expected a path in UTF-8, found other bytes; {cure}") from cause
+    with suppress(FileNotFoundError):
+        out.parent.stat()  # an error for a link that leads to itself
     if out.is_symlink():
         raise UsageError(f"{out}: expected a new path, found a symbolic link; name its target")
-    here = out.resolve()
+    here = _real(out)
     for what, path in target.apart:
-        there = path.resolve()
+        there = _real(path)
         is_same = here == there or (here.exists() and there.exists() and here.samefile(there))
         if is_same or here in there.parents or there in here.parents:
             raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")

@@ -15,6 +15,7 @@ from samples import Fixture, fixture
 from sources import command, copied
 
 import cudnn_convert
+from cudnn_convert import cli
 from cudnn_convert.inspection import command as commands
 from cudnn_convert.options import READING, VOUCHED, Options
 
@@ -75,7 +76,7 @@ def test_a_source_that_is_the_current_folder(tmp_path: Path, monkeypatch: pytest
     assert ran(found.command) == 0
 
 
-@pytest.mark.parametrize("name", ["inspect", "-model", "a model; rm x", "verify"])
+@pytest.mark.parametrize("name", [*sorted(cli._COMMANDS), "-model", "a model; rm x"])
 def test_a_name_that_means_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     prefix = copied(tmp_path)
     monkeypatch.chdir(prefix.parent)

@@ -12,6 +12,7 @@ import pytest
 from samples import ROOT
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.limits import Limits, within
 from cudnn_convert.read import checkpoint, hdf5, keras_archive
 from cudnn_convert.read.hdf5 import Store
 
@@ -80,3 +81,25 @@ def test_the_latest_checkpoint_is_in_the_folder_that_names_it(tmp_path: Path) ->
     found = checkpoint.recognise(tmp_path / "here")
     assert found is not None
     assert found.prefix == tmp_path / "here" / "model.ckpt"
+
+
+def test_what_a_file_becomes_counts_in_sum(tmp_path: Path) -> None:
+    """Each of its arrays may be of 256 MiB; 18 of them in some KB are nothing that was trained."""
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(18):
+            shape = (1 << 20, 64)
+            file.create_dataset(f"{number}/kernel", shape, "f4", chunks=shape, compression="gzip")
+    assert path.stat().st_size < 1 << 17
+    said = f"{18 << 28} bytes of values in sum, found a file of .* --limit expanded={18 << 28}$"
+    with pytest.raises(ReadError, match=said):
+        hdf5.require_whole(Store(path))
+    with within(Limits(expanded=18 << 28)):
+        hdf5.require_whole(Store(path))
+    archive = tmp_path / "many.keras"
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("config.json", "{}")
+        members.writestr("metadata.json", "{}")
+        members.writestr("model.weights.h5", path.read_bytes())
+    with pytest.raises(ReadError, match=said):
+        keras_archive.require_whole(archive)

@@ -163,4 +163,4 @@ def test_an_input_is_the_same_every_time() -> None:
 def test_a_usage_error_has_a_line_for_each_reason() -> None:
     import looks
 
-    assert looks._checked(UsageError("one\ntwo")) == "one"
+    assert looks._checked(UsageError("one", "two")) == "one"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -392,3 +394,24 @@ def test_a_file_outside_of_its_assets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReadError) as caught:
         answer("savedmodel", path, Vouched())
     assert str(caught.value) == f"{path}: asset: expected a file in assets/, found '../../../etc/passwd'"
+
+
+def test_what_an_archive_was_trained_with_is_not_built(tmp_path: Path) -> None:
+    """A loss of somebody's own module: nothing looks for it."""
+    import keras
+
+    model = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Dense(3, name="y")])
+    path = tmp_path / "model.keras"
+    model.compile(optimizer="adam", loss="mse")
+    model.save(path)
+    config = {"module": "nowhere", "class_name": "function", "config": "loss", "registered_name": "loss"}
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    told = json.loads(members["config.json"])
+    told["compile_config"]["loss"] = config
+    members["config.json"] = json.dumps(told).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    answer = run.opened("keras", path, PARTS)({"x": np.ones((4, 2), np.float32)})
+    assert answer["y"].shape == (4, 3)
