@@ -145,12 +145,13 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
     from cudnn_convert.write import tflite as write_tflite
 
     ends = [*made.signature.inputs.values(), *made.signature.outputs.values()]
-    graph = lower_tflite.lower(made.graph, made.recurrences, made.model.variables, ends=ends)
+    lowered = lower_tflite.lower(made.graph, made.recurrences, made.model.variables, ends=ends)
+    text = report.with_pieces(provenance, lowered.pieces)
     said = []
     for part in made.parts:
         file = part_file(path, part.name, ".tflite")
         found = write_tflite.write(
-            graph, part.signature, file, provenance=provenance, built_in=options.verify
+            lowered.graph, part.signature, file, provenance=text, built_in=options.verify
         )
         needs = f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(found)}"
         said += [needs] if found else []

@@ -37,6 +37,12 @@ def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return repaired.pieces(artifact, recurrences) if is_repaired else carve.pieces(artifact, recurrences)
 
 
+def _tflite(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import tflite
+
+    return tflite.pieces(artifact, recurrences)
+
+
 def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     from cudnn_convert.verification.pieces import keras
 
@@ -53,6 +59,7 @@ def _arrays(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
     {
         "onnx": _onnx,
+        "tflite": _tflite,
         **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve),
         **dict.fromkeys(("keras", "h5"), _keras),
         **dict.fromkeys(("npz", "safetensors"), _arrays),
