@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.model import WAYS, Array, Recurrence
+from cudnn_convert.model import WAYS, Array, Mode, Recurrence
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import PieceReport
 from cudnn_convert.verification import compare, noise
@@ -24,6 +24,8 @@ from cudnn_convert.verification.pieces.power import Power, Stack
 RUNS: Final = ((3, 32), (17, 8))
 #: A recurrence amplifies its rounding; other programs were seen to err up to 8 times as far as NumPy's.
 _MARGIN: Final = 10
+#: Products of weights and inputs that the rows of a single step may cost, one run of them.
+_PRODUCTS: Final = 2**34
 #: Evaluations in the working type, the first in the reference's own order.
 _DRAWS: Final = 3
 
@@ -55,13 +57,17 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
     rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
     base = compare.tolerance(terms.dtype, 0.0)
-    chosen = power.choose_inputs(rng, stack, terms.takes, base)
-    worst = _Worst(recurrence.sizes.mode.value == "lstm", stack)
+    # A piece of a fixed number of steps multiplies the inputs of all.
+    cost = max((piece.steps or 1) * cell.inputs + cell.width for cell in own) * len(own[0].names) * own[0].units
+    chosen = power.choose_inputs(rng, stack, terms.takes, base, most=_PRODUCTS // cost)
+    compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
+    worst = _Worst(compared, stack)
     asking = _Asking(piece, stack, terms, worst)
     asking.ask(chosen.asked)
     if worst.needed > 1:
         worst.message += _explained(worst.answer, chosen, stack, base)
-    for time, batch in (*RUNS, *terms.runs):
+    runs = [(piece.steps or time, piece.rows or batch) for time, batch in (*RUNS, *terms.runs)]
+    for time, batch in dict.fromkeys(runs if piece.steps is None else runs[:1]):
         asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
         whole = np.full(batch, time, np.int32)
         asking.ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
@@ -129,8 +135,8 @@ def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> 
 class _Worst:
     """The worst element of several answers."""
 
-    def __init__(self, is_lstm: bool, stack: Stack) -> None:
-        self._is_lstm, self._stack = is_lstm, stack
+    def __init__(self, compared: str, stack: Stack) -> None:
+        self._compared, self._stack = compared, stack
         self.compared, self.gap, self.needed, self.message = 0, 0.0, 0.0, ""
         self.bounds: list[Tolerance] = []
         self.answer: Answer | None = None
@@ -140,8 +146,9 @@ class _Worst:
         if self.answer is None:
             self.answer = answer
         self.bounds.append(bound)
-        for name, found, wanted in zip("yhc"[: 2 + self._is_lstm], answer, expected, strict=False):
-            self._compare(name, found, wanted, bound, time)
+        for name, found, wanted in zip("yhc", answer, expected, strict=True):
+            if name in self._compared:
+                self._compare(name, found, wanted, bound, time)
 
     def _compare(self, name: str, found: Array | None, wanted: Array, bound: Tolerance, time: int) -> None:
         self.compared += wanted.size

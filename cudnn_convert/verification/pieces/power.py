@@ -75,10 +75,15 @@ class Power:
         return not self.unseen
 
 
-def choose_inputs(rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance) -> Power:
-    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries."""
+def choose_inputs(
+    rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
+) -> Power:
+    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries.
+
+    `most`: the rows that may be drawn beyond the fewest.
+    """
     best: Power | None = None
-    rows = inputs.ROWS if dtype.itemsize > 2 else inputs.ROWS[:1]
+    rows = [one for one in inputs.ROWS if one <= most and dtype.itemsize > 2] or inputs.ROWS[:1]
     for scale in inputs.SCALES:
         made = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
         if best is None or min(made.weakest, made.smallest) > min(best.weakest, best.smallest):

@@ -51,10 +51,21 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
             except _CannotCut as cause:
                 reasons[node] = str(cause)
                 continue
-            ask = partial(_ask, parts)
-            lengths = all(_LENGTHS in part.inputs for part in parts)
-            cuts.append(Piece(node, (layer,), names[0], ask, lengths=lengths))
+            cuts.append(_piece(node, layer, names[0], parts))
     return Pieces(tuple(cuts), reasons)
+
+
+def _piece(node: str, layer: int, name: str, parts: Sequence[_Part]) -> Piece:
+    return Piece(
+        node,
+        (layer,),
+        name,
+        partial(_ask, parts),
+        lengths=all(_LENGTHS in part.inputs for part in parts),
+        outputs=all(part.outputs for part in parts),
+        steps=parts[0].sizes[0],
+        rows=parts[0].sizes[1],
+    )
 
 
 class _CannotCut(Exception):
@@ -122,7 +133,7 @@ class _Model:
             return None
         caller, op, skipped = self.callers[number]
         argument = [*graph.inputs].index(place)
-        if self.code(op) == _OP.WHILE and not _is_carried_only(graph, argument):
+        if self.code(op) == _OP.WHILE and not _is_handed_on(graph, argument):
             return None
         operand = int(op.inputs[argument + skipped])
         if self.is_constant(caller.tensors[operand]):
@@ -130,36 +141,66 @@ class _Model:
         return self.handed(caller, operand) if operand in caller.inputs else None
 
 
-def _is_carried_only(graph: Any, argument: int) -> bool:
+def _is_handed_on(graph: Any, argument: int) -> bool:
     """Whether what a subgraph gives in an argument's place is that argument."""
     return len(graph.outputs) <= argument or graph.outputs[argument] == graph.inputs[argument]
 
 
 #: What the inputs of a part are.
-_X, _ROWS, _H, _C, _LENGTHS = "x", "rows", "h", "c", "lengths"
+_X, _ROWS, _H, _C, _LENGTHS, _START = "x", "rows", "h", "c", "lengths", "start"
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A direction of a layer as a model of its own, `opened` at the first call.
 
-    `inputs` says what each of its inputs is; its outputs are `y`, `h` and, of an LSTM, `c`.
+    `inputs` says what each of its inputs is; its outputs are `h`, of an LSTM `c`, and `y` where something
+    reads that (`outputs`). `sizes`: the (time, batch) that the file holds it to, None what is open.
     """
 
     opened: Callable[[], Any]
     inputs: Sequence[str]
+    outputs: bool
+    sizes: tuple[int | None, int | None]
+    backward: bool
 
-    def run(self, given: dict[str, Array]) -> list[Array]:
-        """Its outputs."""
+    def ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+        """`[y, h]` and an LSTM's `c`; a batch of any size goes in portions of the file's."""
+        batch = self.sizes[1] or x.shape[1]
+        answers = [
+            self._ask(x[:, k : k + batch], [one[k : k + batch] for one in states], lengths[k : k + batch])
+            for k in range(0, x.shape[1], batch)
+        ]
+        y, *last = zip(*answers, strict=True)
+        return [np.concatenate(y, 1), *(np.concatenate(part) for part in last)]
+
+    def _ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+        (asked, rows, width), (time, batch) = x.shape, self.sizes
+        full = np.zeros((time or asked, batch or rows, width), np.float32)
+        # The last step of a loop of fixed length: it starts there, and so takes a single one.
+        start = full.shape[0] - asked
+        at = 0 if self.backward else start
+        full[at : at + asked, :rows] = x
+        h, c = (np.concatenate([one, np.zeros_like(one, shape=(full.shape[1] - rows, one.shape[1]))]) for one in states)
+        given = {_X: full, _ROWS: full.reshape(-1, width), _H: h, _C: c, _START: np.int32(start)}
+        given[_LENGTHS] = np.concatenate([lengths, np.zeros(full.shape[1] - rows, np.int32)]) + np.int32(start)
+        *last, y = self._run(given)
+        last = [one[:rows] for one in last]
+        # Of one step the output is the new state.
+        return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
+
+    def _run(self, given: dict[str, Any]) -> list[Array]:
         interpreter = self.opened()
         details = interpreter.get_input_details()
         for detail, name in zip(details, self.inputs, strict=True):
-            interpreter.resize_tensor_input(detail["index"], given[name].shape)
+            if given[name].ndim:
+                interpreter.resize_tensor_input(detail["index"], given[name].shape)
         interpreter.allocate_tensors()
         for detail, name in zip(details, self.inputs, strict=True):
             interpreter.set_tensor(detail["index"], given[name])
         interpreter.invoke()
-        return [interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()]
+        found = [interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()]
+        return found if self.outputs else [*found, found[0][None]]
 
 
 def _opened(model: _Model, alone: Any) -> Any:
@@ -171,86 +212,122 @@ def _opened(model: _Model, alone: Any) -> Any:
 
 def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
     """The answer of a layer, whose directions are asked one after the other."""
-    x = asked.x.astype(np.float32)
-    fed = {_X: x, _ROWS: x.reshape(-1, x.shape[2]), _LENGTHS: asked.lengths}
-    answers = []
-    for way, part in enumerate(parts):
-        states = {_H: asked.h[way].astype(np.float32), _C: asked.c[way].astype(np.float32)}
-        answers.append(part.run(fed | states))
-    y, h, *c = zip(*answers, strict=True)
-    return np.concatenate(y, 2), np.stack(h), np.stack(c[0]) if c else None
+    x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
+    answers = [part.ask(x, (h[way], c[way]), asked.lengths) for way, part in enumerate(parts)]
+    y, *last = zip(*answers, strict=True)
+    ends = [np.stack(one) for one in last]
+    return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
 def _cut(model: _Model, graph: Any, loop: Any, *, backward: bool) -> _Part:
     """A loop with what stands directly before and behind it. Raises _CannotCut."""
     body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
     makers = {int(place): op for op in graph.operators for place in op.outputs}
-    carried = [k for k in range(len(loop.inputs)) if not _is_carried_only(body, k)]
-    states = [k for k in carried if _rank(body.tensors[body.inputs[k]]) == 2]
-    blocks = [k for k in carried if _rank(body.tensors[body.inputs[k]]) == 3]
+    carried: dict[tuple[bool, int], list[int]] = {}
+    for k in range(len(loop.inputs)):
+        if not _is_handed_on(body, k):
+            tensor = body.tensors[body.inputs[k]]
+            carried.setdefault((tensor.type == _INT, _rank(tensor)), []).append(k)
+    states, blocks, counters = (carried.get(kind, []) for kind in ((False, 2), (False, 3), (True, 0)))
     if not states or len(blocks) != 1:
         raise _CannotCut("in the file its loop does not carry a state and the outputs of its steps")
     after = _behind(model, graph, int(loop.outputs[blocks[0]]), backward=backward)
+    sizes = _sizes(model, graph, loop, makers, {*states, *blocks, *counters})
 
-    tensors = [copy.copy(one) for one in graph.tensors]
-    inputs: dict[int, str] = {}
+    cut = _Cut(model, graph, makers, [copy.copy(one) for one in graph.tensors])
     copied = copy.copy(loop)
     copied.inputs = [int(one) for one in loop.inputs]
-    for name, k in zip((_H, _C), states, strict=False):
-        tensors.append(copy.copy(graph.tensors[loop.outputs[k]]))  # which is of its shape, and no constant
-        copied.inputs[k] = len(tensors) - 1
-        inputs[copied.inputs[k]] = name
+    named = [*zip((_H, _C), states, strict=False), *((_START, k) for k in counters if sizes[0])]
+    for name, k in named:
+        cut.tensors.append(copy.copy(graph.tensors[loop.outputs[k]]))  # of its shape, and no constant
+        copied.inputs[k] = len(cut.tensors) - 1
+        cut.inputs[copied.inputs[k]] = name
     for k in range(len(loop.inputs)):
         tensor = graph.tensors[loop.inputs[k]]
-        if k not in carried and tensor.type == _INT and _rank(tensor) == 1 and not model.is_constant(tensor):
-            inputs[int(loop.inputs[k])] = _LENGTHS
-    operators, todo = [copied, *after], [*copied.inputs, *(int(k) for op in after for k in op.inputs)]
-    results = {int(place) for op in operators for place in op.outputs}
-    seen = {*inputs, *results, -1}
-    while todo:
-        place = todo.pop()
-        if place in seen or model.is_constant(tensors[place]):
-            continue
-        seen.add(place)
-        op = makers.get(place)
-        if op is None:
-            constant = model.handed(graph, place) if place in graph.inputs else None
-            if constant is None:
-                name = graph.tensors[place].name.decode()
-                raise _CannotCut(f"in the file its loop reads {name}, which is no input of a recurrence")
-            tensors[place].buffer = constant.buffer
-            continue
-        code = model.code(op)
-        if code in _PRODUCTS:
-            first = int(op.inputs[0])
-            inputs[first] = _X if _rank(tensors[first]) == 3 else _ROWS
-            seen.add(first)
-        if code == _OP.SHAPE:
-            first = int(op.inputs[0])
-            if _rank(tensors[first]) != 3:
-                raise _CannotCut("in the file the sizes of its loop are those of another tensor")
-            inputs[first] = _X
-            seen.add(first)
-        operators.append(op)
-        todo += [int(one) for one in op.inputs]
-    order = {id(op): number for number, op in enumerate(graph.operators)}
-    order[id(copied)] = order[id(loop)]
-    operators.sort(key=lambda op: order[id(op)])
+        if tensor.type == _INT and _rank(tensor) == 1 and not model.is_constant(tensor):
+            cut.inputs[int(loop.inputs[k])] = _LENGTHS
+    cut.take([copied, *after])
+    order = {id(op): number for number, op in enumerate(graph.operators)} | {id(copied): -1}
+    order[id(copied)] = order.pop(id(loop))
     alone = schema.SubGraphT()
-    alone.name, alone.tensors, alone.operators = b"main", tensors, operators
-    alone.inputs = [*inputs]
-    ends = after[-1].outputs[0] if after else loop.outputs[blocks[0]]
-    alone.outputs = [ends, *(loop.outputs[k] for k in states)]
-    return _Part(cache(partial(_opened, model, alone)), [*inputs.values()])
+    alone.name, alone.tensors = b"main", cut.tensors
+    alone.operators = sorted(cut.operators, key=lambda op: order[id(op)])
+    alone.inputs = [*cut.inputs]
+    alone.outputs = [*(loop.outputs[k] for k in states), *(op.outputs[0] for op in after[-1:])]
+    opened = cache(partial(_opened, model, alone))
+    return _Part(opened, [*cut.inputs.values()], bool(after), sizes, backward)
+
+
+@dataclass(slots=True)
+class _Cut:
+    """What is taken out of a subgraph: `operators`, and the tensors that become `inputs`, by their numbers."""
+
+    model: _Model
+    graph: Any
+    makers: dict[int, Any]
+    tensors: list[Any]
+    operators: list[Any] = field(default_factory=list)
+    inputs: dict[int, str] = field(default_factory=dict)
+
+    def take(self, operators: Sequence[Any]) -> None:
+        """Takes some operators and what they read, up to products of the recurrence's inputs."""
+        seen = {-1, *self.inputs, *(int(place) for op in operators for place in op.outputs)}
+        self.operators += operators
+        todo = [int(place) for op in operators for place in op.inputs]
+        while todo:
+            place = todo.pop()
+            if place in seen or place in self.inputs or self.model.is_constant(self.tensors[place]):
+                continue
+            seen.add(place)
+            op = self.makers.get(place)
+            if op is None:
+                self.tensors[place].buffer = self._handed(place).buffer
+                continue
+            self.operators += [op] if op not in self.operators else []
+            first, code = int(op.inputs[0]), self.model.code(op)
+            if code in _PRODUCTS:
+                self.inputs[first] = _X if _rank(self.tensors[first]) == 3 else _ROWS
+            elif code == _OP.SHAPE:
+                if _rank(self.tensors[first]) != 3:
+                    raise _CannotCut("in the file the sizes of its loop are those of another tensor")
+                self.inputs[first] = _X
+            todo += [int(one) for one in op.inputs]
+
+    def _handed(self, place: int) -> Any:
+        constant = self.model.handed(self.graph, place) if place in self.graph.inputs else None
+        if constant is None:
+            name = self.tensors[place].name.decode()
+            raise _CannotCut(f"in the file its loop reads {name}, which is no input of a recurrence")
+        return constant
+
+
+def _sizes(
+    model: _Model, graph: Any, loop: Any, makers: dict[int, Any], carried: set[int]
+) -> tuple[int | None, int | None]:
+    """The steps and the rows of what a loop reads of each step, where the file knows them."""
+    for k, place in enumerate(loop.inputs):
+        tensor, op = graph.tensors[place], makers.get(int(place))
+        if k in carried or _rank(tensor) != 3 or model.is_constant(tensor):
+            continue
+        if op is not None and model.code(op) == _OP.FILL:
+            continue
+        signature = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
+        time, batch = (int(one) if one > 0 else None for one in signature[:2])
+        return time, batch
+    raise _CannotCut("in the file its loop does not read the inputs of its steps")
 
 
 def _behind(model: _Model, graph: Any, rows: int, *, backward: bool) -> list[Any]:
-    """The operators that make the outputs of a loop's rows: the slice of its steps, and for backward a turn."""
+    """The operators that make the outputs of a loop's rows; none where nothing reads those.
+
+    They are the slice of its steps, and for backward a turn.
+    """
     behind: list[Any] = []
-    wanted = [_OP.STRIDED_SLICE, *([_OP.REVERSE_V2] if backward else [])]
-    for code in wanted:
-        readers = [op for op in graph.operators if rows == op.inputs[0] and model.code(op) == code]
-        if len(readers) != 1:
+    for code in (_OP.STRIDED_SLICE, *([_OP.REVERSE_V2] if backward else [])):
+        readers = [op for op in graph.operators if rows in op.inputs]
+        if not readers and not behind:
+            return []
+        if [model.code(op) for op in readers] != [code]:
             raise _CannotCut("in the file what its loop gives is not read as the outputs of a recurrence")
         behind += readers
         rows = int(readers[0].outputs[0])
