@@ -24,6 +24,8 @@ from cudnn_convert.verification.pieces.power import Power, Stack
 RUNS: Final = ((3, 32), (17, 8))
 #: A recurrence amplifies its rounding; other programs were seen to err up to 8 times as far as NumPy's.
 _MARGIN: Final = 10
+#: Steps of all rows together in a run of a fixed number of steps.
+_STEPS: Final = 128
 #: Products of weights and inputs that the rows of a single step may cost, one run of them.
 _PRODUCTS: Final = 2**34
 #: Evaluations in the working type, the first in the reference's own order.
@@ -66,8 +68,7 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     asking.ask(chosen.asked)
     if worst.needed > 1:
         worst.message += _explained(worst.answer, chosen, stack, base)
-    runs = [(piece.steps or time, piece.rows or batch) for time, batch in (*RUNS, *terms.runs)]
-    for time, batch in dict.fromkeys(runs if piece.steps is None else runs[:1]):
+    for time, batch in _runs(piece, terms):
         asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
         whole = np.full(batch, time, np.int32)
         asking.ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
@@ -89,6 +90,14 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
         unseen=tuple(chosen.unseen),
         message=worst.message,
     )
+
+
+def _runs(piece: Piece, terms: Terms) -> list[tuple[int, int]]:
+    """The (time, batch) of the runs beside the first step; of a piece of fixed sizes the one that it has."""
+    runs = (*RUNS, *terms.runs)
+    if piece.steps is not None:
+        runs = ((piece.steps, max(2, _STEPS // piece.steps)),)
+    return [*dict.fromkeys((time, piece.rows or batch) for time, batch in runs)]
 
 
 def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
