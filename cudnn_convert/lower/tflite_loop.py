@@ -51,7 +51,7 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
 
     def compute(*given: Any) -> tuple[Any, Any, Any]:
         names = (name for layer in names_of_loops(sizes) for name in layer)
-        layer = partial(_layer, names, cell=steps_of)
+        layer = partial(_layer, names=names, cell=steps_of)
         return body.stacked(sizes, layer, each, time_major=recurrence.time_major)(*given)
 
     return compute
@@ -63,7 +63,6 @@ def names_of_loops(sizes: Sizes) -> list[list[str]]:
 
 
 def _layer(
-    names: Iterator[str],
     mode: Mode,
     x: Any,
     state: Sequence[Any],
@@ -71,6 +70,7 @@ def _layer(
     arrays: Sequence[Any],
     *,
     backward: bool,
+    names: Iterator[str],
     cell: Callable[..., Steps],
 ) -> tuple[Any, Any, Any]:
     sums, stepped = cell(mode, x, arrays, layouts.LOOP)

@@ -61,12 +61,14 @@ class Power:
     """What inputs of one step would show, in tolerances.
 
     `smallest`: of the wrong recurrence that moves the answer least, `weakest`: of the weakest single weight;
-    infinite where there is none. `unseen` names what shows less than `LEAST`, with what it would show.
+    infinite where there is none. `sampled`: the rows of each gate's matrix whose single weights were looked
+    at, None for all. `unseen` names what shows less than `LEAST`, with what it would show.
     """
 
     asked: Asked
     smallest: float = np.inf
     weakest: float = np.inf
+    sampled: int | None = None
     unseen: list[str] = field(default_factory=list)
 
     @property
@@ -105,7 +107,8 @@ def _tried(
 ) -> Power:
     asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
     weights = [mutants.Weights(cell) for cell in stack.cells]
-    start, power = 0, Power(asked)
+    fewest = min((one.sampled for one in weights if one.sampled is not None), default=None)
+    start, power = 0, Power(asked, sampled=fewest)
     for stop in rows:
         part = asked.rows(start, stop)
         for number, (_, ways) in enumerate(stack.firsts(part)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
@@ -48,7 +48,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
                 continue
             try:
                 parts = [_cut(model, *loops[name], backward=way > 0) for way, name in enumerate(names)]
-            except _CannotCut as cause:
+            except _UncutError as cause:
                 reasons[node] = str(cause)
                 continue
             cuts.append(_piece(node, layer, names[0], parts))
@@ -68,7 +68,7 @@ def _piece(node: str, layer: int, name: str, parts: Sequence[_Part]) -> Piece:
     )
 
 
-class _CannotCut(Exception):
+class _UncutError(Exception):
     """A loop stands in what this module does not cut."""
 
 
@@ -88,7 +88,7 @@ class _Model:
     def code(self, op: Any) -> int:
         """The number of an operator's kind; small ones are in the older of two fields."""
         kind = self.content.operatorCodes[op.opcodeIndex]
-        return max(kind.builtinCode, kind.deprecatedBuiltinCode)
+        return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
 
     def called(self, op: Any) -> list[tuple[int, int]]:
         """The subgraphs that an operator runs, and how many of its operands are no arguments of theirs."""
@@ -181,9 +181,10 @@ class _Part:
         start = full.shape[0] - asked
         at = 0 if self.backward else start
         full[at : at + asked, :rows] = x
-        h, c = (np.concatenate([one, np.zeros_like(one, shape=(full.shape[1] - rows, one.shape[1]))]) for one in states)
+        none = full.shape[1] - rows
+        h, c = (np.pad(one, ((0, none), (0, 0))) for one in states)
         given = {_X: full, _ROWS: full.reshape(-1, width), _H: h, _C: c, _START: np.int32(start)}
-        given[_LENGTHS] = np.concatenate([lengths, np.zeros(full.shape[1] - rows, np.int32)]) + np.int32(start)
+        given[_LENGTHS] = np.pad(lengths, (0, none)) + np.int32(start)
         *last, y = self._run(given)
         last = [one[:rows] for one in last]
         # Of one step the output is the new state.
@@ -220,7 +221,7 @@ def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
 
 
 def _cut(model: _Model, graph: Any, loop: Any, *, backward: bool) -> _Part:
-    """A loop with what stands directly before and behind it. Raises _CannotCut."""
+    """A loop with what stands directly before and behind it. Raises _UncutError."""
     body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
     makers = {int(place): op for op in graph.operators for place in op.outputs}
     carried: dict[tuple[bool, int], list[int]] = {}
@@ -230,7 +231,7 @@ def _cut(model: _Model, graph: Any, loop: Any, *, backward: bool) -> _Part:
             carried.setdefault((tensor.type == _INT, _rank(tensor)), []).append(k)
     states, blocks, counters = (carried.get(kind, []) for kind in ((False, 2), (False, 3), (True, 0)))
     if not states or len(blocks) != 1:
-        raise _CannotCut("in the file its loop does not carry a state and the outputs of its steps")
+        raise _UncutError("in the file its loop does not carry a state and the outputs of its steps")
     after = _behind(model, graph, int(loop.outputs[blocks[0]]), backward=backward)
     sizes = _sizes(model, graph, loop, makers, {*states, *blocks, *counters})
 
@@ -260,7 +261,7 @@ def _cut(model: _Model, graph: Any, loop: Any, *, backward: bool) -> _Part:
 
 @dataclass(slots=True)
 class _Cut:
-    """What is taken out of a subgraph: `operators`, and the tensors that become `inputs`, by their numbers."""
+    """What is taken out of a subgraph: `operators`, and by number the tensors that become `inputs`."""
 
     model: _Model
     graph: Any
@@ -289,7 +290,7 @@ class _Cut:
                 self.inputs[first] = _X if _rank(self.tensors[first]) == 3 else _ROWS
             elif code == _OP.SHAPE:
                 if _rank(self.tensors[first]) != 3:
-                    raise _CannotCut("in the file the sizes of its loop are those of another tensor")
+                    raise _UncutError("in the file the sizes of its loop are those of another tensor")
                 self.inputs[first] = _X
             todo += [int(one) for one in op.inputs]
 
@@ -297,7 +298,7 @@ class _Cut:
         constant = self.model.handed(self.graph, place) if place in self.graph.inputs else None
         if constant is None:
             name = self.tensors[place].name.decode()
-            raise _CannotCut(f"in the file its loop reads {name}, which is no input of a recurrence")
+            raise _UncutError(f"in the file its loop reads {name}, which is no input of a recurrence")
         return constant
 
 
@@ -314,7 +315,7 @@ def _sizes(
         signature = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
         time, batch = (int(one) if one > 0 else None for one in signature[:2])
         return time, batch
-    raise _CannotCut("in the file its loop does not read the inputs of its steps")
+    raise _UncutError("in the file its loop does not read the inputs of its steps")
 
 
 def _behind(model: _Model, graph: Any, rows: int, *, backward: bool) -> list[Any]:
@@ -328,7 +329,7 @@ def _behind(model: _Model, graph: Any, rows: int, *, backward: bool) -> list[Any
         if not readers and not behind:
             return []
         if [model.code(op) for op in readers] != [code]:
-            raise _CannotCut("in the file what its loop gives is not read as the outputs of a recurrence")
+            raise _UncutError("in the file what its loop gives is not read as the outputs of a recurrence")
         behind += readers
         rows = int(readers[0].outputs[0])
     return behind
