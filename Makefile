@@ -35,8 +35,9 @@ mutants: .venv/ready
 
 # Single weights of artifacts, each a little off: does the proof see every one?
 sweep: .venv/ready
-	for name in gru_bi lstm_bi_2l_states rnn_relu_bi v3_gru_lengths; do \
-		$(BIN)/python scripts/sweep_weights.py --fixture $$name --count 200 || exit 1; done
+	for name in gru_bi lstm_bi_2l_states rnn_relu_bi v3_gru_lengths; do for form in onnx tflite; do \
+		$(BIN)/python scripts/sweep_weights.py --fixture $$name --format $$form --count 200 || exit 1; \
+		done; done
 
 # Models that stay outside the repository: each is proven in every format, with other weights it is refused.
 real: .venv/ready

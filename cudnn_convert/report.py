@@ -167,8 +167,9 @@ class PieceReport:
     `atol + rtol * |expected|` of its run; the tolerance told is that of one step. `smallest`: tolerances by
     which the answer to the chosen inputs would move at least with gates exchanged, a kernel transposed or
     zero, a bias dropped or the directions exchanged; `weakest`: the same for any single weight moved by 1e-3
-    of the Frobenius norm of its gate's matrix. None: there is no such weight. `unseen` names what would move
-    it by less than ten tolerances.
+    of the Frobenius norm of its gate's matrix. None: there is no such weight. `sampled`: the rows of each
+    gate's matrix whose single weights were looked at, None for all. `unseen` names what would move it by less
+    than ten tolerances.
     """
 
     node: str
@@ -184,6 +185,7 @@ class PieceReport:
     rtol: float = 0.0
     smallest: float | None = None
     weakest: float | None = None
+    sampled: int | None = None
     unseen: tuple[str, ...] = ()
 
 

@@ -38,15 +38,15 @@ def explain(report: Report) -> None:
 
 
 def verification(result: Verification) -> None:
-    """The worst difference of each output, and the share of its tolerance that it used."""
+    """Each recurrence by itself; then the worst difference of each output, and its share of the tolerance."""
     console = Screen(stderr=True)
+    if result.recurrences:
+        console.print(_recurrences(result))
     table = _table("output", "values", "worst difference", "of tolerance", "judged as")
     for found in result.outputs:
         share = f"{found.needed:.1%}" if found.judged else "not judged"
         table.add_row(found.output, str(found.compared), f"{found.worst:.2e}", share, found.reason)
     console.print(table)
-    if result.recurrences:
-        console.print(_recurrences(result))
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if result.recording:
@@ -69,8 +69,9 @@ def _recurrences(result: Verification) -> Table:
         if not found.asked:
             numbers = ("", "", "", "")
         layers = ", ".join(map(str, found.layers))
-        hidden = f"{len(found.unseen)} changes show little" if found.unseen else ""
-        table.add_row(found.node, layers, found.piece, *numbers, found.message or hidden)
+        said = [f"{len(found.unseen)} changes show little"] if found.unseen else []
+        said += [] if found.sampled is None else [f"single weights of {found.sampled} rows of each matrix"]
+        table.add_row(found.node, layers, found.piece, *numbers, found.message or "; ".join(said))
     return table
 
 

@@ -145,15 +145,16 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
     from cudnn_convert.write import tflite as write_tflite
 
     ends = [*made.signature.inputs.values(), *made.signature.outputs.values()]
-    graph = lower_tflite.lower(made.graph, made.recurrences, made.model.variables, ends=ends)
+    lowered = lower_tflite.lower(made.graph, made.recurrences, made.model.variables, ends=ends)
+    text = report.with_pieces(provenance, lowered.pieces)
     said = []
     for part in made.parts:
         file = part_file(path, part.name, ".tflite")
         found = write_tflite.write(
-            graph,
+            lowered.graph,
             part.signature,
             file,
-            provenance=provenance,
+            provenance=text,
             built_in=options.verify,
             known={node.name for node in made.graph.node},
         )

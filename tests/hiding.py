@@ -21,6 +21,8 @@ import tensorflow as tf
 from cases import Case
 from keras_files import Arrays, entry
 from onnx import numpy_helper
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
 from cudnn_convert.model import Mode
 
@@ -128,6 +130,30 @@ def corrupt_dense(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int
         tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
     onnx.save(model, str(file))
     return len(tensors)
+
+
+def corrupt_tflite(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int:
+    """Changes every recurrent matrix, which lie in the subgraphs of loops, and says how many."""
+    model = flatbuffer_utils.read_model(str(file))
+    count = 0
+    for graph in model.subgraphs[1:]:
+        for tensor in graph.tensors:
+            data = model.buffers[tensor.buffer].data
+            is_matrix = tensor.shape is not None and len(tensor.shape) == 2 and tensor.shape[1] == CASE.units
+            if tensor.type == schema.TensorType.FLOAT32 and is_matrix and data is not None and len(data):
+                value = np.frombuffer(bytes(bytearray(data)), np.float32).reshape(tensor.shape)
+                made = np.ascontiguousarray(change(value), np.float32)
+                model.buffers[tensor.buffer].data = np.frombuffer(made.tobytes(), np.uint8)
+                count += 1
+    flatbuffer_utils.write_model(model, str(file))
+    return count
+
+
+def forget_tflite_loops(file: Path) -> None:
+    """Leaves the file without a word of which loop computes what."""
+    content = file.read_bytes()
+    assert content.count(b'"piece": "') == 2
+    file.write_bytes(content.replace(b'"piece": "', b'"PIECE": "'))
 
 
 def corrupt_frozen(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import tensorflow as tf
@@ -11,8 +12,8 @@ from cudnn_convert.graph import build, written
 from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
 from cudnn_convert.graph.variables import as_resources
 from cudnn_convert.lower import freeze, onnx_block, tensorflow
-from cudnn_convert.lower.tflite_loop import FORM
-from cudnn_convert.model import Recurrence, Tensor
+from cudnn_convert.lower.tflite_loop import FORM, names_of_loops
+from cudnn_convert.model import WAYS, Recurrence, Tensor
 
 _FLOAT: Final = tf.float32.as_datatype_enum
 #: TensorFlow Lite has a few kernels for these types, and not those that a recurrence needs.
@@ -23,10 +24,18 @@ _OTHERS: Final[dict[int, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A GraphDef, and `pieces`: which loop of it computes which layer and direction of which recurrence."""
+
+    graph: Any
+    pieces: tuple[dict[str, Any], ...]
+
+
 def lower(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], *, ends: Sequence[str]
-) -> Any:
-    """A GraphDef of constants, float32 wherever `graph` has another float type; tensor names stay.
+) -> Lowered:
+    """A graph of constants, float32 wherever `graph` has another float type; tensor names stay.
 
     `values` are those of the source's variables, `ends` the tensors of the signature, inputs too. Block
     LSTMs, which TensorFlow Lite does not know, become loops as they do on the way to ONNX. Raises
@@ -35,7 +44,16 @@ def lower(
     """
     made = _lowered(graph, recurrences, values, ends)
     made, blocks = onnx_block.lowered(made, ends)
-    return _unchecked(_single(_lowered(made, blocks, {}, ends) if blocks else made))
+    made = _unchecked(_single(_lowered(made, blocks, {}, ends) if blocks else made))
+    return Lowered(made, tuple(_pieces([*recurrences, *blocks])))
+
+
+def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
+    for one in recurrences:
+        for layer, names in enumerate(names_of_loops(one.sizes)):
+            for direction, name in zip(WAYS, names, strict=False):
+                loop = f"{one.node}/{name}"
+                yield {"piece": loop, "node": one.node, "layer": layer, "direction": direction}
 
 
 def notes(graph: Any) -> tuple[str, ...]:

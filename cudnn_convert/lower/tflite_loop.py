@@ -10,7 +10,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from cudnn_convert.lower import steps
 from cudnn_convert.lower.sequences import times
 from cudnn_convert.lower.steps import State, Steps
 from cudnn_convert.lower.tensorflow import Form
-from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence
+from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
 
 #: Steps of a block: at each step so many rows are copied, and as often as a block ends all of them.
 _STEPS: Final = 32
@@ -46,9 +46,20 @@ def _of_cell(cell: Cell) -> dict[str, Array]:
 
 def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
-    cell = recurrence.cells[0][0]
-    layer = partial(_layer, cell=_peeping if cell.peepholes is not None else steps.of)
-    return body.stacked(recurrence.sizes, layer, len(_of_cell(cell)), time_major=recurrence.time_major)
+    cell, sizes = recurrence.cells[0][0], recurrence.sizes
+    each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else steps.of
+
+    def compute(*given: Any) -> tuple[Any, Any, Any]:
+        names = (name for layer in names_of_loops(sizes) for name in layer)
+        layer = partial(_layer, names=names, cell=steps_of)
+        return body.stacked(sizes, layer, each, time_major=recurrence.time_major)(*given)
+
+    return compute
+
+
+def names_of_loops(sizes: Sizes) -> list[list[str]]:
+    """The loop of each layer and direction, below the name of the node, in the order of the stack."""
+    return [[f"layer_{layer}_{way}" for way in WAYS[: sizes.directions]] for layer in range(sizes.layers)]
 
 
 def _layer(
@@ -59,6 +70,7 @@ def _layer(
     arrays: Sequence[Any],
     *,
     backward: bool,
+    names: Iterator[str],
     cell: Callable[..., Steps],
 ) -> tuple[Any, Any, Any]:
     sums, stepped = cell(mode, x, arrays, layouts.LOOP)
@@ -80,15 +92,17 @@ def _layer(
         _, steps, *new = _repeated(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
         return first + _STEPS, _written(held, steps, first), *new
 
-    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state))
+    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state), name=next(names))
     y = tf.ensure_shape(y[:time], [None, None, width])
     return tf.reverse(y, [0]) if backward else y, last[0], last[-1]
 
 
-def _repeated(step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...]) -> Any:
+def _repeated(
+    step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...], *, name: str | None = None
+) -> Any:
     """`step` while the first of its arguments is below `end`; of shapes the last axis alone is kept."""
     shapes = tuple(tf.TensorShape([None] * (len(part.shape) - 1) + part.shape[-1:]) for part in start)
-    return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes)
+    return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes, name=name)
 
 
 def _written(held: Any, rows: Any, at: Any) -> Any:

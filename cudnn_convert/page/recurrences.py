@@ -19,6 +19,11 @@ def recurrences(proof: Verification) -> Iterator[Markup]:
         return
     rows = table(_HEADS, map(_row, proof.recurrences), numbers=range(4, 9))
     said = [joined([name(one.node), ": ", one.message]) for one in proof.recurrences if one.message]
+    said += [
+        joined([name(one.node), f": the weakest weight is that of {one.sampled} rows of each gate's matrix"])
+        for one in proof.recurrences
+        if one.sampled is not None
+    ]
     hidden = [joined([name(one.node), ", ", line]) for one in proof.recurrences for line in one.unseen]
     cards = [tag("div", bullets(said), class_="card warn")] if said else []
     if hidden:

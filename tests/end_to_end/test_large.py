@@ -39,6 +39,7 @@ def test_large_weights_answer_as_tensorflow_1_did(form: str, tmp_path: Path) -> 
         sample = fixture(name)
         report, job = artifacts.convert(sample, form, tmp_path)
         assert report.verification is not None and report.verification.passed
+        assert all(one.asked for one in report.verification.recurrences)
         jobs.append(job)
         keys = {one["source"]: key for key, one in job["outputs"].items()}
         expected[job["answers"]] = (name, sample.feeds(), keys)

@@ -24,7 +24,7 @@ def in_the_interpreter(run: Run) -> list[Any]:
     inputs = signature.inputs | {"c": "c:0"}  # only an LSTM reads it, but every graph has it
     signature = Signature(inputs, signature.outputs)
     ends = [*inputs.values(), *signature.outputs.values()]
-    made = lower(graph, [run.recurrence()], {}, ends=ends)
+    made = lower(graph, [run.recurrence()], {}, ends=ends).graph
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         assert not tflite.write(made, signature, path, provenance="{}", built_in=True)

@@ -14,7 +14,6 @@ from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.reference import Gates
 from cudnn_convert.report import GlueReport, PieceReport
 from cudnn_convert.verification.pieces.glue import Run, judge_glue
 from cudnn_convert.verification.pieces.judging import Terms, judge_piece, read_gates, report_not_asked
@@ -38,6 +37,12 @@ def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return repaired.pieces(artifact, recurrences) if is_repaired else carve.pieces(artifact, recurrences)
 
 
+def _tflite(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    from cudnn_convert.verification.pieces import tflite
+
+    return tflite.pieces(artifact, recurrences)
+
+
 def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     from cudnn_convert.verification.pieces import keras
 
@@ -54,6 +59,7 @@ def _arrays(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
     {
         "onnx": _onnx,
+        "tflite": _tflite,
         **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve),
         **dict.fromkeys(("keras", "h5"), _keras),
         **dict.fromkeys(("npz", "safetensors"), _arrays),
@@ -97,15 +103,9 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     found: list[PieceReport] = []
     plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
-    small = [one for one in plan.recurrences if not layers.are_large(one.sizes, one.dtype)]
-    pieces = _found(artifact, small) if form in FINDERS and small else Pieces()
+    pieces = _found(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for one in plan.recurrences:
-        if form not in FINDERS:
-            found.append(report_not_asked(one, f"not asked by itself: not yet done in the format {form}"))
-        elif one not in small:
-            found.append(report_not_asked(one, "not asked by itself: it has more than 256 MiB of weights"))
-        else:
-            found += _of(one, pieces, plan, judge)
+        found += _of(one, pieces, plan, judge)
     return tuple(found)
 
 
@@ -141,15 +141,12 @@ def _of(one: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[Piece
 def _judge(form: str, *, stored: str, seed: int) -> Judge:
     """Judges each piece once, also where two recurrences hold the same weights."""
     known: dict[str, PieceReport] = {}
-    weights: dict[str, list[Gates]] = {}
 
     def judge(piece: Piece, one: Recurrence) -> PieceReport:
         if piece.name not in known:
-            if one.node not in weights:
-                weights[one.node] = read_gates(one)
             try:
-                terms = _terms(one.dtype, form, stored=stored, seed=seed)
-                known[piece.name] = judge_piece(piece, one, weights[one.node], terms)
+                terms = _terms(one, form, stored=stored, seed=seed)
+                known[piece.name] = judge_piece(piece, one, read_gates(one, piece.layers), terms)
             except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
                 known[piece.name] = report_not_asked(one, reason)
@@ -158,7 +155,9 @@ def _judge(form: str, *, stored: str, seed: int) -> Judge:
     return judge
 
 
-def _terms(dtype: np.dtype[Any], form: str, *, stored: str, seed: int) -> Terms:
+def _terms(one: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
     """ONNX and TensorFlow Lite compute every float as float32."""
-    takes = np.dtype(np.float32) if form == "onnx" or FORMATS[form].single else dtype
-    return Terms(takes, np.dtype(stored) if stored != "float32" else takes, seed, FORMATS[form].sizes)
+    takes = np.dtype(np.float32) if form == "onnx" or FORMATS[form].single else one.dtype
+    coarsest = np.dtype(stored) if stored != "float32" else takes
+    large = layers.are_large(one.sizes, one.dtype)
+    return Terms(takes, coarsest, seed, FORMATS[form].sizes, large)

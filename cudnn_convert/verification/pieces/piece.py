@@ -23,7 +23,8 @@ class Piece:
     `name` says where it computes them. `ask` gives its answer in the type that it computes in; c is None in
     what is no LSTM. `lengths`: it takes rows of several lengths. `projected`: a projection is part of it;
     where it stands around it, it takes and gives the state before that. `tied`: both initial states of an
-    LSTM are one tensor.
+    LSTM are one tensor. `outputs`: something reads `y`; else it is not compared. `steps` and `rows`: the
+    sizes that the artifact holds it to beside a single step, which it takes of any number of rows.
     """
 
     node: str
@@ -33,6 +34,9 @@ class Piece:
     lengths: bool = True
     projected: bool = True
     tied: bool = False
+    outputs: bool = True
+    steps: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

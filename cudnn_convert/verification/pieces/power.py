@@ -61,12 +61,14 @@ class Power:
     """What inputs of one step would show, in tolerances.
 
     `smallest`: of the wrong recurrence that moves the answer least, `weakest`: of the weakest single weight;
-    infinite where there is none. `unseen` names what shows less than `LEAST`, with what it would show.
+    infinite where there is none. `sampled`: the rows of each gate's matrix whose single weights were looked
+    at, None for all. `unseen` names what shows less than `LEAST`, with what it would show.
     """
 
     asked: Asked
     smallest: float = np.inf
     weakest: float = np.inf
+    sampled: int | None = None
     unseen: list[str] = field(default_factory=list)
 
     @property
@@ -75,10 +77,15 @@ class Power:
         return not self.unseen
 
 
-def choose_inputs(rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance) -> Power:
-    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries."""
+def choose_inputs(
+    rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
+) -> Power:
+    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries.
+
+    `most`: the rows that may be drawn beyond the fewest.
+    """
     best: Power | None = None
-    rows = inputs.ROWS if dtype.itemsize > 2 else inputs.ROWS[:1]
+    rows = [one for one in inputs.ROWS if one <= most and dtype.itemsize > 2] or inputs.ROWS[:1]
     for scale in inputs.SCALES:
         made = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
         if best is None or min(made.weakest, made.smallest) > min(best.weakest, best.smallest):
@@ -100,7 +107,8 @@ def _tried(
 ) -> Power:
     asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
     weights = [mutants.Weights(cell) for cell in stack.cells]
-    start, power = 0, Power(asked)
+    fewest = min((one.sampled for one in weights if one.sampled is not None), default=None)
+    start, power = 0, Power(asked, sampled=fewest)
     for stop in rows:
         part = asked.rows(start, stop)
         for number, (_, ways) in enumerate(stack.firsts(part)):

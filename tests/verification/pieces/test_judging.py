@@ -45,11 +45,12 @@ def report(
     **given: Any,
 ) -> Any:
     """The report on a piece that computes `recurrence` with changed cells."""
-    cells = judging.read_gates(recurrence)
-    directions = recurrence.sizes.directions
     layers = tuple(range(recurrence.sizes.layers)) if layers is None else layers
-    own = change(cells[layers[0] * directions : (layers[-1] + 1) * directions])
-    piece = Piece(recurrence.node, layers, "node", answering(own, directions, answer), **given)
+    cells = judging.read_gates(recurrence, layers)
+    own = change(cells)
+    piece = Piece(
+        recurrence.node, layers, "node", answering(own, recurrence.sizes.directions, answer), **given
+    )
     return judging.judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
 
 
@@ -148,7 +149,7 @@ def test_weights_that_nothing_shows_are_named() -> None:
     """A GRU whose update gate keeps the old state whatever its candidate is."""
     case = Case(Mode.GRU)
     recurrence = case.recurrence()
-    cells = judging.read_gates(recurrence)
+    cells = judging.read_gates(recurrence, (0,))
     shut = replace(cells[0], bias=(cells[0].bias[0], cells[0].bias[1] + 60, cells[0].bias[2]))
     piece = Piece("rnn", (0,), "node", answering([shut], 1))
     found = judging.judge_piece(piece, recurrence, [shut], TERMS)
@@ -172,7 +173,7 @@ def test_a_projection_may_stand_around_a_piece() -> None:
 
 
 def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
-    cells = judging.read_gates(LSTM.recurrence())
+    cells = judging.read_gates(LSTM.recurrence(), (0,))
     large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
     asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
     sums = large[0].weigh(asked.x[0])
