@@ -21,6 +21,7 @@ import tensorflow as tf
 from cases import Case
 from keras_files import Arrays, entry
 from onnx import numpy_helper
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
@@ -162,15 +163,39 @@ def corrupt_frozen(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> No
 
 
 def change_constants(file: Path, change: Callable[[np.ndarray], np.ndarray], name: str) -> None:
-    """Changes the matrices of a frozen graph whose names have `name` in them."""
-    graph = v1.GraphDef.FromString(file.read_bytes())
-    for node in graph.node:
+    """Changes the matrices with `name` in their names, in a frozen graph, a SavedModel or a MetaGraph."""
+    kinds = {"saved_model.pb": saved_model_pb2.SavedModel, ".meta": meta_graph_pb2.MetaGraphDef}
+    kind = next((one for end, one in kinds.items() if file.name.endswith(end)), v1.GraphDef)
+    held = kind.FromString(file.read_bytes())
+    graph = (
+        held.meta_graphs[0].graph_def
+        if kind is saved_model_pb2.SavedModel
+        else getattr(held, "graph_def", held)
+    )
+    inner = (node for function in graph.library.function for node in function.node_def)
+    for node in (*graph.node, *inner):
         if node.op == "Const" and name in node.name:
             value = tf.make_ndarray(node.attr["value"].tensor)
             if value.ndim == 2:
                 made = np.ascontiguousarray(change(value)).astype(value.dtype)
                 node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(made))
-    file.write_bytes(graph.SerializeToString())
+    file.write_bytes(held.SerializeToString())
+
+
+def saved(name: str, folder: Path) -> Path:
+    """A SavedModel of TensorFlow 2 of one of `HIDING`."""
+    module = tf.Module()
+    module.weights = tf.Variable(CASE.blob)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 4], tf.float32, "x")], autograph=False)
+    def call(x: Any) -> Any:
+        h = tf.zeros([2, tf.shape(x)[1], CASE.units])
+        y = CASE.op_call(x, h, tf.constant(0.0), params=module.weights.read_value()).output
+        return {"answer": HIDING[name](x, y)}
+
+    module.call = call
+    tf.saved_model.save(module, str(folder / name), signatures={"serving_default": call})
+    return folder / name
 
 
 def _normalized(**values: float) -> Tail:

@@ -12,6 +12,8 @@ from cudnn_convert.graph import build
 from cudnn_convert.graph.index import Index
 
 _ENTERS: Final = frozenset({"Enter", "RefEnter"})
+_SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+_ENDS: Final = frozenset({"Merge", "RefMerge"})
 _EXITS: Final = frozenset({"Exit", "RefExit"})
 
 
@@ -30,6 +32,27 @@ def frames(index: Index) -> dict[str, tuple[str, ...]]:
         found[node.name] = around
         todo += [(reader, around) for reader in index.readers(node.name)]
     return found
+
+
+def certain(index: Index) -> set[str]:
+    """The ops that run once in every call: outside all loops, and on neither side of a branch.
+
+    A Merge ends what a Switch began; an Exit ends the Switch of its loop.
+    """
+    depths: dict[str, int] = {}
+    todo: list[tuple[Any, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
+    while todo:
+        node, depth = todo.pop()
+        if node.op in _SWITCHES:
+            depth += 1
+        elif node.op in _ENDS | _EXITS:
+            depth = max(0, depth - 1)
+        if depths.get(node.name, -1) >= depth or (node.op in _ENDS and node.name in depths):
+            continue
+        depths[node.name] = depth
+        todo += [(reader, depth) for reader in index.readers(node.name)]
+    around = frames(index)
+    return {name for name, depth in depths.items() if depth == 0 and not around.get(name)}
 
 
 def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:

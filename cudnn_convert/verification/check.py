@@ -98,11 +98,10 @@ def verified(
         asked_of = Artifact(form, artifact, plan, answer)
         with progress.on(artifact):
             asked = pieces.reports(asked_of, stored=weights_dtype, seed=seed)
-        # Of products of rounded matrices no tensor of the source has the values.
-        is_exact = weights_dtype == "float32" and not _are_large(plan)
-        if blind and nodes and is_exact and all(report.passed for report in asked):
-            with judging.opened(plan, trust=trust) as judge:
-                around = pieces.glue(asked_of, judge, min(fed, key=_size), dtype=dtype)
+        is_asked = blind and bool(nodes) and not _are_large(plan) and all(report.passed for report in asked)
+        if is_asked:
+            feed = min(fed, key=_size)
+            around = pieces.glue(asked_of, feed, dtype=dtype, stored=weights_dtype, trust=trust)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
     overall = verdict.of(reports, asked, _singly(plan, runs, asked, trust=trust), still=still, glue=around)

@@ -111,7 +111,8 @@ def computation(
             return list(nearest(draw.given[recurrence.node], x, h, c).gave)
         key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
         is_off = draw is not None and recurrence.node in draw.disturbed
-        taken = (x, h, c, lengths)
+        # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
+        taken = (x.copy(), h.copy(), c.copy(), None if lengths is None else lengths.copy())
         if key in known and not is_off:
             if draw is not None and not large:
                 draw.calls.append(Call(recurrence.node, *taken, known[key]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import hiding
 import numpy as np
@@ -50,17 +53,55 @@ def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> 
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["masked", "chaotic"])
-def test_other_weights_around_the_recurrence_of_a_graph_are_refused(name: str, tmp_path: Path) -> None:
-    source, out = hiding.source(name, tmp_path), tmp_path / "out.pb"
-    proof = cudnn_convert.convert(source, out, format="frozen", outputs="answer").verification
+#: What is changed in an artifact of each format that holds a graph.
+GRAPHS = {"frozen": "frozen_graph.pb", "savedmodel": "saved_model.pb", "checkpoint": "model.ckpt.meta"}
+#: One case of each kind in `make test`.
+FAST = ("masked-frozen", "chaotic-savedmodel", "tiny-keras", "not_a_number-h5", "saturated-repaired")
+GLUE = "cudnn_convert/verification/pieces/", "tests/hiding.py"
+
+
+def cases(pairs: Iterable[tuple[str, str]]) -> Iterator[Any]:
+    for name, form in pairs:
+        marks = () if f"{name}-{form}" in FAST else pytest.mark.slow(*GLUE)
+        yield pytest.param(name, form, marks=marks, id=f"{name}-{form}")
+
+
+def require_refused(source: Path, out: Path, what: str, **flags: Any) -> None:
+    """The artifact is refused for what is around its recurrence alone."""
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out, **flags)
+    result = caught.value.report
+    assert {one.passed for one in (*result.recurrences, *result.outputs)} == {True}
+    assert f"around the recurrences: {what}: expected values of a tensor of the source" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "form"), cases(product(hiding.HIDING, [*GRAPHS, "repaired"])))
+def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    is_repaired, out = form == "repaired", tmp_path / "out"
+    source = hiding.saved(name, tmp_path) if is_repaired else hiding.source(name, tmp_path)
+    flags = {} if is_repaired else {"format": form, "outputs": "answer"}
+    proof = cudnn_convert.convert(source, out, **flags).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1)
-    hiding.change_constants(out, mirrored, "dense/kernel")
-    with pytest.raises(VerificationError) as caught:
-        cudnn_convert.verify(source, out, inputs="x", outputs="answer")
-    assert "around the recurrences: MatMul Tensordot/MatMul: expected values of a tensor" in str(caught.value)
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    hiding.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
+    scope = "StatefulPartitionedCall/" if is_repaired else ""
+    require_refused(source, out, f"MatMul {scope}Tensordot/MatMul")
+
+
+@pytest.mark.parametrize(("name", "form"), cases(product(hiding.KERAS_HIDING, ["keras", "h5"])))
+def test_other_weights_around_the_recurrence_of_layers_are_refused(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    source, out = hiding.keras_source(name, tmp_path), tmp_path / f"out.{form}"
+    proof = cudnn_convert.convert(source, out, format=form).verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    hiding.change_hdf5(out, mirrored, "dense")
+    require_refused(source, out, "layer model/dense, call 0")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport, PieceReport
-from cudnn_convert.verification.pieces.glue import Run, judge_glue
+from cudnn_convert.verification import way
 from cudnn_convert.verification.pieces.judging import Terms, judge_piece, read_gates, report_not_asked
 from cudnn_convert.verification.pieces.piece import Artifact, Piece, Pieces
-from cudnn_convert.verification.way import Source
+
+if TYPE_CHECKING:  # weights without a graph are proven without TensorFlow
+    from cudnn_convert.verification.pieces.glue import Run
 
 Find = Callable[[Artifact, Sequence[Recurrence]], Pieces]
 Judge = Callable[[Piece, Recurrence], PieceReport]
@@ -109,13 +112,25 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     return tuple(found)
 
 
-def glue(artifact: Artifact, judge: Source, feed: Mapping[str, Array], *, dtype: np.dtype[Any]) -> GlueReport:
-    """What stands around the recurrences, by itself, on a feed; `dtype` is the coarsest type of either."""
+def glue(
+    artifact: Artifact, feed: Mapping[str, Array], *, dtype: np.dtype[Any], stored: str, trust: bool
+) -> GlueReport:
+    """What stands around the recurrences, by itself, on a feed; `dtype` is the coarsest type of either side.
+
+    `stored` is the type of the artifact's matrices where that is less than they were.
+    """
     if artifact.plan.singles or artifact.form not in RUNNERS:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
+    from cudnn_convert.verification.pieces.glue import judge_glue, rounded
+
     try:
-        run = RUNNERS[artifact.form](artifact)
-        return judge_glue(artifact.plan, judge, feed, run, dtype=dtype)
+        run, plan, judging = RUNNERS[artifact.form](artifact), artifact.plan, way.of(artifact.plan)
+        with ExitStack() as stack:
+            judge = stack.enter_context(judging.opened(plan, trust=trust))
+            rough = None
+            if stored != "float32":
+                rough = stack.enter_context(judging.opened(rounded(plan, np.dtype(stored)), trust=trust))
+            return judge_glue(plan, judge, feed, run, dtype=dtype, rough=rough)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 

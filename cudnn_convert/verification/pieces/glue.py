@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import tensorflow as tf
 
 from cudnn_convert import reference
+from cudnn_convert.graph import build
+from cudnn_convert.graph.frames import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, InMemory
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import compare, noise
@@ -23,13 +26,9 @@ from cudnn_convert.verification.computed import Call
 from cudnn_convert.verification.computed import steps as steps_of
 from cudnn_convert.verification.way import Source
 
-#: Ops of a source whose results a product of the artifact may be, its bias and its scale folded in.
-_SUMS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative BiasAdd Add AddV2 "
-    "Sub Mul FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 Einsum Relu Relu6 Tanh Sigmoid Reshape".split()
-)
-#: Behind these a tensor may have no value, or one in each turn of a loop.
-_FLOW: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "If", "While"})
+#: The attributes that have the type of what an op gives.
+_TYPES: Final = ("T", "dtype", "Tparams", "DstT")
+_FLOATS: Final = frozenset(one.as_datatype_enum for one in build.FLOATS)
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
 
@@ -104,12 +103,38 @@ class _Worst:
         self.needed = max(self.needed, share)
 
 
+def rounded(plan: Plan, dtype: np.dtype[Any]) -> Plan:
+    """A plan whose matrices are those of another, rounded to a type and back."""
+
+    def round_off(value: Array) -> Array:
+        if value.dtype.kind != "f" or value.ndim < 2:
+            return value
+        with np.errstate(over="ignore"):
+            return value.astype(dtype).astype(value.dtype)
+
+    graph = type(plan.whole)()
+    graph.CopyFrom(plan.whole)
+    for node in graph.node:
+        if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
+            value = round_off(tf.make_ndarray(node.attr["value"].tensor))
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    held = {name: InMemory(round_off(one.read())) for name, one in plan.model.variables.items()}
+    return replace(plan, whole=graph, model=replace(plan.model, variables=held))
+
+
 def judge_glue(
-    plan: Plan, judge: Source, feed: Mapping[str, Array], run: Run, *, dtype: np.dtype[Any]
+    plan: Plan,
+    judge: Source,
+    feed: Mapping[str, Array],
+    run: Run,
+    *,
+    dtype: np.dtype[Any],
+    rough: Source | None = None,
 ) -> GlueReport:
     """Compares the glue of an artifact with the source's on one feed.
 
-    `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in.
+    `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in. `rough` is
+    the source with its matrices rounded to that, where they are: so far an artifact may be off.
     """
     judge.restart()
     judge.run(feed, list(plan.signature.outputs.values()))
@@ -123,9 +148,13 @@ def judge_glue(
     except LookupError as reason:
         return GlueReport(asked=False, message=str(reason.args[0]))
     outputs = plan.signature.outputs
-    candidates = _sums(plan) if seen.products else []
+    candidates = _tensors(plan, feed) if seen.products else []
     wanted = [*outputs.values(), *candidates]
     exact, floors = _answers(judge, feed, by_node, wanted)
+    if rough is not None:
+        rough.give(by_node)
+        gaps = map(noise.difference, exact, rough.run(feed, wanted))
+        floors = [max(pair) for pair in zip(floors, gaps, strict=True)]
     worst = _Worst(least)
     for place, (key, _) in enumerate(outputs.items()):
         if key in seen.outputs:
@@ -157,9 +186,13 @@ def judge_glue(
     )
 
 
-def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], Given]:
-    """By node and layer, what to give in the place of each layer of each recurrence."""
-    return {key: value for call in calls for key, value in _layers(plan, call).items()}
+def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], list[Given]]:
+    """By node and layer, what to give in the place of each call of each layer of each recurrence."""
+    found: dict[tuple[str, int], list[Given]] = {}
+    for call in calls:
+        for key, value in _layers(plan, call).items():
+            found.setdefault(key, []).append(value)
+    return found
 
 
 def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
@@ -193,7 +226,7 @@ def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
     return found
 
 
-def _sums(plan: Plan) -> list[str]:
+def _tensors(plan: Plan, feed: Mapping[str, Array]) -> list[str]:
     """The tensors of the source that a product of the artifact may be, where they surely have one value."""
     index = Index(plan.whole)
     nodes = {one.node for one in plan.recurrences}
@@ -204,8 +237,14 @@ def _sums(plan: Plan) -> list[str]:
         read = index.data_inputs(index.nodes[node])
         ends = [split(read[place])[0] for place in (INPUT, INPUT_H, INPUT_C)]
         needed |= index.ancestors(ends, control=False, stop=nodes)
-    behind = index.descendants(node.name for node in plan.whole.node if node.op in _FLOW)
-    return [f"{name}:0" for name in sorted(needed - behind) if index.nodes[name].op in _SUMS]
+    fed = {split(name)[0] for name in feed}
+    others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)
+    once = (needed & certain(index) & index.descendants(fed | nodes)) - index.descendants(others) - nodes
+    return [f"{name}:0" for name in sorted(once) if _is_of_floats(index.nodes[name])]
+
+
+def _is_of_floats(node: Any) -> bool:
+    return any(node.attr[key].type in _FLOATS for key in _TYPES if key in node.attr)
 
 
 def _answers(

@@ -7,6 +7,7 @@ of TensorFlow 2 is laid flat for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.ops import script_ops
 
 from cudnn_convert.graph import build
+from cudnn_convert.graph.frames import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.computed import Call, nearest
@@ -25,12 +27,10 @@ from cudnn_convert.verification.pieces.piece import Artifact
 _PRODUCTS: Final = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative".split()
 )
-_FLOW: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "If", "While"})
 
 
-#: Gives variables their values: of a session, the index of its graph and the nodes that are needed. Gives
-#: what is to be fed where the graph has no op for that.
-_Restore: TypeAlias = Callable[[Any, Index, Collection[str]], dict[str, Array]]
+#: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
+_Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
 def runner(artifact: Artifact) -> Run:
@@ -51,13 +51,13 @@ def runner(artifact: Artifact) -> Run:
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
-        behind = index.descendants(node.name for node in graph.node if node.op in _FLOW)
+        once = certain(index)
         products = [name for name in sorted(needed) if index.nodes[name].op in _PRODUCTS]
-        hidden = [f"{index.nodes[name].op} {name}" for name in products if name in behind]
-        products = [name for name in products if name not in behind]
+        hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
+        products = [name for name in products if name in once]
         with tf.compat.v1.Session(graph=build.imported(graph)) as session:
-            fed = restore(session, index, needed)
-            fed |= {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
+            restore(session, index, needed)
+            fed = {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
             names = [*wanted.values(), *(f"{name}:0" for name in products)]
             values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
         del functions  # TensorFlow's registry holds them weakly
@@ -73,6 +73,8 @@ def _giving(one: Recurrence, calls: Sequence[Call], entered: list[tuple[str, Arr
     is_lstm = one.sizes.mode is Mode.LSTM
 
     def give(x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
+        # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
+        x, h, c = x.copy(), h.copy(), c.copy()
         x, h = (value if one.time_major else value.swapaxes(0, 1) for value in (x, h))
         c = (c if one.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         call = nearest(calls, x, h, c)
@@ -95,12 +97,14 @@ def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) ->
     node.CopyFrom(build.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
 
 
-def _read(index: Index, needed: Collection[str], weights: Values) -> dict[str, Array]:
-    """What reads of variables give where no restore op of the session's graph has set them."""
-    reads = {name: index.nodes[name] for name in needed if index.nodes[name].op == "ReadVariableOp"}
-    handles = {name: split(node.input[0])[0] for name, node in reads.items()}
-    held = weights({handle: index.nodes[handle] for handle in handles.values()})
-    return {f"{name}:0": held[handle] for name, handle in handles.items() if handle in held}
+def _assign(session: Any, index: Index, needed: Collection[str], weights: Values) -> None:
+    """Gives variables the values of the artifact, whose own restore op was not laid flat."""
+    holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
+    with session.graph.as_default():
+        for name, value in weights(holders).items():
+            target = session.graph.get_tensor_by_name(f"{name}:0")
+            fed = tf.compat.v1.placeholder(value.dtype)
+            session.run(tf.raw_ops.AssignVariableOp(resource=target, value=fed), {fed: value})
 
 
 def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
@@ -109,12 +113,12 @@ def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Resto
         from cudnn_convert.verification.pieces import repaired
 
         laid = repaired.laid_flat(artifact)
-        return laid.graph, laid.inputs, lambda _, index, needed: _read(index, needed, laid.values)
+        return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
     source = Index(artifact.plan.graph)
     reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
     if artifact.form == "frozen":
         graph = tf.compat.v1.GraphDef.FromString(artifact.path.read_bytes())
-        return graph, reads, lambda *_: {}
+        return graph, reads, lambda *_: None
     if artifact.plan.initializers:
         raise LookupError("the artifact has tables")
     if artifact.form == "checkpoint":
@@ -124,11 +128,10 @@ def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Resto
         saved = saved_model_pb2.SavedModel.FromString((artifact.path / "saved_model.pb").read_bytes())
         meta, prefix = saved.meta_graphs[0], artifact.path / "variables" / "variables"
 
-    def restore(session: Any, *_: Any) -> dict[str, Array]:
+    def restore(session: Any, *_: Any) -> None:
         saver = meta.saver_def
         if saver.restore_op_name:
             op = session.graph.get_operation_by_name(saver.restore_op_name)
             session.run(op, {saver.filename_tensor_name: str(prefix)})
-        return {}
 
     return meta.graph_def, reads, restore

@@ -1,18 +1,17 @@
-"""A Keras model whose recurrent layers give what is given: what they take is read, and so is each product.
+"""A Keras model whose recurrent layers give what is given: what they take is noted.
 
-Layers run eagerly, so what TensorFlow computes beside them is seen op by op.
+So is what each other layer with a matrix gives, which is to be among the source's tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.framework import op_callbacks
 
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.computed import Call, nearest
@@ -20,11 +19,6 @@ from cudnn_convert.verification.pieces.glue import Run, Seen
 from cudnn_convert.verification.pieces.keras import layers_of
 from cudnn_convert.verification.pieces.piece import Artifact
 from cudnn_convert.verification.run import Layers, Opened
-
-_PRODUCTS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative".split()
-)
-_Entered = list[tuple[str, Array, Array]]
 
 
 def runner(artifact: Artifact) -> Run:
@@ -42,22 +36,27 @@ def runner(artifact: Artifact) -> Run:
             raise LookupError("a layer keeps its state between calls")
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         fed = {keys[tensor]: value for tensor, value in feed.items()}
-        given = _Given({}, [], [])
+        given = _Given(is_old=artifact.form == "h5")
         products: dict[str, Array] = {}
+        hidden: list[str] = []
         with ExitStack() as stack:
             stack.enter_context(context.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
                 own = [one for one in plan.recurrences if layers[one.node][0] == name]
                 given.calls[name] = [call for call in calls if call.node in {one.node for one in own}]
                 stack.enter_context(_giving(layer, given.of(name, layer, own[0])))
-            stack.enter_context(_watched(_noting(products)))
+            for name, layer in _weighing(model.model):
+                if hasattr(layer, "cell"):
+                    hidden += [] if name in given.calls else [f"layer {name}"]
+                else:
+                    stack.enter_context(_giving(layer, _noting(layer, f"layer {name}", products)))
             try:
                 outputs = model(fed)
             except Exception as cause:
                 if given.reasons:  # Keras makes another exception of one in a layer
                     raise LookupError(*given.reasons) from cause
                 raise
-        return Seen(outputs, given.entered, products)
+        return Seen(outputs, given.entered, products, hidden=hidden)
 
     return run
 
@@ -65,11 +64,15 @@ def runner(artifact: Artifact) -> Run:
 class _Given:
     """What layers are called with, `entered`, against what the source's recurrences took.
 
-    `calls` are those by the name of the layer; `reasons` say why a call fits none of them.
+    `calls` are those by the name of the layer; `reasons` say why a call fits none of them. `is_old`: the
+    layers are tf_keras's.
     """
 
-    def __init__(self, calls: dict[str, list[Call]], entered: _Entered, reasons: list[str]) -> None:
-        self.calls, self.entered, self.reasons = calls, entered, reasons
+    def __init__(self, *, is_old: bool) -> None:
+        self.is_old = is_old
+        self.calls: dict[str, list[Call]] = {}
+        self.entered: list[tuple[str, Array, Array]] = []
+        self.reasons: list[str] = []
 
     def of(self, name: str, layer: Any, one: Recurrence) -> Callable[..., Any]:
         """What a layer is to call: it answers as the source's recurrence did."""
@@ -84,7 +87,9 @@ class _Given:
                 raise
             y, *states = (tf.constant(value, tf.as_dtype(layer.compute_dtype)) for value in answer)
             last = y if layer.return_sequences else y[:, -1]
-            return (last, *states) if layer.return_state else last
+            answers = [last, *states]
+            # Keras 3 makes tuples, and adds them to tuples.
+            return (answers if self.is_old else tuple(answers)) if layer.return_state else last
 
         return call
 
@@ -116,22 +121,26 @@ def _giving(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
         layer.call = before
 
 
-@contextmanager
-def _watched(note: Callable[..., None]) -> Iterator[None]:
-    """TensorFlow's ops as they are computed."""
-    op_callbacks.add_op_callback(note)
-    try:
-        yield
-    finally:
-        op_callbacks.remove_op_callback(note)
+def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
+    """The layers that have matrices and no layers inside them, and recurrent ones, by name."""
+    names = ("forward_layer", "backward_layer", "layer")
+    inner = [one for name in names if (one := getattr(layer, name, None)) is not None]
+    inner = inner or [*getattr(layer, "layers", ())]
+    if inner and not hasattr(layer, "cell"):
+        for one in inner:
+            yield from _weighing(one, f"{around}{layer.name}/")
+    elif any(len(one.shape) > 1 for one in layer.weights):
+        yield f"{around}{layer.name}", layer
 
 
-def _noting(products: dict[str, Array]) -> Callable[..., None]:
-    """Keeps the value of each product, in the order in which they are computed."""
+def _noting(layer: Any, name: str, products: dict[str, Array]) -> Callable[..., Any]:
+    """What a layer calls, with its value kept: the values of all its calls, one after another."""
+    before = layer.call
 
-    def note(op: Any, _: Any, __: Any, outputs: Any, *___: Any, **____: Any) -> None:
-        kind = op.decode() if isinstance(op, bytes) else str(op)
-        if kind in _PRODUCTS and tf.executing_eagerly():
-            products[f"{kind} {len(products)}"] = np.asarray(outputs[0])
+    def call(*given: Any, **named: Any) -> Any:
+        answer = before(*given, **named)
+        values = [np.asarray(value) for value in tf.nest.flatten(answer)]
+        products.update({f"{name}, call {len(products)}": value for value in values})
+        return answer
 
-    return note
+    return call

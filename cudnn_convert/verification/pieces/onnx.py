@@ -38,7 +38,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     reason = "the file does not say which of its nodes computes it"
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
-        nodes = {node.name: (node, constants) for node, constants in _fused(model.graph, {})}
+        nodes = {node.name: (node, constants) for node, constants in fused_nodes(model.graph, {})}
         for piece, name, layer in recorded_layers(model):
             if name not in known:
                 continue
@@ -61,7 +61,7 @@ def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
         return
 
 
-def _fused(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+def fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Each fused node of a graph and of those nested in it, and the constants that it sees."""
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
@@ -70,7 +70,7 @@ def _fused(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[st
     for node in graph.node:
         for attribute in node.attribute:
             for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _fused(nested, constants)
+                yield from fused_nodes(nested, constants)
         if node.op_type in FUSED and not node.domain:
             yield node, constants
 

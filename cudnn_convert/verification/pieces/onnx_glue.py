@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ from cudnn_convert.verification import elsewhere
 from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Run, Seen
-from cudnn_convert.verification.pieces.onnx import FUSED, recorded_layers
+from cudnn_convert.verification.pieces.onnx import FUSED, fused_nodes, recorded_layers
 from cudnn_convert.verification.pieces.piece import Artifact
 
 _PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
@@ -24,9 +24,12 @@ _X, _LENGTHS, _H, _C = 0, 4, 5, 6
 _WHAT: Final = {_X: "input", _LENGTHS: "lengths", _H: "initial h", _C: "initial c"}
 _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 
+#: A fused node, what is given for it, and by place what entered it.
+_Taken: TypeAlias = tuple[str, Given, dict[int, Array]]
+
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model; recurrences in branches and loops are left."""
+    """Runs the glue of a model, also in branches and loops."""
 
     def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
         if len(artifact.plan.parts) != 1:
@@ -34,51 +37,94 @@ def runner(artifact: Artifact) -> Run:
         (part,) = artifact.plan.parts
         file = part_file(artifact.path, part.name)
         model = onnx.load(str(file))
-        fused = [node for node in model.graph.node if node.op_type in FUSED]
-        if any(node.op_type in _NESTED for node in model.graph.node):
-            raise LookupError("the artifact has branches or loops")
-        fitting = _fitting(artifact.plan, model, fused, calls)
-        session = _session(model, fused)
-        names = {tensor: key for key, tensor in artifact.plan.signature.inputs.items()}
-        there = {found.name for found in session.get_inputs()}
-        own = {name for node in fused for name in node.output}
-        inputs = elsewhere.inputs(file, part.signature.inputs, there - own)
-        fed = {inputs[names[tensor]]: value for tensor, value in feed.items()}
-        wanted = [found.name for found in session.get_outputs()]
-
-        def answers(given: Mapping[str, Given]) -> dict[str, Array]:
-            values = fed | _fed(fused, given)
-            answered = session.run(wanted, {key: values[key] for key in there})
-            return values | dict(zip(wanted, answered, strict=True))
-
-        given = {node.name: fitting[node.name][0] for node in fused}
-        for node in fused:  # in their order: what enters one depends on those before it
-            if len(fitting[node.name]) > 1:
-                taken = _entering(model, node, given[node.name], answers(given))
-                x, h = taken[_X], taken[_H]
-                given[node.name] = nearest(fitting[node.name], x, h, taken.get(_C))
-        return _seen(model, fused, given, answers(given), part)
+        fitting = _fitting(artifact.plan, model, calls)
+        keys = {tensor: key for key, tensor in artifact.plan.signature.inputs.items()}
+        named = elsewhere.inputs(file, part.signature.inputs, [one.name for one in model.graph.input])
+        fed = {named[keys[tensor]]: value for tensor, value in feed.items()}
+        is_nested = any(node.op_type in _NESTED for node in model.graph.node)
+        values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)
+        return _seen(model, values, taken, part)
 
     return run
 
 
-def _fitting(plan: Plan, model: Any, fused: Sequence[Any], calls: Sequence[Call]) -> dict[str, list[Given]]:
+def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
     """By fused node what it may stand for: a layer of a recurrence, or of another with the same weights."""
     layers = glue.layers(plan, calls)
     named = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
     weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
     found: dict[str, list[Given]] = {}
     lost = {(weights[node], layer) for node, layer in layers}
-    for node in fused:
-        owner, own = named.get(node.name, ("", 0))
+    for node, _ in fused_nodes(model.graph, {}):
+        if node.name not in named:
+            continue  # of a recurrence that was none of cuDNN's
+        owner, own = named[node.name]
         wanted = (weights.get(owner), own)
         found[node.name] = [
-            given for (name, layer), given in layers.items() if (weights[name], layer) == wanted
+            given
+            for (name, layer), held in layers.items()
+            if (weights[name], layer) == wanted
+            for given in held
         ]
         lost.discard(wanted)
-    if lost or not all(found.values()):
+    if lost:
         raise LookupError("the artifact does not have one node for each layer of each recurrence")
     return found
+
+
+def _answered(
+    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[_Taken]]:
+    """All tensors that are looked at, and what entered each fused node, of a model without branches."""
+    fused = [node for node in model.graph.node if node.name in fitting]
+    session = _session(model, fused)
+    there = [found.name for found in session.get_inputs()]
+    wanted = [found.name for found in session.get_outputs()]
+    given = {node.name: fitting[node.name][0] for node in fused}
+
+    def answers() -> dict[str, Array]:
+        values = {**fed, **_fed(fused, given)}
+        answered = session.run(wanted, {key: values[key] for key in there})
+        return values | dict(zip(wanted, answered, strict=True))
+
+    for node in fused:  # in their order: what enters one depends on those before it
+        if len(fitting[node.name]) > 1:
+            taken = _entering(model, node, given[node.name], answers())
+            given[node.name] = nearest(fitting[node.name], taken[_X], taken[_H], taken.get(_C))
+    values = answers()
+    return values, [
+        (node.name, given[node.name], _entering(model, node, given[node.name], values)) for node in fused
+    ]
+
+
+def _interpreted(
+    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[_Taken]]:
+    """The same of a model with branches or loops, by ONNX's own interpreter."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    taken: list[_Taken] = []
+
+    class Fused(OpRun):  # type: ignore[misc] # onnx has no types
+        op_domain = ""
+
+        def _run(self, *inputs: Any, **_: Any) -> tuple[Array, ...]:
+            node = self.onnx_node
+            fits = fitting.get(node.name)
+            if not fits:
+                raise LookupError(f"{node.name} runs where no recurrence of the source does")
+            entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
+            of = nearest(fits, entered[_X], entered[_H], entered.get(_C))
+            taken.append((node.name, of, entered))
+            found = _fed([node], {node.name: of})
+            return tuple(found.get(name, of.y) for name in node.output)
+
+    ops = [type(kind, (Fused,), {}) for kind in FUSED]
+    names = [name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.output]
+    wanted = [*dict.fromkeys([*(one.name for one in model.graph.output), *names])]
+    answered = ReferenceEvaluator(model, new_ops=ops).run(wanted, dict(fed))
+    return dict(zip(wanted, answered, strict=True)), taken
 
 
 def _session(model: Any, fused: list[Any]) -> Any:
@@ -140,16 +186,12 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
     return found
 
 
-def _seen(
-    model: Any, fused: list[Any], given: Mapping[str, Given], values: Mapping[str, Array], part: Any
-) -> Seen:
+def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Any) -> Seen:
     entered: list[tuple[str, Array, Array]] = []
-    for node in fused:
-        of = given[node.name]
+    for name, of, found in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
         expected = {_X: of.x, _LENGTHS: full.astype(np.float32), _H: of.h, _C: of.c}
-        taken = _entering(model, node, of, values)
-        entered += [(f"{_WHAT[place]} of {node.name}", taken[place], expected[place]) for place in taken]
+        entered += [(f"{_WHAT[place]} of {name}", found[place], expected[place]) for place in found]
     names = [one.name for one in model.graph.output]
     keys = elsewhere.keys(part.signature.outputs, names)
     outputs = {keys[name]: values[name] for name in names if name in values}
@@ -158,4 +200,15 @@ def _seen(
         for node in model.graph.node
         if node.op_type in _PRODUCTS and node.output[0] in values
     }
-    return Seen(outputs, entered, products, [value for of in given.values() for value in of.beside])
+    hidden = [f"{node.op_type} {node.name}" for node in _inner(model.graph) if node.op_type in _PRODUCTS]
+    return Seen(outputs, entered, products, [value for _, of, _ in taken for value in of.beside], hidden)
+
+
+def _inner(graph: Any, *, depth: int = 0) -> Iterator[Any]:
+    """The nodes of branches and loops."""
+    for node in graph.node:
+        if depth:
+            yield node
+        for attribute in node.attribute:
+            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _inner(nested, depth=depth + 1)

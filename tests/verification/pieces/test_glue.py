@@ -11,7 +11,8 @@ import onnx
 import pytest
 import tensorflow as tf
 from cases import Case
-from onnx import helper
+from graphs import drawing
+from onnx import helper, numpy_helper
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
@@ -128,9 +129,9 @@ def other_projection(graph: Any, _: list[Any]) -> None:
     by_name = {one.name: one for one in graph.initializer}
     products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in by_name]
     tensor = next(by_name[node.input[1]] for node in products if [*by_name[node.input[1]].dims] == [5, 3])
-    value = onnx.numpy_helper.to_array(tensor).copy()
+    value = numpy_helper.to_array(tensor).copy()
     value[1, 2] += 0.01
-    tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
 
 
 def other_factor(graph: Any, _: list[Any]) -> None:
@@ -138,11 +139,11 @@ def other_factor(graph: Any, _: list[Any]) -> None:
     tensor = next(
         one
         for one in graph.initializer
-        if onnx.numpy_helper.to_array(one).size == 1
-        and abs(float(onnx.numpy_helper.to_array(one).ravel()[0]) - 0.7) < 1e-6
+        if numpy_helper.to_array(one).size == 1
+        and abs(float(numpy_helper.to_array(one).ravel()[0]) - 0.7) < 1e-6
     )
-    value = onnx.numpy_helper.to_array(tensor)
-    tensor.CopyFrom(onnx.numpy_helper.from_array(np.full_like(value, 0.8), tensor.name))
+    value = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(np.full_like(value, 0.8), tensor.name))
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,106 @@ def test_what_stands_between_fused_nodes_is_seen(answer: Any, change: Any, tmp_p
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(path, out)
     assert "around the recurrences: input of LSTM_1: off by " in str(caught.value)
+
+
+def of_a_dense_layer(x: Any) -> Any:
+    """A matrix that is large enough to be stored as half, behind a recurrence."""
+    case = Case(Mode.GRU)
+    kernel = np.random.default_rng(5).uniform(-0.5, 0.5, (5, 64)).astype(np.float32)
+    y = case.op_call(x, states(case, x)[0], tf.constant(0.0)).output
+    return tf.tensordot(tf.tensordot(y, tf.constant(kernel), 1), tf.constant(kernel.T[:, ::-1].copy()), 1)
+
+
+def test_products_of_matrices_in_half_are_looked_for(tmp_path: Path) -> None:
+    path, out = gated(tmp_path, of_a_dense_layer), tmp_path / "out.onnx"
+    flags = {"format": "onnx", "outputs": "answer", "weights_dtype": "float16"}
+    proof = cudnn_convert.convert(path, out, **flags).verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 2)
+
+    def change(graph: Any, _: list[Any]) -> None:
+        tensor = next(one for one in graph.initializer if [*one.dims] == [5, 64])
+        value = numpy_helper.to_array(tensor)
+        assert value.dtype == np.float16
+        value = value.copy()
+        value[:, 7] *= 1.2
+        tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+
+    model = onnx.load(str(out))
+    change(model.graph, [])
+    onnx.save(model, str(out))
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert "around the recurrences: MatMul " in str(caught.value)
+
+
+def in_a_loop(folder: Path) -> Path:
+    """Three passes of a recurrence on what it gave, times 0.7, behind a gate that is shut."""
+    case = Case(Mode.LSTM, units=4)
+    with drawing() as graph:
+        x = v1.placeholder(tf.float32, [None, None, 4], "x")
+
+        def body(count: Any, y: Any) -> Any:
+            return count + 1, case.op_call(y * 0.7, *states(case, x)).output
+
+        _, y = tf.while_loop(lambda count, _: count < 3, body, [0, x])
+        tf.identity(y * tf.cast(tf.reduce_max(x) > 99.0, tf.float32), "answer")
+    path = folder / "loop.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def other_factor_in_onnx(file: Path) -> None:
+    """The loop multiplies by 0.8."""
+    model = onnx.load(str(file))
+
+    def change(graph: Any) -> int:
+        wanted = [
+            one for one in graph.initializer if list(numpy_helper.to_array(one).ravel()) == [np.float32(0.7)]
+        ]
+        for one in wanted:
+            value = numpy_helper.to_array(one)
+            one.CopyFrom(numpy_helper.from_array(np.full_like(value, 0.8), one.name))
+        return len(wanted) + sum(
+            change(attr.g) for node in graph.node for attr in node.attribute if attr.HasField("g")
+        )
+
+    assert change(model.graph) == 1
+    onnx.save(model, str(file))
+
+
+def other_factor_in_a_graph(file: Path) -> None:
+    graph = v1.GraphDef.FromString(file.read_bytes())
+    for node in graph.node:
+        tensor = node.attr["value"].tensor
+        if (
+            node.op == "Const"
+            and node.attr["dtype"].type == 1
+            and tf.make_ndarray(tensor).ravel()[:1] == np.float32(0.7)
+        ):
+            tensor.CopyFrom(tf.make_tensor_proto(np.float32(0.8)))
+    file.write_bytes(graph.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("out", "change", "what"),
+    [
+        ("out.onnx", other_factor_in_onnx, "input of LSTM_"),
+        ("out.pb", other_factor_in_a_graph, "input of while/rnn"),
+    ],
+)
+def test_what_stands_in_a_loop_is_seen(out: str, change: Any, what: str, tmp_path: Path) -> None:
+    path, file = in_a_loop(tmp_path), tmp_path / out
+    form = "onnx" if out.endswith("onnx") else "frozen"
+    proof = cudnn_convert.convert(path, file, format=form, outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, "")
+    change(file)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, file, inputs="x", outputs="answer")
+    assert f"around the recurrences: {what}" in str(caught.value)
 
 
 @pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
