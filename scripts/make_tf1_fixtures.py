@@ -20,6 +20,7 @@ from tf1_fixtures import (
     cases_choosing,
     cases_containers,
     cases_control_flow,
+    cases_distributed,
     cases_inputs,
     cases_lengths,
     cases_modes,
@@ -48,6 +49,7 @@ ONLY_1_15 = (
     + cases_training.CASES_1_15
     + cases_scopes.CASES_1_15
     + cases_control_flow.CASES_1_15
+    + cases_distributed.CASES_1_15
     + cases_lengths.CASES_1_15
     + cases_inputs.CASES_1_15
     + cases_state.CASES_1_15

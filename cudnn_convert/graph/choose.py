@@ -1,10 +1,10 @@
 """Which tensors the artifact should give, where the user names none and the file has no signature.
 
-Of twins that share a parameter variable, those that training differentiates are dropped, then those in
-training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but summaries,
-outside branches. They are the outputs where they are all of the model: where no weight, no output of a
-recurrence and no prediction of a loss is left aside, and none may be a measure of training. Elsewhere the
-user is asked. docs/choosing.md says it in a page.
+Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
+differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
+leaves: nodes that nothing reads but summaries, outside branches. They are the outputs where they are all of
+the model: where no weight, no output of a recurrence and no prediction of a loss is left aside, and none may
+be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from cudnn_convert.graph.training import Source, Walk, is_summary
 
 _BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
 _SHOWN: Final = 3
+#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
+#: python/distribute/mirrored_strategy.py _real_mirrored_creator).
+_COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,20 @@ def outputs(path: Path, graph: Any) -> Choice:
 def _inference(index: Index, nodes: list[Any]) -> list[Any]:
     twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for node in nodes:
-        twins[trace.parameters(index, node).leaves].append(node)
+        leaves = trace.parameters(index, node).leaves
+        if not any(_is_copy(index, name) for name in leaves):
+            twins[leaves].append(node)
     wanted = []
     for group in twins.values():
         kept = [node for node in group if not _is_differentiated(index, node)] or group
         wanted += [node for node in kept if not _is_training(node)] or kept
     return wanted
+
+
+def _is_copy(index: Index, variable: str) -> bool:
+    """Whether a variable is the copy of another on a device: the replica that has it is a twin."""
+    named = _COPY.fullmatch(variable)
+    return named is not None and named[1] in index.nodes
 
 
 def _is_differentiated(index: Index, node: Any) -> bool:

@@ -128,7 +128,10 @@ def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
-    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of."""
+    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of.
+
+    Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
+    """
     widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
     for found in plan.recurrences:
         shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
@@ -138,6 +141,15 @@ def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
     yield from kinds
     for batch in sorted(width for width in widths if width is not None):
         yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
+    shares = sorted({node.attr["num_split"].i for node in plan.graph.node if "num_split" in node.attr} - {1})
+    for share in shares:
+        yield from (tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds)
+        yield from (tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds)
+
+
+def _multiple(size: int, share: int) -> int:
+    """The next size that can be split into so many equal parts."""
+    return -(-size // share) * share
 
 
 def _accepted(

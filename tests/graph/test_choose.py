@@ -45,6 +45,15 @@ def test_outputs_and_states_in_the_graphs_order() -> None:
     assert chosen(graph) == ["c:0", "y:0", "h:0"]
 
 
+def test_the_first_replica_of_a_strategy() -> None:
+    """tf.distribute copies each variable to each device; a variable that is only called so is no copy."""
+    with drawing() as graph:
+        x = placeholder("x")
+        for name, scope in (("blob", "first"), ("blob/replica_1", "second"), ("other/replica_1", "third")):
+            tf.identity(lstm(x, variable(name, BLOB.shape), name=f"rnn_{scope}").output, f"{scope}_y")
+    assert chosen(graph) == ["first_y:0", "third_y:0"]
+
+
 def test_a_recurrence_that_nothing_reads_is_its_own_leaf() -> None:
     with drawing() as graph:
         lstm(placeholder("x"), blob())
