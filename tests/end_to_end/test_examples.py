@@ -1,4 +1,4 @@
-"""A SavedModel of an Estimator that takes serialized tf.Examples: kept with data, else cut behind the parser."""
+"""An Estimator's SavedModel that takes tf.Examples: kept where data has them, else cut behind the parser."""
 
 from __future__ import annotations
 
