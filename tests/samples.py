@@ -43,9 +43,8 @@ NOT_FOR_TFLITE = frozenset(
     "dropout_placeholder final_state_only gru_bi iterator_input keras_go_backwards keras_lstm_states "
     "keras_siamese op_skip_relu resource_vars rnn_relu_bi v3_lengths_batch_major while_refine".split()
 )
-#: The formats that every case goes to: what stands right of `Model` never asks which reader ran, and each of
-#: the two has a lowering, a writer and a judge that differ most from the other's.
-WITH_ALL = ("savedmodel", "onnx")
+#: The format that every case goes to: what stands right of `Model` never asks which reader ran.
+WITH_ALL = "savedmodel"
 
 
 @dataclass(frozen=True)
@@ -90,9 +89,9 @@ class Fixture:
         return self.folder.parent.name == "1.15.5" and self.folder.name in PLANS
 
     def goes_to(self, form: str) -> bool:
-        """Whether it is converted to a format: all to two formats, a case of each plan to the others."""
+        """Whether it is converted to a format: all to one, a case of each plan to the others."""
         is_left = form == "tflite" and self.folder.name in NOT_FOR_TFLITE
-        return self.fits(form) and (EVERY or form in WITH_ALL or (self.is_plan and not is_left))
+        return self.fits(form) and (EVERY or form == WITH_ALL or (self.is_plan and not is_left))
 
     def feeds(self) -> list[dict[str, np.ndarray]]:
         """The recorded tensors of each feed, inputs and outputs, by the source's names."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from cudnn_convert.graph import build
 from cudnn_convert.graph.index import split
@@ -62,7 +63,10 @@ def session(
     """
     made = build.imported(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
-    config = tf.compat.v1.ConfigProto(graph_options=tf.compat.v1.GraphOptions(place_pruned_graph=True))
+    options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
+    # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
+    options.rewrite_options.remapping = RewriterConfig.OFF
+    config = tf.compat.v1.ConfigProto(graph_options=options)
     with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
         restored = {found.variable for found in restores}
         for node in variable_ops(graph):

@@ -72,7 +72,7 @@ def keyed(sample: Fixture) -> list[dict[str, np.ndarray]]:
 
 def chosen(form: str) -> list[str]:
     """The sources that go to a format: all to those that differ most, a few of each mode to the others."""
-    return [*ALONE, *(found.name for found in GRAPHLESS)] if EVERY or form in (*WITH_ALL, "npz") else FEW
+    return [*ALONE, *(found.name for found in GRAPHLESS)] if EVERY or form in (WITH_ALL, "npz") else FEW
 
 
 def sources(folder: Path) -> dict[str, tuple[Path, list[dict[str, np.ndarray]], dict]]:

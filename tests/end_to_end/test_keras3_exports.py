@@ -23,7 +23,7 @@ from cudnn_convert.verification import origin
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
 #: What the other writers' files have to show where the newest one's stand for the rest.
-MAIN: Final = ("lstm", "gru", "masked", "cudnn_layers", "portable")
+MAIN: Final = ("masked", "cudnn_layers", "portable")
 #: The newest writer's sample of each case.
 ONCE: Final = [
     *{
@@ -36,6 +36,8 @@ KINDS: Final = (
     *("lstm", "gru", "masked", "bidirectional", "raw_ops", "stateful", "initial_state", "float64", "nested"),
     *("mixed_float16", "bfloat16", "signatures", "cudnn_layers", "portable"),
 )
+#: Kinds that TensorFlow Lite's loops do not know from the others, for functions were laid flat before.
+NOT_FOR_TFLITE: Final = ("raw_ops", "nested", "signatures", "bfloat16")
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -66,14 +68,14 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 def chosen(form: str) -> list[Signature]:
     """The signatures that go to a format.
 
-    What becomes of functions laid flat, ONNX shows of all cases; of a frozen graph and of TensorFlow Lite it
-    is a case of each kind.
+    To what needs functions laid flat, a case of each kind goes.
     """
     return [
         signature
         for sample in EXPORTED
         if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
-        if EVERY or form in WITH_ALL or sample.folder.name in KINDS
+        if EVERY or form == WITH_ALL or sample.folder.name in KINDS
+        if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
         for signature in sample.signatures
         if fits(signature, form)
     ]

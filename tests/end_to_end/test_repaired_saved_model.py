@@ -21,15 +21,17 @@ from samples import EVERY
 from sources import contents
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
-from test_keras3_exports import BOUNDS, NEWEST, TRAINING, share
+from test_keras3_exports import BOUNDS, KINDS, NEWEST, TRAINING, share
 
 import cudnn_convert
 
-#: Every case of the newest writer, and of the others the two whose functions look different.
+#: A case of each kind of the newest writer, and of the others the one whose functions look different.
 SAMPLES: Final = [
     sample
     for sample in BROKEN
-    if sample.folder.parent.name == NEWEST or sample.folder.name in ("gru", "masked", "cudnn_layers")
+    if EVERY
+    or (sample.folder.parent.name == NEWEST and sample.folder.name in KINDS)
+    or sample.folder.name in ("masked", "cudnn_layers")
 ]
 FEW: Final = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "bidirectional", "float64")]
 #: Where gradients are taken: TensorFlow needs up to 20 seconds for the graph of each of the rest.

@@ -26,6 +26,9 @@ RELU_IN_FULL = ("savedmodel-fast", "onnx")
 #: What changes the plan does so before any lowering: all such changes are tried with the first lowering, and
 #: with each other one a change that shows that its artifact is of the changed plan.
 FIRST, WITNESS = "savedmodel-fast", "directions_swapped"
+#: Where every mode steps in a way that differs: there each is tried in full. The others walk over layers and
+#: directions as the first does: in full with an LSTM, with other modes a change that shows it.
+EVERY_MODE, STEPS_WITNESS = (FIRST, "onnx"), "state_of_last_step"
 
 
 def mutants(lowering: str, mode: Mode) -> Iterator[tuple[str, Mutant]]:
@@ -38,7 +41,8 @@ def mutants(lowering: str, mode: Mode) -> Iterator[tuple[str, Mutant]]:
             yield name, partial(changes.lowers, change=change)
     home = fused if lowering == "onnx" else steps
     for name, change in home.CHANGES.items():
-        if name != "without_c" or mode is Mode.LSTM:
+        in_full = EVERY or mode is Mode.LSTM or lowering in EVERY_MODE
+        if mode is Mode.LSTM or (name != "without_c" and (in_full or name == STEPS_WITNESS)):
             yield name, partial(home.computes, change=change)
     if mode is Mode.GRU:
         yield "reset_before_product", home.resets_before_product
