@@ -1,8 +1,9 @@
 """Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
 
 No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of
-objects, the only ones that keep bytes which end in zeros. Of those, arrays of bytes and text are read, by an
-unpickler that knows no class: what a pickle names stands for itself, and no code of NumPy is called by it.
+objects, the only ones that keep bytes which end in zeros: where a user's strings are asked for, arrays of
+bytes and text are read by an unpickler that knows no class. What a pickle names stands for itself, and calls
+no code of NumPy; elsewhere nothing is unpickled.
 Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
@@ -43,8 +44,8 @@ _NAMES: Final = frozenset(
 )
 
 
-def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
-    """The arrays of a file by key, or that of the key `only` if it is there.
+def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[str, Array]:
+    """The arrays of a file by key, or that of the key `only` if it is there; with `strings` those too.
 
     Raises ValueError for anything but an archive of plain arrays, OSError.
     """
@@ -55,17 +56,18 @@ def load(path: Path, *, only: str | None = None) -> dict[str, Array]:
             whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
             if limits.is_bomb(whole, stored):
                 raise ValueError(f"{whole} bytes in {stored}")
-            return {key: _array(archive, info) for key, info in members.items() if only in (None, key)}
+            wanted = {key: info for key, info in members.items() if only in (None, key)}
+            return {key: _array(archive, info, strings=strings) for key, info in wanted.items()}
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no archive of plain arrays: {cause}") from cause
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:
     if limits.is_bomb(info.file_size, info.compress_size):
         raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
     with archive.open(info) as stream:
         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
-        if dtype == np.dtype(object):
+        if strings and dtype == np.dtype(object):
             return _strings(stream, shape)
         _require_plain(shape, dtype, info.file_size - stream.tell())
     with archive.open(info) as stream:

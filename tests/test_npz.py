@@ -68,7 +68,10 @@ def test_strings_keep_their_zeros(tmp_path: Path, protocol: int) -> None:
     for given in (value, np.asfortranarray(value)):
         header = member(given).partition(b"\n")[0] + b"\n"
         content = header + pickle.dumps(given, protocol=protocol)
-        found = npz.load(written(tmp_path, {"a.npy": content}))["a"]
+        path = written(tmp_path, {"a.npy": content})
+        found = npz.load(path, strings=True)["a"]
+        with pytest.raises(ValueError, match="elements of object"):
+            npz.load(path)
         assert found.tolist() == [[b"a\0\0", b""], [b"\xc3\xa9\0", b"\0\xff"]]
 
 
@@ -83,15 +86,7 @@ def test_a_wide_header_is_read(tmp_path: Path) -> None:
         (claiming("(1099511627776,)"), r"24 bytes for float32\[1099511627776\]"),
         (claiming("(2, 2)"), r"24 bytes for float32\[2, 2\]"),
         (claiming("(-2, -3)"), r"24 bytes for float32\[-2, -3\]"),
-        (claiming("(3,)", "'|O'"), "objects that cannot be read"),
-        (member(np.array([b"a", 1], object)), "objects that are neither bytes nor text"),
-        (member(np.array([{b"a": b"b"}], object)), "objects that are neither bytes nor text"),
-        (member(np.array([Path("a")], object)), r"objects of pathlib"),
-        (member(np.array([print], object)), r"objects of builtins\.print"),
-        (member(np.array([b"a", b"b"], object)).replace(b"(2,)", b"(3,)"), "another shape"),
-        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cos\nsystem\n(S'x'\ntR.", r"objects of os\.system"),
-        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cnumpy\ndtype\n}b.", "a state for what has none"),
-        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"\x80\x04]\x94.", "another shape"),
+        (claiming("(3,)", "'|O'"), "elements of object"),
         (claiming("(3,)", "[('a', '<f4'), ('b', '<f4')]"), "elements of"),
         (claiming("(99999,)", "'|V0'"), "elements of"),
         (claiming("(2, 3)", version=b"\3\0"), "no archive of plain arrays"),
@@ -104,6 +99,25 @@ def test_a_wide_header_is_read(tmp_path: Path) -> None:
 def test_what_is_no_plain_array_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         npz.load(written(tmp_path, {"a.npy": content}))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (claiming("(3,)", "'|O'"), "objects that cannot be read"),
+        (member(np.array([b"a", 1], object)), "objects that are neither bytes nor text"),
+        (member(np.array([{b"a": b"b"}], object)), "objects that are neither bytes nor text"),
+        (member(np.array([Path("a")], object)), r"objects of pathlib"),
+        (member(np.array([print], object)), r"objects of builtins\.print"),
+        (member(np.array([b"a", b"b"], object)).replace(b"(2,)", b"(3,)"), "another shape"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cos\nsystem\n(S'x'\ntR.", r"objects of os\.system"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"cnumpy\ndtype\n}b.", "a state for what has none"),
+        (claiming("(1,)", "'|O'")[: -VALUES.nbytes] + b"\x80\x04]\x94.", "another shape"),
+    ],
+)
+def test_objects_that_are_no_strings_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        npz.load(written(tmp_path, {"a.npy": content}), strings=True)
 
 
 def test_a_member_may_grow_as_far_as_the_limits_go(tmp_path: Path) -> None:

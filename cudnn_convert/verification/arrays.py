@@ -16,10 +16,10 @@ from cudnn_convert.model import Array
 _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 
 
-def load(path: Path, *, flag: str) -> dict[str, Array]:
-    """The arrays of an `.npz` by key; nothing in it is unpickled. Raises UsageError."""
+def load(path: Path, *, flag: str, strings: bool = False) -> dict[str, Array]:
+    """The arrays of an `.npz` by key, with `strings` those that NumPy pickles too. Raises UsageError."""
     try:
-        return npz.load(path)
+        return npz.load(path, strings=strings)
     except (OSError, ValueError) as cause:
         raise UsageError(f"{flag} {path}: expected an .npz of plain arrays, found none") from cause
 

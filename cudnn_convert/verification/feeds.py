@@ -205,9 +205,12 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
     """Raises UsageError where the source does not take a feed."""
     try:
         _sizes(plan, source, feed)
-    except tf.errors.OpError as cause:
-        reason = f"expected inputs that the model accepts, found some of which it says: {first_line(cause)}"
-        raise UsageError(f"{where}: {reason}") from cause
+    except (tf.errors.OpError, UnicodeDecodeError) as cause:
+        # A reason of TensorFlow's that quotes bytes of an input is no text.
+        is_quoted = isinstance(cause, UnicodeDecodeError)
+        told = first_line(ValueError(cause.object.decode(errors="replace")) if is_quoted else cause)
+        expected = "expected inputs that the model accepts, found some of which it says"
+        raise UsageError(f"{where}: {expected}: {told}") from cause
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:

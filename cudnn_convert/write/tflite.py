@@ -33,6 +33,7 @@ _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
+_CUSTOM: Final = "\nCustom ops: "
 _NO_OP: Final = "is neither a custom op nor a flex"
 
 
@@ -76,7 +77,8 @@ def _converted(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
         return _by(folder, _BUILT_IN)
     except Exception as error:  # the converter raises its own, MLIR's and Python's
         if built_in:
-            more = "write a kernel of TensorFlow's unproven with --no-verify"
+            # No kernel of TensorFlow stands in for what the converter calls a custom op.
+            more = "" if _CUSTOM in str(error) else "write a kernel of TensorFlow's unproven with --no-verify"
             raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
     try:
         return _by(folder, _ALL)
