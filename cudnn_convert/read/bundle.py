@@ -126,7 +126,7 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     if len(counts) > 1:
         expected, several = "the files of one save", " and of ".join(map(str, counts))
         found_of = f"some of {several}"
-        raise ReadError(prefix, "checkpoint", expected=expected, found=found_of, advice="remove the others")
+        raise ReadError(prefix, "checkpoint", expected=expected, found=found_of, advice="copy one save to a folder of its own")
     for number in range(counts[0]):
         if (number, counts[0]) not in found:
             expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"

@@ -226,7 +226,7 @@ def test_v1_files_of_one_save_are_all_needed(tmp_path: Path) -> None:
     kept.rename(tmp_path / "a-00001-of-00002")
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
-    found = "checkpoint: expected the files of one save, found some of 2 and of 3; remove the others"
+    found = "checkpoint: expected the files of one save, found some of 2 and of 3; copy one save to a folder of its own"
     assert str(caught.value) == f"{prefix}: {found}"
 
 
