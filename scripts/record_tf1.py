@@ -380,11 +380,25 @@ def tf32(devices, cuda):
     return {"on": on, "reason": reason, "execution_enabled": enabled, "environment": settings}
 
 
+def is_recording(path):
+    """Whether a file says that it is one."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return FORMAT.encode() in archive.read("meta.npy")
+    except (IOError, OSError, KeyError, zipfile.BadZipfile):
+        return False
+
+
 # The walk.
 
 def record(flags):
-    if os.path.exists(flags.out) and not flags.force:
-        raise Refusal("--out %s: expected a new path, found something there; remove it or give --force" % flags.out)
+    if os.path.exists(flags.out):
+        if not is_recording(flags.out):
+            found = "found a file or folder that is no recording; choose another path"
+            raise Refusal("--out %s: expected a new path, %s" % (flags.out, found))
+        if not flags.force:
+            found = "found a recording; choose another path, or replace it with --force"
+            raise Refusal("--out %s: expected a new path, %s" % (flags.out, found))
     feeds, source = read_feeds(flags.data), read(flags.source, flags.tag)
     own_inputs, own_outputs = signature(source, flags.source, flags.signature) if not flags.outputs else ([], [])
     inputs = keyed(specs(flags.inputs, "--inputs"), "--inputs") or own_inputs

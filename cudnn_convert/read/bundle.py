@@ -124,9 +124,9 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     found = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in found})
     if len(counts) > 1:
-        expected, several = "the files of one save", " and of ".join(map(str, counts))
-        found_of = f"some of {several}"
-        raise ReadError(prefix, "checkpoint", expected=expected, found=found_of, advice="remove the others")
+        expected, several = "the files of one save", f"some of {' and of '.join(map(str, counts))}"
+        advice = "copy one save to a folder of its own"
+        raise ReadError(prefix, "checkpoint", expected=expected, found=several, advice=advice)
     for number in range(counts[0]):
         if (number, counts[0]) not in found:
             expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"

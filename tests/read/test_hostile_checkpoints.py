@@ -226,8 +226,8 @@ def test_v1_files_of_one_save_are_all_needed(tmp_path: Path) -> None:
     kept.rename(tmp_path / "a-00001-of-00002")
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
-    found = "checkpoint: expected the files of one save, found some of 2 and of 3; remove the others"
-    assert str(caught.value) == f"{prefix}: {found}"
+    found = "checkpoint: expected the files of one save, found some of 2 and of 3"
+    assert str(caught.value) == f"{prefix}: {found}; copy one save to a folder of its own"
 
 
 def test_v1_files_that_hold_the_same_slice_are_refused(tmp_path: Path) -> None:

@@ -145,9 +145,14 @@ def test_it_writes_what_the_package_reads(
             np.testing.assert_allclose(answers[key], feed[name], rtol=1e-6, atol=1e-6)
     assert (found.facts["recorder"], found.facts["source"]) == ("record_tf1.py", "model.ckpt")
     assert found.facts["tensorflow"] == tf.__version__
-    line = f"--out {out}: expected a new path, found something there; remove it or give --force"
-    assert ended(script, capsys, *words) == (1, "", f"record_tf1: {line}\n")
+    line = f"--out {out}: expected a new path, found a recording; choose another path, or replace it with"
+    assert ended(script, capsys, *words) == (1, "", f"record_tf1: {line} --force\n")
     assert ended(script, capsys, *words, "--force")[0] == 0
+    out.write_text("years of work")
+    line = (
+        f"--out {out}: expected a new path, found a file or folder that is no recording; choose another path"
+    )
+    assert ended(script, capsys, *words, "--force") == (1, "", f"record_tf1: {line}\n")
 
 
 def counting(folder: Path) -> Path:
