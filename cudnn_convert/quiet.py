@@ -1,8 +1,9 @@
 """A library does not talk, and does not mind what its caller is in the middle of.
 
 TensorFlow's and tf2onnx's loggers are held at errors while it works. ONNX Runtime reports nothing about this
-machine: from 1.29 on it sends events over the network unless told not to before its import. TensorFlow runs ops at once while it
-works, and sizes are numbers, also where the caller is building a graph or has turned TensorFlow 2 off.
+machine: from 1.29 on it sends events over the network unless told not to before its import. TensorFlow runs
+ops at once while it works, and sizes are numbers, also where the caller is building a graph or has turned
+TensorFlow 2 off.
 """
 
 from __future__ import annotations
