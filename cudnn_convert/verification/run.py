@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -130,11 +131,9 @@ def tflite(path: Path, part: Part) -> Runner:
     """
     import tensorflow as tf
 
-    from cudnn_convert.verification import tflite_model
     from cudnn_convert.write import tflite as write_tflite
 
     file = part_file(path, part.name, ".tflite")
-    tflite_model.require(file)
     if needed := write_tflite.flexible(file):
         raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     with warnings.catch_warnings():
@@ -251,24 +250,41 @@ class Opened:
         return found
 
 
+def examined(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
+    """Looks at an artifact as far as no runtime is needed for it, and raises what `opened` raises then."""
+    with _loading(form, path):
+        if form == "tflite":
+            from cudnn_convert.verification import tflite_model
+
+            for part in parts:
+                tflite_model.require(part_file(path, part.name, ".tflite"))
+        if form in _LOADERS and not trust:
+            from cudnn_convert.verification import loading
+
+            loading.refuse(form, path, parts)
+
+
 def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Opened:
     """The runner of an artifact. Raises ReadError where it does not load.
 
     Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
     """
     brought = (vouched,) if FORMATS[form].layers else ()
-    try:
-        if form in _LOADERS and not vouched.trust:
-            from cudnn_convert.verification import loading
+    examined(form, path, parts, trust=vouched.trust)
+    with _loading(form, path), progress.on(path):
+        runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
+    return Opened(form, path, runners)
 
-            loading.refuse(form, path, parts)
-        with progress.on(path):
-            runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
+
+@contextmanager
+def _loading(form: str, path: Path) -> Iterator[None]:
+    """In this context what a runtime raises becomes a ReadError."""
+    try:
+        yield
     except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
         raise _refused(path, f"one that loads as {form}", cause) from cause
-    return Opened(form, path, runners)
 
 
 def _refused(path: Path, expected: str, cause: Exception) -> ReadError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import blocks
+import lite
 import members
 import messages
 import octets
@@ -143,5 +144,6 @@ _CHANGES: Mapping[tuple[str, ...], members.Change] = {
     (".h5",): lambda rng, _, data: stores.mutated(rng, data),
     (".npz",): lambda rng, _, data: members.mutated(rng, data, members.array),
     (".keras",): lambda rng, _, data: members.mutated(rng, data, _member),
+    (".tflite",): lambda rng, _, data: lite.mutated(rng, data),
     (".safetensors",): lambda rng, _, data: members.safetensors(rng, data),
 }

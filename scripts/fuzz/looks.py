@@ -116,6 +116,12 @@ def _artifact(path: Path) -> None:
     arrays.read(options.format, own)
 
 
+def _verified(path: Path) -> None:
+    """As `verify` does before a runtime sees the artifact."""
+    made, own, options = pipeline._paired(origins.SOURCE, path, Options())
+    run.examined(options.format, own, made.parts)
+
+
 def _arrays(path: Path) -> None:
     """Paired with its source, and opened to be computed."""
     made, own, options = pipeline._paired(origins.SOURCE, path, Options())
@@ -140,6 +146,7 @@ LOOKS: Mapping[str, Callable[[Path], None]] = {
     "source": _source,
     "architecture": _architecture,
     "artifact": _artifact,
+    "verified": _verified,
     "arrays": _arrays,
     "recording": _recording,
     "data": _data,

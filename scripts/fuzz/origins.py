@@ -30,6 +30,10 @@ RECORDING = DATA / "recordings" / "params_lstm_bi-1.4.1.npz"
 RECORDED = DATA / "tf1" / "1.3.0" / "params_lstm_bi" / "model.ckpt"
 RECORDED_ENDS = {"inputs": ("c:0", "h:0", "x:0"), "outputs": ("rnn_out:0", "state_h:0", "state_c:0")}
 
+#: The readers of what has to be made first.
+_OF_ARTIFACTS = ("artifact", "artifact arrays", "artifact record", "verify frozen", "verify SavedModel")
+_OF_ARTIFACTS += ("verify checkpoint", "verify tflite", "verify archive", "verify HDF5")
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -47,7 +51,7 @@ class Origin:
 def origins(only: str = "") -> list[Origin]:
     """All of them, or those of the readers with `only` in their names; always in the same order."""
     found = recorded()
-    if any(only in kind for kind in ("artifact", "record of an artifact")):
+    if any(only in kind for kind in _OF_ARTIFACTS):
         found += _artifacts()
     return [one for one in found if only in one.reader]
 
@@ -148,6 +152,14 @@ def _artifacts() -> list[Origin]:
         for kind in ("onnx", "tflite", "h5", "keras"):
             found.append(Origin("artifact", f"model.{kind}", _only(folder / f"model.{kind}"), "artifact"))
         found.append(Origin("artifact record", ".", _folder(folder / "out"), "artifact"))
+        found.append(Origin("verify frozen", ".", _folder(folder / "out"), "verified"))
+        found.append(Origin("verify SavedModel", ".", _folder(folder / "saved"), "verified"))
+        found.append(Origin("verify checkpoint", ".", _folder(folder / "checkpoint"), "verified"))
+        found.append(Origin("verify tflite", "model.tflite", _only(folder / "model.tflite"), "verified"))
+    archive = EXPORTS / "keras-3.15.1" / "archive" / "gpu_archive.keras"
+    found.append(Origin("verify archive", archive.name, _only(archive), "verified"))
+    for name in ("tf_keras-2.21.0/stateful_lstm", "keras-2.2.4/compiled"):
+        found.append(Origin("verify HDF5", "model.h5", _only(KERAS / name / "model.h5"), "verified"))
     return found
 
 
@@ -155,7 +167,8 @@ def _make(folder: Path) -> None:
     """One of each kind; the files of Keras only have to carry a provenance."""
     for kind in ("npz", "safetensors", "onnx", "tflite"):
         convert(SOURCE, folder / f"model.{kind}", format=kind, verify=False)
-    convert(SOURCE, folder / "out", format="frozen", verify=False)
+    for name, kind in (("out", "frozen"), ("saved", "savedmodel"), ("checkpoint", "checkpoint")):
+        convert(SOURCE, folder / name, format=kind, verify=False)
     record = json.loads((folder / "out" / RECORD).read_text())
     with h5py.File(folder / "model.h5", "w") as file:
         file.attrs["cudnn_convert"] = json.dumps(record)

@@ -111,6 +111,29 @@ def test_a_part_of_a_file_is_no_file(sound: bytes, tmp_path: Path, size: int) ->
         tflite_model.require(tmp_path / "model.tflite")
 
 
+def test_what_the_fuzzer_makes_is_sound_or_refused(
+    sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "fuzz"))
+    import inputs
+    import lite
+
+    path, refused, written = tmp_path / "model.tflite", 0, 0
+    for seed in range(25):
+        try:
+            changed = lite.mutated(random.Random(seed), sound)
+        except inputs._UNWRITTEN:  # the fuzzer changes bytes then
+            continue
+        assert changed == lite.mutated(random.Random(seed), sound)
+        written += 1
+        path.write_bytes(changed)
+        try:
+            tflite_model.require(path)
+        except ReadError:
+            refused += 1
+    assert 0 < refused < written
+
+
 def ran(path: Path) -> bytes:
     """What a model answers, in a child that may crash: `crash`, `error`, or the outputs."""
     told, tell = os.pipe()
