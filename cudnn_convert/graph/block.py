@@ -21,7 +21,7 @@ from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.model import Cell
 
 BLOCK_OPS: Final = frozenset({"BlockLSTM", "BlockLSTMV2"})
-_CELL_OPS: Final = frozenset({"LSTMBlockCell", "GRUBlockCell"})
+CELL_OPS: Final = frozenset({"LSTMBlockCell", "GRUBlockCell"})
 STEPS, X, C_FIRST, H_FIRST, KERNEL, WCI, WCF, WCO, BIAS = range(9)
 #: Outputs: input gate, cell state, forget gate, output gate, new memory, tanh of cell state, hidden state.
 CELL_STATES, HIDDEN_STATES, OUTPUTS = 1, 6, 7
@@ -58,7 +58,7 @@ def blocks(graph: Any, outputs: Iterable[str]) -> list[Block]:
 
 def dtypes(graph: Any) -> set[tf.DType]:
     """The types that the graph's own fused recurrences compute in, of one step as of all."""
-    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | _CELL_OPS}
+    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | CELL_OPS}
 
 
 def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:

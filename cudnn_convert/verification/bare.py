@@ -49,9 +49,11 @@ def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> 
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
 
-def _generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
+def _generated(
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), spread: float = 1.0
+) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
-    pairs = (*sizes(plan), *more)
+    pairs = (*(usual or sizes(plan)), *more)
     found: list[dict[str, Array]] = [{} for _ in pairs]
     for one in plan.singles:
         rng = np.random.default_rng(seed)
@@ -60,7 +62,7 @@ def _generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> li
             for key, (dtype, shape) in one.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]
                 is_length = dtype.kind == "i"
-                value = rng.integers(1, time + 1, full) if is_length else rng.standard_normal(full)
+                value = rng.integers(1, time + 1, full) if is_length else spread * rng.standard_normal(full)
                 feed[one.signature.inputs[key]] = value.astype(dtype)
     return found
 

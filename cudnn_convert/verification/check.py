@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from cudnn_convert import layers, progress
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import GlueReport, PieceReport, Verification
+from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
 from cudnn_convert.verification import compare, depends, golden, merge, own_feeds, run, verdict, way
 from cudnn_convert.verification import noise as noises
 from cudnn_convert.verification.golden import Golden
 from cudnn_convert.verification.way import FEW, Sizes, Source
-from cudnn_convert.verification.whole import COARSENESS, Bounds, Whole
+from cudnn_convert.verification.whole import COARSENESS, NOT_JUDGED, Bounds, Whole
 
 SEED: Final = 20240229
 
@@ -67,26 +68,12 @@ def verified(
     dtype = _coarsest(plan, form, weights_dtype)
     given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
     whole = Whole(plan, form, exact, found, wanted, scores, told, given, seen)
-    noise = [0.0] * len(wanted)
-    if dtype.name != "float64":
-        with judging.opened(plan, dtype=_working(dtype), trust=trust) as rough:
-
-            def evaluate(draw: int, number: int) -> list[Array]:
-                progress.at("verifying", 2 * len(fed) + number, 3 * len(fed))
-                rough.draw(draw)
-                if number == 0:
-                    rough.restart()
-                return _answered(plan, rough, noises.moved(fed[number], seed=seed, draw=draw), wanted)
-
-            def enough(first: list[float]) -> bool:
-                is_small = all(map(compare.is_small, first, whole.kinds))
-                reports = whole.reports(first)
-                # More evaluations can but widen a bound: what it does not judge now it will not judge then.
-                is_settled = is_small and all(one.passed for one in reports)
-                return _are_large(plan) or is_settled or not any(one.judged for one in reports)
-
-            noise = noises.largest(exact, evaluate, enough=enough, in_order=bool(plan.states))
-    reports = whole.reports(noise)
+    reports = _judged(whole, fed, seed=seed, trust=trust)
+    milder: list[dict[str, Array]] = []
+    usual = {one.output for one in reports if one.judged}
+    # What the user gave is what the user wants to know of.
+    if told is None and data is None and not (given.is_given or plan.states or _are_large(plan)):
+        milder, reports = _milder(whole, reports, answer, seed=seed, trust=trust)
     asked: tuple[PieceReport, ...] = ()
     around: GlueReport | None = None
     if isinstance(artifact, Path) and max_error is None:
@@ -103,8 +90,10 @@ def verified(
             feed = min(fed, key=_size)
             around = pieces.glue(asked_of, feed, dtype=dtype, stored=weights_dtype, trust=trust)
     keys = {name: key for key, name in plan.signature.inputs.items()}
-    shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in fed)
-    overall = verdict.of(reports, asked, _singly(plan, runs, asked, trust=trust), still=still, glue=around)
+    shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in (*fed, *milder))
+    # What a recurrence moves on the usual feeds shows nothing of it on milder ones.
+    moving = {node: keys & usual for node, keys in _singly(plan, runs, asked, trust=trust).items()}
+    overall = verdict.of(reports, asked, moving, still=still, glue=around)
     return Verification(
         overall.passed,
         seed,
@@ -117,6 +106,70 @@ def verified(
         unproven=overall.unproven,
         glue=around,
     )
+
+
+def _judged(
+    whole: Whole, fed: Sequence[dict[str, Array]], *, seed: int, trust: bool
+) -> tuple[OutputReport, ...]:
+    """The outputs on some feeds, held against what rounding does there."""
+    plan, dtype, wanted = whole.plan, whole.given.dtype, whole.wanted
+    noise = [0.0] * len(wanted)
+    if dtype.name != "float64":
+        with way.of(plan).opened(plan, dtype=_working(dtype), trust=trust) as rough:
+
+            def evaluate(draw: int, number: int) -> list[Array]:
+                progress.at("verifying", 2 * len(fed) + number, 3 * len(fed))
+                rough.draw(draw)
+                if number == 0:
+                    rough.restart()
+                return _answered(plan, rough, noises.moved(fed[number], seed=seed, draw=draw), wanted)
+
+            def enough(first: list[float]) -> bool:
+                is_small = all(map(compare.is_small, first, whole.kinds))
+                reports = whole.reports(first)
+                # More evaluations can but widen a bound: what it does not judge now it will not judge then.
+                is_settled = is_small and all(one.passed for one in reports)
+                return _are_large(plan) or is_settled or not any(one.judged for one in reports)
+
+            noise = noises.largest(whole.exact, evaluate, enough=enough, in_order=bool(plan.states))
+    return whole.reports(noise)
+
+
+def _milder(
+    whole: Whole, reports: tuple[OutputReport, ...], answer: run.Runner, *, seed: int, trust: bool
+) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
+    """Outputs that are not judged on the usual feeds, tried on milder ones; which of those judged some."""
+    judged_on: list[dict[str, Array]] = []
+    plan = whole.plan
+    for spread, size in way.MILDER:
+        if all(one.judged for one in reports) or not all(one.passed for one in reports):
+            break
+        with way.of(plan).opened(plan, trust=trust) as judge:
+            try:
+                fed = way.of(plan).generated(plan, judge, seed=seed, usual=(size,), spread=spread)
+            except UnsupportedModelError:  # a model may take no other sizes
+                continue
+            judge.restart()
+            exact = [_answered(plan, judge, feed, whole.wanted) for feed in fed]
+            again = replace(whole, exact=exact, found=_called(plan, answer, fed), seen=[[*judge.sizes]])
+        on_these = _judged(again, fed, seed=seed, trust=trust)
+        new = tuple(
+            _instead(one, other, spread=spread, feed=len(whole.exact) + len(judged_on))
+            if not one.judged and other.judged and again.spread(other.output)
+            else one
+            for one, other in zip(reports, on_these, strict=True)
+        )
+        judged_on += fed if new != reports else []
+        reports = new
+    return judged_on, reports
+
+
+def _instead(one: OutputReport, other: OutputReport, *, spread: float, feed: int) -> OutputReport:
+    """The report on a milder feed, the number `feed` of all, in the place of one that judges nothing."""
+    why = one.message.removeprefix(NOT_JUDGED)
+    message = f"judged on milder inputs, of standard deviation {spread:g}; on others {why}"
+    worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
+    return replace(other, message=other.message or message, worst_element=worst)
 
 
 @dataclass(frozen=True, slots=True)

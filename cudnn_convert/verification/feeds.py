@@ -36,22 +36,32 @@ _TRIES: Final = 64
 _UNKNOWN: Final = b"\xff"
 
 
-def generated(plan: Plan, source: Source, *, seed: int, more: Sizes = ()) -> list[dict[str, Array]]:
-    """One feed, by tensor of `plan.signature`, for each of `way.sizes`, or of the one batch that states have.
+def generated(
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), spread: float = 1.0
+) -> list[dict[str, Array]]:
+    """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
 
-    And one for each of `more` where all signatures accept those too.
+    Without them for each of `way.sizes`. And one for each of `more` where all signatures accept those too.
+    `spread` is the standard deviation of floats.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
     if reasons := inputs.undrawable(plan):
         raise UnsupportedModelError(plan.model.path, reasons)
-    parts = [_generated(replace(plan, signature=part.signature), source, seed, more) for part in plan.parts]
+    usual = usual or way.sizes(plan)
+    kinds = [(*usual, *more), usual] if more else [usual]
+    parts = [
+        _generated(replace(plan, signature=part.signature), source, seed, kinds, spread)
+        for part in plan.parts
+    ]
     return [
         {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
     ]
 
 
-def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[str, Array]]:
+def _generated(
+    plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], spread: float
+) -> list[dict[str, Array]]:
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
@@ -59,7 +69,7 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
     paddings = {name: padding.value(index, name) for name in names}
     longest = _fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
-    for pair in _pairs_of_sizes(plan, seen, more):
+    for pair in _pairs_of_sizes(plan, seen, kinds):
 
         def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
             rng = np.random.default_rng(seed)
@@ -75,6 +85,7 @@ def _generated(plan: Plan, source: Source, seed: int, more: Sizes) -> list[dict[
                             sizes,
                             words=source.words,
                             longest=longest,
+                            spread=spread,
                         ),
                         paddings[name],
                         _axes(tensors[name], roles[name]),
@@ -127,7 +138,7 @@ def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
     return min((steps for steps in found if steps), default=None)
 
 
-def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
+def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
     """What to try: these sizes, then their steps with each batch that a fixed initial state may be of.
 
     Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
@@ -136,8 +147,6 @@ def _pairs_of_sizes(plan: Plan, seen: tf.Graph, more: Sizes) -> Iterator[Sizes]:
     for found in plan.recurrences:
         shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
         widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
-    usual = way.sizes(plan)
-    kinds = [(*usual, *more), usual] if more else [usual]
     yield from kinds
     for batch in sorted(width for width in widths if width is not None):
         yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
@@ -276,6 +285,7 @@ def _value(
     *,
     words: Sequence[bytes],
     longest: int | None,
+    spread: float,
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
     left = iter(roles)
@@ -293,4 +303,4 @@ def _value(
         return rng.integers(low, high, shape).astype(dtype)
     if rows:  # of ids, which Keras takes as floats
         return rng.integers(0, rows, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
+    return (spread * rng.standard_normal(shape)).astype(dtype)

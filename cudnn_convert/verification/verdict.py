@@ -43,6 +43,9 @@ def of(
     sharp = {one.output for one in outputs} - {*unjudged}
     alone = proven_alone(asked)
     unproven = [node for node, keys in moving.items() if node not in alone and not keys & sharp]
+    # Of others nothing says which outputs move with them: one that is judged has to do.
+    others = dict.fromkeys(one.node for one in asked if not one.asked and one.node not in moving)
+    unproven += [] if sharp else others
     warnings = []
     if still and alone:
         warnings.append(

@@ -20,6 +20,9 @@ SIZES: Final[Sizes] = ((17, 3), (9, 2))
 #: The same where all recurrences are too large to be computed often: steps for each form that they may take.
 #: A small one has loops that need more.
 FEWER: Final[Sizes] = ((12, 2), (2, 3))
+#: Milder feeds, tried in turn where outputs on the usual ones are not judged: by how much floats spread, and
+#: their (time, batch).
+MILDER: Final = ((0.1, (9, 2)), (0.01, (2, 3)))
 #: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
 FEW: Final = (2, 3)
 
@@ -48,10 +51,12 @@ class Source:
 class Way:
     """`opened(plan, dtype=, trust=)` is a source that answers; it may raise UnsupportedModelError.
 
-    `generated(plan, source, seed=, more=)` makes feeds, by tensor, that it accepts. `fitting(plan, values,
-    where=)` are arrays by key as feeds by tensor, `require_accepted(plan, source, feed, where=)` tries one;
-    both raise UsageError. `dtypes` are those that fused recurrences compute in which are no cuDNN nodes;
-    `scores` has, for each output that is a choice, the tensor that decides it and the axis of the choice.
+    `generated(plan, source, seed=, more=, usual=, spread=)` makes feeds, by tensor, that it accepts: of the
+    sizes `usual`, by default those of `sizes`, and where it takes those too `more`; floats have that
+    `spread`. `fitting(plan, values, where=)` are arrays by key as feeds by tensor,
+    `require_accepted(plan, source, feed, where=)` tries one; both raise UsageError. `dtypes` are those that
+    fused recurrences compute in which are no cuDNN nodes; `scores` has, for each output that is a choice, the
+    tensor that decides it and the axis of the choice.
     """
 
     opened: Callable[..., AbstractContextManager[Source]]

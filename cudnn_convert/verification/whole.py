@@ -20,6 +20,8 @@ from cudnn_convert.verification.steps import axis_of_time
 
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
 COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
+#: How the message of an output begins whose bound says nothing of it.
+NOT_JUDGED: Final = "not judged end to end: "
 #: Of these the bound is their rounding, a thousandth and more of a value.
 COARSE: Final = frozenset(COARSENESS[2:])
 
@@ -102,14 +104,19 @@ class Whole:
             single = FORMATS[self.form].single
             differences.append(compare.outputs(answers, by_key, bounds, slack, single=single, axes=axes))
         merged = (merge.merged(group, bounds) for group in zip(*differences, strict=True))
-        return tuple(self._sharp(report, expected) for report in merged)
+        return tuple(self._sharp(report) for report in merged)
 
-    def _sharp(self, report: OutputReport, expected: Sequence[Sequence[Array]]) -> OutputReport:
+    def spread(self, output: str) -> float:
+        """How far apart the finite values of an output lie that the source gives."""
+        place = [*self.plan.signature.outputs].index(output)
+        return _spread([values[place] for values in self.expected])
+
+    def _sharp(self, report: OutputReport) -> OutputReport:
         """An output whose bound says nothing of it is not judged; what is wrong by any bound stays wrong."""
         outputs = [*self.plan.signature.outputs]
         if self.told is not None or self.given.is_given or report.output not in outputs:
             return report
-        spread = _spread([values[outputs.index(report.output)] for values in expected])
+        spread = self.spread(report.output)
         kind = self.kinds[outputs.index(report.output)]
         sharp = compare.COARSELY_SHARP if kind.name in COARSE else compare.SHARP
         if not spread or report.atol <= sharp * spread:
@@ -118,7 +125,7 @@ class Whole:
         if not report.passed and not (is_widened and math.isfinite(report.needed)):
             return report
         why = f"its bound {report.atol:.1e} is more than {100 * sharp:.0f} % of its spread {spread:.1e}"
-        return replace(report, passed=True, judged=False, message=f"not judged end to end: {why}")
+        return replace(report, passed=True, judged=False, message=f"{NOT_JUDGED}{why}")
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""

@@ -143,6 +143,30 @@ def test_a_bound_wider_than_a_hundredth_of_the_spread_judges_nothing(monkeypatch
         assert found.unproven == ("rnn",)  # this artifact cannot be asked for it
 
 
+@pytest.mark.parametrize(("by", "end"), [(0.0, "equal"), (1e-2, "different")])
+def test_milder_inputs_judge_what_the_usual_ones_do_not(
+    by: float, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the sine of a large multiple rounding makes noise, and the multiple is small where inputs are."""
+
+    def built() -> Any:
+        x = placeholder("x")
+        size = tf.reduce_sum(tf.square(x), -1, keepdims=True)
+        return tf.sin(lstm(x, variable("blob", BLOB.shape)).output * tf.square(tf.square(size)) * 1e6)
+
+    found = verdict(built, shifted(by), monkeypatch)
+    (output,) = found.outputs
+    assert (output.judged, found.end_to_end, found.passed) == (True, end, end == "equal")
+    assert found.feeds[-1] == {"x": (9, 2, 3)}
+    assert output.compared == 9 * 2 * UNITS
+    assert output.worst_element is not None
+    assert output.worst_element.feed == len(found.feeds) - 1
+    if end == "equal":
+        wanted = "scores: judged on milder inputs, of standard deviation 0.1; on others its bound "
+        assert any(warning.startswith(wanted) for warning in found.warnings)
+        assert found.unproven == ("rnn",)  # which milder inputs do not show
+
+
 def test_what_is_wrong_by_any_bound_is_different(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(lambda: tf.sin(rnn() * 1e6), lambda answers: {}, monkeypatch)
     assert not found.passed

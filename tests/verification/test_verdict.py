@@ -44,6 +44,11 @@ def test_what_is_not_judged_is_said_and_is_no_proof() -> None:
     )
 
 
+def test_a_recurrence_that_cannot_be_disturbed_needs_an_output_that_is_judged() -> None:
+    assert verdict.of([OUTPUT, UNJUDGED], [SILENT], {}, still=False).unproven == ()
+    assert verdict.of([UNJUDGED], [ASKED, SILENT], {}, still=False).unproven == ("other",)
+
+
 def test_a_recurrence_is_asked_where_all_its_layers_were() -> None:
     other = replace(ASKED, layers=(1,), asked=False)
     assert verdict.proven_alone([ASKED, other]) == []

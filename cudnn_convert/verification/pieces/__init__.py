@@ -5,6 +5,7 @@
 | `asking` | which module asks the artifacts of each format; the reports of all recurrences |
 | `piece` | `Piece`, layers of a recurrence that can be asked; `Artifact`, where they are looked for |
 | `onnx` | pieces of ONNX models: their fused nodes |
+| `tflite` | pieces of TensorFlow Lite files: their loops |
 | `carve` | pieces of graphs: what stands in a cuDNN node's place |
 | `repaired` | pieces of repaired SavedModels: the functions that cuDNN nodes became |
 | `keras` | pieces of Keras models: their layers |

@@ -1,0 +1,114 @@
+"""The loops of a TensorFlow Lite file, wherever they stand, asked by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases import Case
+from samples import fixture
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+import cudnn_convert
+from cudnn_convert.errors import VerificationError
+from cudnn_convert.model import Mode
+
+v1 = tf.compat.v1
+GRU = Case(Mode.GRU, 2, 2, units=6)
+#: Two layers and directions, a branch, a loop of the model, lengths, a projection, final states alone, fixed sizes.
+NESTED = (
+    *("lstm_bi_2l_states", "while_refine"),
+    *(
+        pytest.param(name, marks=pytest.mark.slow("cudnn_convert/lower/tflite"))
+        for name in (
+            "cond",
+            "v3_gru_lengths",
+            "op_proj_lstm",
+            "op_skip_lstm",
+            "final_state_only",
+            "queue_input",
+        )
+    ),
+)
+
+
+def nudge(file: Path) -> None:
+    """One recurrent weight of the last loop is off by a thousandth of its gate's norm."""
+    model = flatbuffer_utils.read_model(str(file))
+    product = schema.BuiltinOperator.FULLY_CONNECTED
+    tensor = [
+        graph.tensors[op.inputs[1]]
+        for graph in model.subgraphs[1:]
+        for op in graph.operators
+        if model.operatorCodes[op.opcodeIndex].builtinCode == product
+        and model.buffers[graph.tensors[op.inputs[1]].buffer].data is not None
+    ][-1]
+    buffer = model.buffers[tensor.buffer]
+    value = np.frombuffer(bytes(bytearray(buffer.data)), np.float32).reshape(tensor.shape).copy()
+    width = value.shape[1]
+    value[1, 1] += 1e-3 * np.linalg.norm(value[:width])
+    buffer.data = np.frombuffer(value.tobytes(), np.uint8)
+    flatbuffer_utils.write_model(model, str(file))
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: Path) -> None:
+    sample, out = fixture(f"1.15.5-{name}"), tmp_path / "model.tflite"
+    proof = cudnn_convert.convert(sample.prefix, out, format="tflite", **sample.options).verification
+    assert proof is not None
+    assert all(one.asked for one in proof.recurrences)
+    assert max(one.needed for one in proof.recurrences) < 0.5
+    assert min(one.weakest or 0 for one in proof.recurrences) >= 5
+    if name == "cond":
+        return  # there the weights are arguments of the branch
+    nudge(out)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(sample.prefix, out)
+    wrong = [one for one in caught.value.report.recurrences if not one.passed]
+    assert f"recurrence {wrong[0].node}, by itself: layer " in str(caught.value)
+
+
+def source(case: Case, shape: Sequence[int | None], path: Path) -> Path:
+    """A frozen graph whose input has some sizes."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [*shape, 4], "x")
+        states = tf.zeros([4, tf.shape(x)[1], case.units])
+        c = states if case.mode is Mode.LSTM else tf.constant(0.0)
+        tf.identity(case.op_call(x, states, c, name="rnn").output * 1e-6, "answer")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape"),
+    [
+        (Mode.LSTM, (40, 3)),
+        *(
+            pytest.param(mode, shape, marks=pytest.mark.slow("cudnn_convert/lower/tflite"))
+            for mode in (Mode.LSTM, Mode.GRU, Mode.RNN_TANH)
+            for shape in ((5, None), (None, 3), (64, 3), (1, 2), (300, None))
+        ),
+    ],
+)
+def test_fixed_sizes_are_kept_and_a_single_step_is_taken_from_the_end(
+    mode: Mode, shape: Sequence[int | None], tmp_path: Path
+) -> None:
+    """Outputs too small to be judged leave each recurrence to itself."""
+    case: Any = replace(GRU, mode=mode)
+    frozen, out = source(case, shape, tmp_path / "source.pb"), tmp_path / "model.tflite"
+    proof = cudnn_convert.convert(frozen, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert [(one.layers, one.asked, one.passed) for one in proof.recurrences] == [
+        ((0,), True, True),
+        ((1,), True, True),
+    ]
+    assert max(one.needed for one in proof.recurrences) < 0.5
+    nudge(out)
+    with pytest.raises(VerificationError, match="recurrence rnn, by itself: layer "):
+        cudnn_convert.verify(frozen, out)
