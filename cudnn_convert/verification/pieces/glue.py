@@ -174,8 +174,8 @@ def judge_glue(
     for name, found, expected in seen.entered:
         worst.see(name, found, expected, 0.0)
     ops = {f"{node.name}:0": node.op for node in plan.whole.node}
-    found = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
-    held = [_Held(value, floor, ops[name] in _PRODUCTS) for name, value, floor in found]
+    tensors = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
+    held = [_Held(value, floor, ops[name] in _PRODUCTS) for name, value, floor in tensors]
     held += [_Held(value, 0.0, is_product=True) for value in seen.beside]
     lost = []
     for name, value in seen.products.items():
