@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every docs mutants sweep real lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every docs mutants sweep seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -38,6 +38,10 @@ sweep: .venv/ready
 	for name in gru_bi lstm_bi_2l_states rnn_relu_bi v3_gru_lengths; do for form in onnx tflite; do \
 		$(BIN)/python scripts/sweep_weights.py --fixture $$name --format $$form --count 200 || exit 1; \
 		done; done
+
+# Every sample in every format that takes it, proven with many seeds: no correct conversion may be refused.
+seeds: .venv/ready
+	$(BIN)/python scripts/prove_seeds.py --seconds $(or $(SECONDS),3600) $(if $(SEEDS),--seeds $(SEEDS))
 
 # Models that stay outside the repository: each is proven in every format, with other weights it is refused.
 real: .venv/ready

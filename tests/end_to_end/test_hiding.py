@@ -87,7 +87,7 @@ def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
     hiding.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
-    scope = "StatefulPartitionedCall/" if is_repaired else ""
+    scope = "StatefulPartitionedCall/StatefulPartitionedCall/" if is_repaired else ""
     require_refused(source, out, f"MatMul {scope}Tensordot/MatMul")
 
 

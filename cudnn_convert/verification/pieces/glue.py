@@ -29,6 +29,9 @@ from cudnn_convert.verification.way import Source
 #: The attributes that have the type of what an op gives.
 _TYPES: Final = ("T", "dtype", "Tparams", "DstT")
 _FLOATS: Final = frozenset(one.as_datatype_enum for one in build.FLOATS)
+_PRODUCTS: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
+)
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
 
@@ -73,6 +76,15 @@ class Seen:
 #: `(feed by tensor, the recurrences' calls on it) -> what the artifact's glue answers`. Raises LookupError
 #: with the reason where the glue cannot be run by itself.
 Run = Callable[[Mapping[str, Array], Sequence[Call]], Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor of the source, how far rounding moves it, and whether a product of matrices gives it."""
+
+    value: Array
+    floor: float
+    is_product: bool
 
 
 @dataclass(slots=True)
@@ -161,12 +173,18 @@ def judge_glue(
             worst.see(f"output {key}", seen.outputs[key], exact[place], floors[place])
     for name, found, expected in seen.entered:
         worst.see(name, found, expected, 0.0)
-    held = [*zip(exact[len(outputs) :], floors[len(outputs) :], strict=True)]
-    held += [(value, 0.0) for value in seen.beside]
+    ops = {f"{node.name}:0": node.op for node in plan.whole.node}
+    tensors = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
+    held = [_Held(value, floor, ops[name] in _PRODUCTS) for name, value, floor in tensors]
+    held += [_Held(value, 0.0, is_product=True) for value in seen.beside]
     lost = []
     for name, value in seen.products.items():
+        among = _is_among(value, held, least)
+        if among is None:
+            worst.unjudged.append(name)
+            continue
         worst.compared += value.size
-        if not _is_among(value, held, least):
+        if not among:
             lost.append(name)
     if lost and worst.needed <= 1:
         worst.needed = np.inf
@@ -284,17 +302,24 @@ def _share(found: Array, expected: Array, floor: float, least: float) -> float |
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
 
 
-def _is_among(value: Array, held: Sequence[tuple[Array, float]], least: float) -> bool:
-    """Whether a product's values are those of a tensor of the source, in its order or in any."""
+def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
+    """Whether a product's values are those of a tensor of the source, in its order or in any.
+
+    None where noise hides a product of the source that it may be.
+    """
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
-    same_size = [(other, floor) for other, floor in held if other.size == value.size]
-    for other, floor in same_size:
-        if other.dtype.kind == "f" and (_share(flat, other.ravel(), floor, least) or 0.0) <= 1:
+    same = [one for one in held if one.value.size == value.size and one.value.dtype.kind == "f"]
+    hidden = False
+    for one in same:
+        share = _share(flat, one.value.ravel(), one.floor, least)
+        if share is not None and share <= 1:
             return True
-    return any(
-        (_share(np.sort(flat), np.sort(other.ravel()), floor, least) or 0.0) <= 1
-        for other, floor in same_size
-        if other.dtype.kind == "f"
-    )
+        hidden |= share is None and one.is_product
+    ordered = np.sort(flat)
+    for one in same:
+        share = _share(ordered, np.sort(one.value.ravel()), one.floor, least)
+        if share is not None and share <= 1:
+            return True
+    return None if hidden else False

@@ -112,6 +112,8 @@ def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Resto
     if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
         from cudnn_convert.verification.pieces import repaired
 
+        if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
+            raise LookupError("the artifact keeps state in variables")
         laid = repaired.laid_flat(artifact)
         return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
     source = Index(artifact.plan.graph)
