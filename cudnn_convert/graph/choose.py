@@ -85,10 +85,14 @@ def _is_leaf(walk: Walk, name: str) -> bool:
 
 def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
-    listed = candidates.ordered(graph, walk, found, sources)
+
+    def listed() -> list[str]:
+        return candidates.ordered(graph, walk, found, sources)
+
     if not found:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
-        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, listed), *listed])])
+        single = listed()
+        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, single), *single])])
     doubts = {
         name: source.name
         for name in found
@@ -97,17 +101,19 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: 
     }
     if doubts:
         rest = [name for name in found if name not in doubts]
-        said = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
+        needs = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
         is_whole = bool(rest) and not _aside(walk, rest, sources)[0]
         ways = [",".join(rest), ",".join(found)] if is_whole else [",".join(found)]
-        reason = f"outputs: {said}, which may hold labels"
-        raise AmbiguousSourceError(path, [_asked(reason, [*ways, *listed])])
-    aside, what = _aside(walk, found, sources)
+        raise AmbiguousSourceError(
+            path, [_asked(f"outputs: {needs}, which may hold labels", [*ways, *listed()])]
+        )
+    aside, nodes = _aside(walk, found, sources)
     if aside:
         reason = f"outputs: {', '.join(found[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
-        whole = [name for name in listed if split(name)[0] in what]
+        single = listed()
+        whole = [name for name in single if split(name)[0] in nodes]
         more = [",".join([*_heads(walk, whole), *found])] if whole else []
-        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *listed])])
+        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *single])])
 
 
 def _asked(reason: str, ways: list[str]) -> str:

@@ -103,6 +103,8 @@ class Walk:
         for start in starts:
             self.reached.setdefault(start)
         self._given = [(name, self.below([split(name)])) for name in given]
+        scopes = (_scope(node)[1] for node in index.nodes.values() if _is_loss(node))
+        self._around = tuple(dict.fromkeys(filter(None, scopes)))
         self._losses = [*_losses(index), *_scoped(index)]
 
     def below(self, tensors: Iterable[tuple[str, int | None]]) -> dict[str, None]:
@@ -129,10 +131,7 @@ class Walk:
 
     def is_for_a_loss(self, name: str) -> bool:
         """Whether a node is only the form that a loss beside it wants."""
-        scopes = tuple(
-            filter(None, (_scope(node)[1] for node in self.index.nodes.values() if _is_loss(node)))
-        )
-        return self.index.nodes[name].op in _FORMS and name.startswith(scopes)
+        return self.index.nodes[name].op in _FORMS and name.startswith(self._around)
 
     def is_unread(self, name: str) -> bool:
         """Whether nothing reads a node but summaries and, where it has a name from its author, metrics."""
