@@ -16,14 +16,14 @@ import tensorflow as tf
 from cudnn_convert.graph import branches, build, frames
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
-from cudnn_convert.graph.training import MOVES, Source, Walk, is_summary
+from cudnn_convert.graph.training import Source, Walk, is_named
 
 #: The kind of a tensor of numbers that is no scalar; others are called by their type.
 NUMBERS: Final = "numbers"
 _SCALAR: Final = "scalar"
 _OTHERS: Final = ("bool", "string", "resource", "variant")
 _MOST: Final = 8
-_LAST: Final = 6
+_LAST: Final = 7
 _CALLED: Final = re.compile(
     r"(.*_)?(logits?|prob(s|abilit(y|ies))?|predict(ions?|ed)?|preds?|scores?|softmax|sigmoid|outputs?|classes|"
     r"class_ids|ids|decoded|tags|values|estimates?|actions?|policy)(_\d+)?(_.*)?",
@@ -90,10 +90,11 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
     closed = {name for source in sources if source.is_label for name in source.below}
-    open_ = [name for name in walk.reached if name not in closed]
+    open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
     places = {name: place for place, name in enumerate(index.nodes)}
+    ends = {split(leaf)[0] for leaf in leaves}
     ranks: dict[str, int] = {}
-    for name, rank in _ranked(walk, open_, {split(leaf)[0] for leaf in leaves}):
+    for name, rank in _ranked(walk, open_, ends):
         ranks[name] = min(rank, ranks.get(name, rank))
     inside = branches.inside(index)
     looped = frames.frames(index)
@@ -103,7 +104,7 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
     # What a recurrence gives by itself is meant only where nothing stands behind it.
-    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or ranks[name] < _LAST]
+    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
 
@@ -113,7 +114,7 @@ def everywhere(graph: Any, index: Index) -> list[str]:
     starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
-    ends = [name for name in reached if all(map(is_summary, index.consumers(name)))]
+    ends = [name for name in reached if walk.is_unread(name)]
     listed = ordered(graph, walk, ends, ()) if ends else []
     unread = [name for name in listed if split(name)[0] in ends and index.nodes[split(name)[0]].op != "Exit"]
     return [",".join(unread), *listed] if unread else listed
@@ -135,10 +136,15 @@ def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[t
             yield name, 3
         if name in leaves:
             yield name, 4
-        elif not readers and index.nodes[name].op not in MOVES:
+        elif not readers and not walk.is_for_a_loss(name):
             yield name, 5
-        if name in heavy and heavy.isdisjoint(walk.below([(name, None)])):
-            yield name, _LAST
+        if "/" not in name and is_named(index.nodes[name]):
+            yield name, 6
+        if name in heavy:
+            is_last = heavy.isdisjoint(walk.below([(name, None)]))
+            inside = "/".join([*scopes, ""])
+            if is_last or not (inside and any(reader.startswith(inside) for reader in readers)):
+                yield name, _LAST if is_last else _LAST + 1
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:

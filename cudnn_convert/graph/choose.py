@@ -2,9 +2,9 @@
 
 Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
 differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
-leaves: nodes that nothing reads but summaries, outside branches. They are the outputs where they are all of
-the model: where no weight, no output of a recurrence and no prediction of a loss is left aside, and none may
-be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
+leaves: nodes that nothing reads but summaries and metrics, outside branches. They are the outputs where they
+are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside, and
+none may be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import branches, candidates, trace
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
-from cudnn_convert.graph.training import Source, Walk, is_summary
+from cudnn_convert.graph.training import Source, Walk
 
 _BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
 _SHOWN: Final = 3
@@ -49,10 +49,12 @@ def outputs(path: Path, graph: Any) -> Choice:
     dropped = index.descendants(node.name for node in nodes if node not in wanted)
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
     optional = branches.inside(index)
-    leaves = [name for name in walk.reached if _is_leaf(index, name) and name not in optional]
+    leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in optional]
     kinds = candidates.kinds(graph, index, leaves)
     found = [name for name, kind in kinds.items() if kind == candidates.NUMBERS]
     sources = walk.sources({split(name)[0] for name in found})
+    measures = {name for source in sources if source.is_label for name in source.below}
+    found = [name for name in found if split(name)[0] not in measures]
     _refuse_part(path, graph, walk, found, sources)
     _refuse_equal_twins(path, index, wanted, found)
     left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
@@ -87,17 +89,21 @@ def _is_training(node: Any) -> bool:
     return "is_training" not in node.attr or bool(node.attr["is_training"].b)
 
 
-def _is_leaf(index: Index, name: str) -> bool:
+def _is_leaf(walk: Walk, name: str) -> bool:
     # A loop variable that nobody reads after the loop was not made to be read.
-    return all(map(is_summary, index.consumers(name))) and index.nodes[name].op != "Exit"
+    return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
 def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
-    listed = candidates.ordered(graph, walk, found, sources)
+
+    def listed() -> list[str]:
+        return candidates.ordered(graph, walk, found, sources)
+
     if not found:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
-        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, listed), *listed])])
+        single = listed()
+        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, single), *single])])
     doubts = {
         name: source.name
         for name in found
@@ -106,16 +112,19 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: 
     }
     if doubts:
         rest = [name for name in found if name not in doubts]
-        said = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
-        ways = [",".join(rest)] if rest else []
-        reason = f"outputs: {said}, which may hold labels"
-        raise AmbiguousSourceError(path, [_asked(reason, [*ways, ",".join(found), *listed])])
-    aside, what = _aside(walk, found, sources)
+        needs = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
+        is_whole = bool(rest) and not _aside(walk, rest, sources)[0]
+        ways = [",".join(rest), ",".join(found)] if is_whole else [",".join(found)]
+        raise AmbiguousSourceError(
+            path, [_asked(f"outputs: {needs}, which may hold labels", [*ways, *listed()])]
+        )
+    aside, nodes = _aside(walk, found, sources)
     if aside:
         reason = f"outputs: {', '.join(found[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
-        whole = [name for name in listed if split(name)[0] in what]
+        single = listed()
+        whole = [name for name in single if split(name)[0] in nodes]
         more = [",".join([*_heads(walk, whole), *found])] if whole else []
-        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *listed])])
+        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *single])])
 
 
 def _asked(reason: str, ways: list[str]) -> str:

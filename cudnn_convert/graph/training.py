@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,17 +27,34 @@ _BLOCKED: Final = re.compile(
 )
 _GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
 _SUMMARY: Final = re.compile(r".*Summary(V2)?")
+_METRICS: Final = re.compile(r"InTopK(V2)?|EditDistance")
+#: What TensorFlow's functions call their ops where that is not what the op is called.
+_BY_DEFAULT: Final = {
+    **{"RealDiv": "truediv", "AddV2": "add", "Pack": "stack", "ConcatV2": "concat", "Cast": "tofloat"},
+    **{"BatchMatMul": "matmul", "BatchMatMulV2": "matmul", "Select": "where", "GatherV2": "gather"},
+}
+#: Ops of which a layer or a loop is made.
+_PARTS: Final = frozenset("BiasAdd MatMul Enter Exit Merge Switch NextIteration TensorArrayGatherV3".split())
 #: Losses with an op of their own, which take the prediction first (tensorflow v1.15.0 core/ops/nn_ops.cc,
 #: ctc_ops.cc); the first so many inputs behind it are labels.
 _LOSSES: Final = re.compile(r".*(SoftmaxCrossEntropyWithLogits|CTCLoss(V2)?)")
 _LABELS: Final = {"CTCLoss": 2, "CTCLossV2": 2}
+#: Scopes of losses that are plain arithmetic (python/ops/losses/losses_impl.py, nn_impl.py,
+#: contrib/seq2seq/python/ops/loss.py).
+_SCOPES: Final = re.compile(
+    r"(?P<scope>(.*/)?(logistic_loss|sequence_loss|(sigmoid|softmax|sparse_softmax)_cross_entropy_loss|"
+    r"mean_squared_error|mean_pairwise_squared_error|absolute_difference|log_loss|huber_loss|hinge_loss|"
+    r"cosine_distance_loss)(_\d+)?)/.*"
+)
 _NUMBER: Final = re.compile(r"_\d+$")
 _FLATTENING: Final = frozenset({"Reshape", "Transpose", "Cast"})
 #: What gives a loss its operands in another form.
-MOVES: Final = _FLATTENING | frozenset(
+_MOVES: Final = _FLATTENING | frozenset(
     "Squeeze ExpandDims StridedSlice Slice Pack ConcatV2 Gather GatherV2 GatherNd".split()
 )
-#: Of a prediction and a label: a metric.
+_FORMS: Final = _MOVES | {"Identity"}
+#: Of a prediction and a label: the first step of a loss; a metric.
+_JOINS: Final = frozenset({"SquaredDifference", "Sub", "Mul"})
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
 _HANDS_ON: Final = frozenset(
     "Identity ReadVariableOp Enter RefEnter Switch RefSwitch Cast StopGradient".split()
@@ -48,14 +65,16 @@ _NAMED: Final = re.compile(
 )
 
 
-def is_summary(node: Any) -> bool:
-    """Whether a node keeps a record of what it reads."""
-    return bool(_SUMMARY.fullmatch(node.op))
+def is_named(node: Any) -> bool:
+    """Whether a node has a name that somebody gave it, as far as its op tells."""
+    own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
+    kind = node.op.removesuffix("V2").removesuffix("V3").lower()
+    return own not in (kind, _BY_DEFAULT.get(node.op, kind)) and node.op not in _PARTS
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor `op:k` that a program gives; `is_label`: it serves training alone.
+    """A tensor `op:k` that a program gives; `is_label`: it serves training, and measures of it, alone.
 
     `may_be`: it reaches more than that, and yet is called as labels are or is given to a loss as one.
     """
@@ -72,17 +91,21 @@ class Walk:
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
         self.index, self.starts = index, starts
         self._closed = {*forbidden, *_inside_losses(index)}
+        self._closed.update(name for name in index.nodes if _SCOPES.fullmatch(name))
         needed = index.ancestors(starts)
         given = [name for name in _given(index) if not _is_needed(index, name, needed)]
         walked = self.below((start, None) for start in starts)
+        self._metrics: set[str] = set()
         for name in given:
-            self._closed.update(
-                _metrics(index, walked.keys(), self.below([split(name)]).keys() | {split(name)[0]})
-            )
+            self._metrics.update(_metrics(index, walked.keys(), self.below([split(name)]).keys(), name))
+        self._closed |= self._metrics
         self.reached = self.below((start, None) for start in starts)
         for start in starts:
             self.reached.setdefault(start)
         self._given = [(name, self.below([split(name)])) for name in given]
+        scopes = (_scope(node)[1] for node in index.nodes.values() if _is_loss(node))
+        self._around = tuple(dict.fromkeys(filter(None, scopes)))
+        self._losses = [*_losses(index), *_scoped(index)]
 
     def below(self, tensors: Iterable[tuple[str, int | None]]) -> dict[str, None]:
         """The nodes that read `(op, k)`, directly or not, in the order of their distance."""
@@ -106,27 +129,44 @@ class Walk:
         # What is printed is a record; what is handed on is the first input.
         return reader.op != "Print" or split(reader.input[0])[0] == name
 
-    def sources(self, leaves: Collection[str]) -> list[Source]:
+    def is_for_a_loss(self, name: str) -> bool:
+        """Whether a node is only the form that a loss beside it wants."""
+        return self.index.nodes[name].op in _FORMS and name.startswith(self._around)
+
+    def is_unread(self, name: str) -> bool:
+        """Whether nothing reads a node but summaries and, where it has a name from its author, metrics."""
+        readers, node = [*self.index.consumers(name)], self.index.nodes[name]
+        if all(_SUMMARY.fullmatch(reader.op) for reader in readers):
+            return True
+        return node.op not in _FORMS and is_named(node) and all(map(self._is_record, readers))
+
+    def _is_record(self, reader: Any) -> bool:
+        if _SUMMARY.fullmatch(reader.op) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
+            return True
+        readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []
+        return bool(readers) and all(map(self._is_record, readers))
+
+    def sources(self, leaves: Set[str]) -> list[Source]:
         """What a program gives beside the needs of the recurrences, judged by the unread nodes `leaves`."""
-        losses = [*_losses(self.index)]
+        taken = {split(origin)[0] for origin in self.predictions().values()}
+        labels = {
+            label for loss in self._losses for label in loss.labels if split(label)[0] not in self.reached
+        }
         found = []
         for name, below in self._given:
-            reach = {split(name)[0], *below}
-            is_target = any(
-                split(label)[0] in reach - self.reached.keys() for loss in losses for label in loss.labels
-            )
-            ends = not reach.isdisjoint(leaves)
-            is_model = any(split(loss.origin)[0] in reach for loss in losses)
-            is_model = is_model or any(self.weights(self.index.nodes[op]) for op in below)
+            is_target = any(label == name or split(label)[0] in below for label in labels)
+            is_model = any(op in taken or self.weights(self.index.nodes[op]) for op in below)
             may_be = is_target or bool(_NAMED.fullmatch(split(name)[0]))
-            found.append(Source(name, below.keys(), not ends and not is_model, may_be))
+            # What such a target reaches without weights is a measure of training.
+            is_label = not is_model and (is_target or leaves.isdisjoint(below))
+            found.append(Source(name, below.keys(), is_label, may_be))
         return found
 
     def predictions(self) -> dict[str, str]:
-        """What losses with an op of their own take for predictions, as tensors `op:k` of the walk, each with
-        the tensor that it is another name of.
+        """What losses take for predictions, as tensors `op:k` of the walk, each with the tensor that it is
+        another form or name of.
         """
-        found = {loss.prediction: loss.origin for loss in _losses(self.index)}
+        found = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
         return {name: origin for name, origin in found.items() if split(name)[0] in self.reached}
 
     def weights(self, node: Any) -> set[str]:
@@ -148,27 +188,56 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What a loss takes for a prediction, before it was brought in form, by its last and its first name; what
-    it takes for labels.
-    """
+    """What a loss takes for predictions, each with what it was in another form, and for labels."""
 
-    prediction: str
-    origin: str
-    labels: tuple[str, ...]
+    predictions: Mapping[str, str]
+    labels: Sequence[str]
 
 
 def _losses(index: Index) -> Iterator[_Loss]:
     for node in index.nodes.values():
-        if _LOSSES.fullmatch(node.op) and not _GRADIENTS.fullmatch(node.name):
+        if _is_loss(node):
             taken, *others = index.data_inputs(node)
-            taken = _before(index, taken, MOVES)
-            origin = _before(index, taken, MOVES | {"Identity"})
-            yield _Loss(taken, origin, tuple(others[: _LABELS.get(node.op, 1)]))
+            scope = _scope(node)[1]
+            while index.nodes[split(taken)[0]].op in _MOVES and scope and taken.startswith(scope):
+                taken = index.data_inputs(index.nodes[split(taken)[0]])[0]
+            yield _Loss({taken: _origin(index, taken)}, others[: _LABELS.get(node.op, 1)])
 
 
-def _before(index: Index, name: str, ops: Collection[str]) -> str:
-    """The tensor that some ops in a row are given."""
-    while index.nodes[split(name)[0]].op in ops:
+def _is_loss(node: Any) -> bool:
+    return bool(_LOSSES.fullmatch(node.op)) and not _GRADIENTS.fullmatch(node.name)
+
+
+def _scope(node: Any) -> tuple[str, str]:
+    """Of a loss: `loss/` of `loss/loss` or of `loss` beside `loss/Reshape`, and the scope around it."""
+    scope, _, own = node.name.rpartition("/")
+    outer, _, last = scope.rpartition("/")
+    # Either may be numbered.
+    named = _NUMBER.sub("", last) == _NUMBER.sub("", own)
+    inner, around = (scope, outer) if named else (node.name, scope)
+    return f"{inner}/", f"{around}/" if around else ""
+
+
+def _scoped(index: Index) -> Iterator[_Loss]:
+    """The losses of plain arithmetic: what enters their scopes is a prediction, or joins one as a label."""
+    taken: dict[str, dict[str, str]] = {}
+    labels: dict[str, list[str]] = {}
+    for name, node in index.nodes.items():
+        found = _SCOPES.fullmatch(name)
+        if found and not _GRADIENTS.fullmatch(name):
+            scope = f"{found['scope']}/"
+            origins = {given: _origin(index, given) for given in index.data_inputs(node)}
+            entering = {name: origin for name, origin in origins.items() if not name.startswith(scope)}
+            taken.setdefault(scope, {}).update(entering)
+            joined = [origin for origin in origins.values() if not origin.startswith(scope)]
+            labels.setdefault(scope, []).extend(joined if node.op in _JOINS and len(joined) > 1 else [])
+    for scope, predictions in taken.items():
+        yield _Loss(predictions, labels[scope])
+
+
+def _origin(index: Index, name: str) -> str:
+    """The tensor that another is only a form or a name of."""
+    while index.nodes[split(name)[0]].op in _FORMS:
         name = index.data_inputs(index.nodes[split(name)[0]])[0]
     return name
 
@@ -198,27 +267,17 @@ def _is_needed(index: Index, name: str, needed: Collection[str]) -> bool:
     return any(reader.name in needed for reader in index.consumers(*split(name)))
 
 
-def _metrics(index: Index, walked: Collection[str], given: Collection[str]) -> Iterator[str]:
-    """The comparisons of something `walked` with something that is `given` alone."""
+def _metrics(index: Index, walked: Collection[str], below: Collection[str], given: str) -> Iterator[str]:
+    """The comparisons of something `walked` with what comes from the tensor `given` alone."""
     for name in walked:
         if index.nodes[name].op in _COMPARISONS:
-            ops = [split(source)[0] for source in index.data_inputs(index.nodes[name])]
-            is_walked = [op in walked for op in ops]
-            if sum(is_walked) == 1 and ops[is_walked.index(False)] in given:
+            compared = index.data_inputs(index.nodes[name])
+            others = [other for other in compared if split(other)[0] not in walked]
+            if len(others) == 1 and (others[0] == given or split(others[0])[0] in below):
                 yield name
 
 
 def _inside_losses(index: Index) -> set[str]:
     """What a loss makes of scores in its own scope (tensorflow v1.15.0 python/ops/nn_ops.py): it flattens."""
-    scopes = set()
-    for node in index.nodes.values():
-        if _LOSSES.fullmatch(node.op):
-            scope, _, own = node.name.rpartition("/")
-            # The op is `loss` beside `loss/Reshape`, or `loss/loss`, where either may be numbered.
-            named = _NUMBER.sub("", scope.rpartition("/")[2]) == _NUMBER.sub("", own)
-            scopes.add(f"{scope if named else node.name}/")
-    return {
-        name
-        for name, node in index.nodes.items()
-        if node.op in _FLATTENING and name.startswith(tuple(scopes))
-    }
+    scopes = tuple(_scope(node)[0] for node in index.nodes.values() if _is_loss(node))
+    return {name for name, node in index.nodes.items() if node.op in _FLATTENING and name.startswith(scopes)}

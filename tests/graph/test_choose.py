@@ -181,7 +181,9 @@ def test_what_stands_behind_the_recurrence_belongs_to_the_model(add: Callable[[A
 
 def loss(scores: Any, labels: Any = None) -> None:
     labels = placeholder("y", [None, None], tf.int32) if labels is None else labels
-    tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=scores[:, 0], labels=labels[:, 0], name="loss")
+    with tf.name_scope("loss"):
+        first = scores[:, 0], labels[:, 0]
+        tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=first[0], labels=first[1], name="xent")
 
 
 def part(add: Callable[[Any], Any]) -> tuple[str, ...]:
@@ -245,21 +247,64 @@ def test_components_of_an_iterator_may_be_labels() -> None:
     assert chosen(graph) == ["probs:0"]
 
 
-@pytest.mark.parametrize("name", ["labels", "y"])
-def test_what_may_need_labels_is_asked(name: str) -> None:
-    """By its name, or by what a loss takes for a label."""
+def test_what_may_need_labels_is_asked() -> None:
     with drawing() as graph:
         y = tf.identity(lstm(placeholder("x"), blob()).output, name="states")
-        labels = placeholder(name, [None, None], tf.int32)
         tf.identity(y, name="scores")
-        tf.subtract(y, tf.one_hot(labels, UNITS), name="error")
-        if name != "labels":
-            loss(y, labels)
+        tf.subtract(y, tf.one_hot(placeholder("labels", [None, None], tf.int32), UNITS), name="error")
     (reason,) = refused(graph, AmbiguousSourceError)
     assert reason.startswith(
-        f"outputs: error:0 needs {name}:0, which may hold labels; choose with "
+        "outputs: error:0 needs labels:0, which may hold labels; choose with "
         "--outputs scores:0 | --outputs scores:0,error:0 | "
     )
+
+
+def test_what_a_loss_takes_for_a_label_and_a_layer_for_an_input_is_asked() -> None:
+    """A decoder that learns from the words which it should say."""
+    with drawing() as graph:
+        words = placeholder("words", [None, None], tf.int32)
+        y = lstm(placeholder("x"), blob()).output
+        scores = weigh(y + tf.one_hot(words, UNITS), "decoder")
+        tf.argmax(scores, 2, name="said")
+        loss(scores, words)
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert reason.startswith(
+        "outputs: said:0 needs words:0, which may hold labels; choose with --outputs said:0 |"
+    )
+
+
+def test_a_measure_of_what_a_loss_takes_for_a_label_is_no_output() -> None:
+    with drawing() as graph:
+        y = tf.identity(lstm(placeholder("x"), blob()).output, name="states")
+        words = placeholder("words", [None, None], tf.int32)
+        tf.identity(y, name="scores")
+        tf.subtract(y, tf.one_hot(words, UNITS), name="error")
+        loss(y, words)
+    assert chosen(graph) == ["scores:0"]
+
+
+@pytest.mark.parametrize(("name", "is_chosen"), [("class_ids", True), ("ArgMax", False)])
+def test_a_choice_that_only_a_metric_reads_counts_where_it_has_a_name(name: str, is_chosen: bool) -> None:
+    with drawing() as graph:
+        scores = weigh(lstm(placeholder("x"), blob()).output, "logits")
+        loss(scores)
+        ids = tf.cast(tf.argmax(scores, 2, name=name), tf.int32)
+        tf.equal(ids, placeholder("wanted", [None, None], tf.int32))
+    if is_chosen:
+        assert chosen(graph) == ["class_ids:0"]
+    else:
+        refused(graph, AmbiguousSourceError)
+
+
+def test_a_loss_of_plain_arithmetic_is_known_by_its_scope() -> None:
+    """As `tf.nn.sigmoid_cross_entropy_with_logits` is."""
+    with drawing() as graph:
+        scores = weigh(lstm(placeholder("x"), blob()).output, "logits")
+        with tf.name_scope("logistic_loss"):
+            product = tf.multiply(scores, placeholder("y", [None, None, UNITS]), name="mul")
+            tf.add(tf.nn.relu(scores) - product, tf.math.log1p(tf.exp(-tf.abs(scores))))
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert reason.endswith("; choose with --outputs logits:0")
 
 
 def test_candidates_stand_in_the_order_of_their_names_and_of_what_they_are() -> None:
@@ -275,7 +320,7 @@ def test_candidates_stand_in_the_order_of_their_names_and_of_what_they_are() -> 
         tf.nn.l2_loss(graph.get_tensor_by_name("normed:0"))
     (reason,) = refused(graph, AmbiguousSourceError)
     listed = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]
-    assert listed == ["probs:0", "logits/Relu:0", "best:0", "normed:0", "plain:0"]
+    assert listed == ["probs:0", "logits/Relu:0", "best:0", "normed:0", "Cast:0", "plain:0"]
 
 
 def test_leaves_that_are_no_numbers_are_named() -> None:

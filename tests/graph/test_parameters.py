@@ -221,7 +221,7 @@ def test_twins_are_known_by_their_variables() -> None:
         for name, training in (("train", True), ("predict", False)):
             y = lstm(x, packed(*made), name=name, training=training).output
             tf.identity(y, name=f"{name}_scores")
-    assert choose.outputs(PATH, graph.as_graph_def()) == ["predict_scores:0"]
+    assert choose.outputs(PATH, graph.as_graph_def()).outputs == ["predict_scores:0"]
 
 
 def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
