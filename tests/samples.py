@@ -26,7 +26,7 @@ GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alo
 #: Their steps lie in TensorArrays, or their rows in several variables: ops that TensorFlow Lite lacks.
 FLEXIBLE = (
     *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
-    "partitioned",
+    *("decode_attention", "decode_beam", "decode_greedy", "partitioned"),
 )
 #: A case of each plan, for the formats that not every case goes to: modes, directions, layers, versions of
 #: the op, states, lengths, either layout, dtypes, projection, skipped input, shared weights, several

@@ -2,8 +2,9 @@
 
 Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
 differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
-leaves: nodes that nothing reads but summaries. It never enters shapes, state, losses, metrics, gradients or savers, nor anything that needs a
-non-scalar placeholder which no recurrence needs, for those are labels. A leaf inside a branch is no output.
+leaves: nodes that nothing reads but summaries. It never enters shapes, state, losses, metrics, gradients or
+savers, nor anything that needs a non-scalar placeholder which no recurrence needs, for those are labels. A
+leaf inside a branch is no output.
 """
 
 from __future__ import annotations
