@@ -12,25 +12,16 @@ WORDS, UNITS, START, END = 9, 5, 1, 2
 FEEDS = ([[3, 4, 5, 6], [7, 8, 3, 2], [4, 4, 8, 7]], [[5, 3, 8, 7, 6, 4], [8, 2, 3, 3, 5, 7]])
 
 
-def decode_greedy(rnn):
-    """dynamic_decode with a GreedyEmbeddingHelper, at most six words: the words and their scores."""
-    decoder = decoder_of(rnn, lambda cell, state, batch, embed, output: tf.contrib.seq2seq.BasicDecoder(
-        cell, tf.contrib.seq2seq.GreedyEmbeddingHelper(embed, tf.fill([batch], START), END), state, output
-    ))
-    outputs, _, _ = tf.contrib.seq2seq.dynamic_decode(decoder, maximum_iterations=6)
-    tf.identity(outputs.rnn_output, name="scores")
-    tf.identity(outputs.sample_id, name="words")
-    return Case(["scores:0", "words:0"], [{"ids:0": fed} for fed in FEEDS])
-
-
 def decode_attention(rnn):
-    """dynamic_decode of a cell with Bahdanau attention over the encoder's outputs."""
+    """Greedy dynamic_decode, at most six words, of a cell with attention over the encoder's outputs."""
     decoder = decoder_of(rnn, lambda cell, state, batch, embed, output: tf.contrib.seq2seq.BasicDecoder(
         cell, tf.contrib.seq2seq.GreedyEmbeddingHelper(embed, tf.fill([batch], START), END), state, output
     ), attends=True)
     outputs, _, _ = tf.contrib.seq2seq.dynamic_decode(decoder, maximum_iterations=6)
     tf.identity(outputs.rnn_output, name="scores")
-    return Case(["scores:0"], [{"ids:0": fed} for fed in FEEDS], flags=["--outputs", "scores:0"])
+    tf.identity(outputs.sample_id, name="words")
+    flags = ["--outputs", "scores:0,words:0"]
+    return Case(["scores:0", "words:0"], [{"ids:0": fed} for fed in FEEDS], flags=flags)
 
 
 def decode_beam(rnn):
@@ -82,4 +73,4 @@ def decoder_of(rnn, make, attends=False):
         return make(cell, state, batch, lambda words: tf.nn.embedding_lookup(table, words), output)
 
 
-CASES_1_15 = (decode_greedy, decode_attention, decode_beam, gather_tree)
+CASES_1_15 = (decode_attention, decode_beam, gather_tree)
