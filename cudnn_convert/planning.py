@@ -132,7 +132,9 @@ def with_graph(model: Model, options: Options) -> Model:
     if said != Described() or interface != Interface():
         flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
-    return model
+    from cudnn_convert.graph import gather_tree
+
+    return replace(model, graph=gather_tree.replaced(model.graph))
 
 
 def stays_whole(model: Model, options: Options) -> bool:

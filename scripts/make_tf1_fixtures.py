@@ -20,6 +20,7 @@ from tf1_fixtures import (
     cases_choosing,
     cases_containers,
     cases_control_flow,
+    cases_decoding,
     cases_distributed,
     cases_inputs,
     cases_lengths,
@@ -49,6 +50,7 @@ ONLY_1_15 = (
     + cases_training.CASES_1_15
     + cases_scopes.CASES_1_15
     + cases_control_flow.CASES_1_15
+    + cases_decoding.CASES_1_15
     + cases_distributed.CASES_1_15
     + cases_lengths.CASES_1_15
     + cases_inputs.CASES_1_15
@@ -61,6 +63,7 @@ ONLY_1_15 = (
 )
 
 OTHER_RECORDERS = {build: record_cpu for build in cases_block.CASES_1_15}
+OTHER_RECORDERS[cases_decoding.gather_tree] = cases_decoding.record_tree
 OTHER_RECORDERS.update((build, cases_objects.record_objects) for build in cases_objects.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_op_level.record_op_level) for build in cases_op_level.CASES_1_15)
 OTHER_RECORDERS.update((build, cases_choosing.record_renamed) for build in cases_choosing.RENAMED)

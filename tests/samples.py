@@ -26,14 +26,14 @@ GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alo
 #: Their steps lie in TensorArrays, or their rows in several variables: ops that TensorFlow Lite lacks.
 FLEXIBLE = (
     *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
-    "partitioned",
+    *("decode_attention", "decode_beam", "partitioned"),
 )
 #: A case of each plan, for the formats that not every case goes to: modes, directions, layers, versions of
 #: the op, states, lengths, either layout, dtypes, projection, skipped input, shared weights, several
 #: recurrences, branches, loops, resources, partitions, cells without a cuDNN op.
 PLANS = frozenset(
     "bilstm_tagger block_cell_bidirectional block_fused_lengths compatible_gru_loop cond dropout_placeholder "
-    "final_state_only frozen_layer_norm gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards "
+    "final_state_only gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards "
     "keras_lstm_states keras_siamese lstm_bi_2l_states lstm_float16 lstm_uni_3l op_proj_lstm op_skip_lstm "
     "op_skip_relu partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l two_layers "
     "v3_batch_major v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major while_refine "
@@ -41,7 +41,7 @@ PLANS = frozenset(
 )
 #: Plans that differ in what TensorFlow Lite's files are too plain for: how variables lie, which op it was.
 NOT_FOR_TFLITE = frozenset(
-    "dropout_placeholder final_state_only frozen_layer_norm gru_bi iterator_input keras_go_backwards "
+    "dropout_placeholder final_state_only gru_bi iterator_input keras_go_backwards "
     "keras_lstm_states keras_siamese op_skip_relu resource_vars rnn_relu_bi v3_lengths_batch_major "
     "while_refine".split()
 )
@@ -51,6 +51,8 @@ CHOOSING = frozenset(
     "target_saver two_heads".split()
 )
 CHOSEN = frozenset("attention_memory averages_saver lengths_mask printed_scatter target_saver".split())
+#: Cases of a format alone: loops in loops, which tf2onnx rewrites, and what TensorFlow fuses in constants.
+MORE = {"onnx": ("cond_in_while", "while_nested"), "frozen": ("frozen_layer_norm",)}
 #: The format that every case goes to: what stands right of `Model` never asks which reader ran.
 WITH_ALL = "savedmodel"
 
@@ -101,7 +103,8 @@ class Fixture:
         is_left = form == "tflite" and self.folder.name in NOT_FOR_TFLITE
         if self.folder.name in CHOOSING and not EVERY:
             return form == WITH_ALL and self.folder.parent.name == "1.15.5" and self.folder.name in CHOSEN
-        return self.fits(form) and (EVERY or form == WITH_ALL or (self.is_plan and not is_left))
+        is_more = self.folder.name in MORE.get(form, ())
+        return self.fits(form) and (EVERY or form == WITH_ALL or is_more or (self.is_plan and not is_left))
 
     def feeds(self) -> list[dict[str, np.ndarray]]:
         """The recorded tensors of each feed, inputs and outputs, by the source's names."""

@@ -8,12 +8,13 @@ tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the or
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, MutableSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from tf2onnx import tfonnx, utils
 from tf2onnx.rewriter import loop_rewriter_base
+from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
 
 from cudnn_convert.graph.frames import frames
 from cudnn_convert.graph.index import Index
@@ -62,7 +63,12 @@ def ordered(graph: Any) -> Iterator[None]:
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = frames(Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
-    rewrite = tfonnx.rewrite_generic_loop
+    rewrite, run = tfonnx.rewrite_generic_loop, LoopRewriterBase.run_internal
+
+    def run_whole(rewriter: Any, *arguments: Any, **options: Any) -> Any:
+        _complete(rewriter.g, around)
+        return run(rewriter, *arguments, **options)
+
     with ExitStack() as changes:
         for module in modules:
             changes.enter_context(_replaced(module, "set", InsertionSet))
@@ -70,6 +76,7 @@ def ordered(graph: Any) -> Iterator[None]:
         changes.enter_context(
             _replaced(loop_rewriter_base, "is_tf_loopcond_op", lambda op: _is_innermost(op, loops))
         )
+        changes.enter_context(_replaced(LoopRewriterBase, "run_internal", run_whole))
         changes.enter_context(
             _replaced(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
         )
@@ -77,15 +84,31 @@ def ordered(graph: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    """A global of a module has another value; afterwards it is what it was, absent too."""
-    before = {key: held for key, held in vars(module).items() if key == name}
-    setattr(module, name, value)
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """A global of a module, or a method, is another; afterwards it is what it was, absent too."""
+    before = [held for key, held in vars(owner).items() if key == name]
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        delattr(module, name)
-        vars(module).update(before)
+        delattr(owner, name)
+        for held in before:
+            setattr(owner, name, held)
+
+
+def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
+    """Adds the Switch of each loop variable that only the condition reads: tf2onnx knows none without it."""
+    nodes = list(graph.get_nodes())
+    conditions = {around.get(node.name): node for node in nodes if node.type == _LOOP}
+    for node in nodes:
+        condition = conditions.get(around.get(node.name, ()))
+        is_variable = node.type == "Merge" and any(source.type == "NextIteration" for source in node.inputs)
+        if is_variable and condition is not None:
+            readers = graph.find_output_consumers(node.output[0])
+            if not any(reader.type == "Switch" for reader in readers):
+                shapes, kinds = node.output_shapes[:1] * 2, node.output_dtypes[:1] * 2
+                inputs = [node.output[0], condition.output[0]]
+                graph.make_node("Switch", inputs, output_count=2, shapes=shapes, dtypes=kinds)
 
 
 def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:

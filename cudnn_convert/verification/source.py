@@ -20,7 +20,7 @@ from cudnn_convert.graph.session import session
 from cudnn_convert.graph.state import WRITES
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import block_guard
+from cudnn_convert.verification import beams, block_guard
 from cudnn_convert.verification.computed import Computation, Draw, computation
 from cudnn_convert.verification.memory import Memory
 from cudnn_convert.verification.way import Source
@@ -38,7 +38,7 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     seen: list[tuple[int, int]] = []
     draw = Draw()
     functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
-    functions += block_guard.insert(graph, seen)
+    functions += [*block_guard.insert(graph, seen), *beams.insert(graph)]
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
     needed += [write.op for found in plan.states for write in found.state.writes]
