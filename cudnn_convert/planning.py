@@ -71,7 +71,7 @@ def planned(model: Model, options: Options) -> Plan:
             convention=convention,
         )
     from cudnn_convert.graph import tables
-    from cudnn_convert.plan import inputs
+    from cudnn_convert.plan import cells, inputs
     from cudnn_convert.plan.make import make
 
     drawn = options.verify and options.data is None and options.golden is None
@@ -90,6 +90,8 @@ def planned(model: Model, options: Options) -> Plan:
         words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
         named = dict(zip(found.signature.inputs.values(), words, strict=True))
         tables.refuse(model.path, found.graph, named, found.signature.outputs.values(), options.format)
+    if options.format == "checkpoint":
+        cells.refuse(model.path, found.recurrences)
     if drawn and (reasons := inputs.undrawable(found)):
         raise UnsupportedModelError(model.path, reasons)
     return found

@@ -119,7 +119,6 @@ def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: 
 
     Raises UnsupportedModelError where a cell of TensorFlow 1 cannot hold the weights.
     """
-    _refuse(model, recurrences)
     made = Cells(_prefixes(model, recurrences, cell), cell, lowering)
     taken = {node.name for node in graph.node}
     clashes = [
@@ -147,20 +146,6 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
         found[name] = (prefix, _kind(sizes.mode, cell).scope, sizes.directions)
     places = [*found.values()]
     return {name: place[0] if places.count(place) == 1 else f"{name}/" for name, place in found.items()}
-
-
-def _refuse(model: Model, recurrences: Sequence[Recurrence]) -> None:
-    reasons, what = [], "--format checkpoint: expected"
-    dtypes: dict[str, Any] = {}
-    for recurrence in recurrences:
-        if recurrence.sizes.projection:
-            reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")
-        dtype = dtypes.setdefault(recurrence.shared, recurrence.dtype)
-        if dtype != recurrence.dtype:
-            types = f"{dtype} and {recurrence.dtype}"
-            reasons.append(f"{recurrence.node}: {what} one dtype for {recurrence.shared}, found {types}")
-    if reasons:
-        raise UnsupportedModelError(model.path, [f"{reason}; take another format" for reason in reasons])
 
 
 def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:

@@ -15,6 +15,7 @@ from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.compatible import Cells, cells
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Model, Recurrence
+from cudnn_convert.plan.cells import refuse
 
 
 def tiny(mode: Mode) -> Cell:
@@ -202,7 +203,7 @@ def test_a_blob_that_is_read_in_two_types_and_a_projection_are_refused_together(
     blobs = [named("net/opaque"), named("net/opaque", node="again", dtype=np.dtype(np.float16))]
     projected = Case(Mode.LSTM, op="CudnnRNNV3", projection=3).recurrence("projected")
     with pytest.raises(UnsupportedModelError) as refused:
-        made(*blobs, projected)
+        refuse(Path("m"), [*blobs, projected])
     assert refused.value.reasons == (
         "again: --format checkpoint: expected one dtype for net/opaque, found float32 and float16; "
         "take another format",
