@@ -9,6 +9,7 @@ from typing import Final
 
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import READING, VOUCHED, Options
+from cudnn_convert.read import extent
 
 _PROGRAM: Final = "cudnn-convert"
 #: Endings of sources that OUT's name does without.
@@ -46,8 +47,9 @@ def _out(source: Path, form: str) -> Path:
     stem = whole
     while stem.suffix in _SUFFIXES and stem.stem:
         stem = stem.with_suffix("")
-    # An OUT inside of the source is refused.
-    folder = whole.parent if whole.is_dir() and Path.cwd().is_relative_to(whole) else Path()
+    # An OUT inside of the source, or of the SavedModel that it is a file of, is refused.
+    folders = (path.resolve() for path in extent.of(source) if path.is_dir())
+    folder = next((one.parent for one in folders if Path.cwd().is_relative_to(one)), Path())
     suffix = FORMATS[form].suffix or "" if FORMATS[form].layers else ""
     found, count = folder / f"{stem.name}_cpu{suffix}", 1
     while found.exists() or found.is_symlink():

@@ -109,6 +109,7 @@ def test_flags_repeat_every_option() -> None:
         architecture=Path("a b.json"),
         custom_objects=["mine:Scale"],
         limit=["nodes=8"],
+        trust=True,
         verify=False,
     )
     usual = Options()
@@ -119,7 +120,7 @@ def test_flags_repeat_every_option() -> None:
         "--tag=serve,gpu", "--weights=raw", "--forget-bias=1", "--gate-order=miopen", "--mode=gru",
         "--layers=2", "--units=5", "--directions=1", "--layout=batch", "--states", "--lengths",
         "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
-        "--no-verify",
+        "--trust", "--no-verify",
     )  # fmt: skip
     assert commands.flags(usual) == ()
 
