@@ -3,8 +3,8 @@
 Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
 differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
 leaves: nodes that nothing reads but summaries and metrics, outside branches. They are the outputs where they
-are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside, and
-none may be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
+are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside,
+and none may be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
 """
 
 from __future__ import annotations
