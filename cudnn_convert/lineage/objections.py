@@ -15,13 +15,15 @@ import numpy as np
 
 from cudnn_convert import layers
 from cudnn_convert.lineage import arrays, places
-from cudnn_convert.lineage.doubts import doubt
-from cudnn_convert.lineage.places import Key
+from cudnn_convert.lineage.doubts import gate_order
+from cudnn_convert.lineage.places import Key, Places
 from cudnn_convert.model import WAYS, Array, Recurrence, is_float
 from cudnn_convert.plan import Plan
 
 #: Values of fewer kinds may lie anywhere by chance.
 _KINDS: Final = 4
+#: The matrices that are compared with those of the first layer.
+_COMPARED: Final = ("kernel", "recurrent_kernel")
 
 
 def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple[str, ...]:
@@ -44,8 +46,9 @@ def _of(
     held = places.of_artifact(there, one)
     values = dict(places.parts(one))
     clear = _clear(values)
-    for key, text in ((key, doubt(one, held, key)) for key in values):
-        if text and _group(key, values) <= clear and _group((0, 0, "", "recurrent_kernel"), values) <= clear:
+    for key in values:
+        text = _odd(one, held, key)
+        if text and _group(key, values) | _group((0, 0, *key[2:]), values) <= clear:
             yield f"{_name(one, key)}: {text}"
     lost = [key for key in values if key in clear and held.get(key) is None]
     if not (is_copy and lost):
@@ -73,9 +76,29 @@ def _clear(values: Mapping[Key, Array]) -> set[Key]:
 
 
 def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
-    """The weights of all gates that lie beside one another, and the kernel that they are compared with."""
+    """The weights of all gates that lie beside one another."""
     layer, way, _, field = key
-    return {other for other in values if other[:2] == (layer, way) and other[3] in (field, "kernel")}
+    return {other for other in values if (*other[:2], other[3]) == (layer, way, field)}
+
+
+def _odd(one: Recurrence, held: Places, key: Key) -> str:
+    """How a matrix lies otherwise than that of the first layer; nothing where it does not.
+
+    Matrices of one kind are read in one way. A graph may read biases, or the other kind, through ops that
+    rearrange them.
+    """
+    layer, way, gate, field = key
+    if field not in _COMPARED:
+        return ""
+    usual, order = (gate_order(one, held, group) for group in ((0, 0, field), (layer, way, field)))
+    if usual and order and usual != order:
+        first, own = (", ".join(gate.value for gate in gates) for gates in (usual, order))
+        return f"gates in the order {own}, where the first layer has {first}"
+    places = [held.get((0, 0, gate, field)), held.get(key)]
+    axes = [place.place.axes for place in places if place is not None]
+    if sorted(axes) == ["as it is", "transposed"]:
+        return f"{axes[1]}, where that of the first layer lies {axes[0]}"
+    return ""
 
 
 def _name(one: Recurrence, key: Key) -> str:

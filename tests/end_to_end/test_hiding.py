@@ -72,7 +72,9 @@ def require_refused(source: Path, out: Path, what: str, **flags: Any) -> None:
         cudnn_convert.verify(source, out, **flags)
     result = caught.value.report
     assert {one.passed for one in (*result.recurrences, *result.outputs)} == {True}
-    assert f"around the recurrences: {what}: expected values of a tensor of the source" in str(caught.value)
+    (line,) = [one for one in str(caught.value).splitlines() if "around the recurrences: " in one]
+    assert f"around the recurrences: {what}" in line
+    assert line.endswith(": expected values of a tensor of the source, found others")
 
 
 @pytest.mark.parametrize(("name", "form"), cases(product(hiding.HIDING, [*GRAPHS, "repaired"])))
@@ -85,7 +87,7 @@ def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     proof = cudnn_convert.convert(source, out, **flags).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products > 0) == (True, True, True), proof.glue
     hiding.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
     scope = "StatefulPartitionedCall/StatefulPartitionedCall/" if is_repaired else ""
     require_refused(source, out, f"MatMul {scope}Tensordot/MatMul")
