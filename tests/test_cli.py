@@ -26,7 +26,7 @@ HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "k
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
 UNNEEDED = (
     *("tensorflow", "tf2onnx", "tf_keras", "keras", "h5py", "rich", "safetensors", "torch"),
-    *(f"cudnn_convert.{name}" for name in ("tables", "inspection", "lineage", "page", "cli.bar")),
+    *(f"cudnn_convert.{name}" for name in ("tables", "inspection", "page", "cli.bar")),
     *(f"cudnn_convert.keras.{name}" for name in ("rewrite", "vetting", "modern", "trace")),
     *(f"cudnn_convert.write.{name}" for name in ("saver", "keras_archive", "keras_hdf5", "tflite")),
     *(f"cudnn_convert.verification.{name}" for name in ("by_hand", "graphs", "loading", "source")),
@@ -79,7 +79,10 @@ def test_nothing_heavy_is_loaded_before_there_is_work(words: list[str], code: in
 
 @pytest.mark.parametrize(
     ("words", "unneeded"),
-    [((), UNNEEDED), (("--no-verify",), (*UNNEEDED, "onnxruntime", "cudnn_convert.reference"))],
+    [
+        ((), UNNEEDED),
+        (("--no-verify",), (*UNNEEDED, "onnxruntime", "cudnn_convert.reference", "cudnn_convert.lineage")),
+    ],
     ids=["verified", "not verified"],
 )
 def test_weights_become_onnx_without_what_other_sources_and_formats_need(

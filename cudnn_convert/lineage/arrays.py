@@ -1,4 +1,7 @@
-"""The constants and variables of an artifact, whoever made it: name -> array, floats of rank 1 and more."""
+"""The constants and variables of an artifact, whoever made it: name -> array, floats of rank 1 and more.
+
+What a format needs is imported where it is read: weights become ONNX without TensorFlow, and are proven so.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert import weights
 from cudnn_convert.errors import CudnnConvertError, ReadError, first_line
 from cudnn_convert.model import Array, is_float
-from cudnn_convert.read import hdf5, keras_archive
-from cudnn_convert.read.hdf5 import Store
 
 _Named = Iterator[tuple[str, Array]]
 
@@ -43,6 +41,8 @@ def read(form: str, artifact: Path) -> dict[str, Array]:
 
 def of_graph(graph: Any) -> _Named:
     """The constants of a GraphDef and of its functions."""
+    import tensorflow as tf
+
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     for node in nodes:
         if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
@@ -50,6 +50,8 @@ def of_graph(graph: Any) -> _Named:
 
 
 def _saved_model(path: Path) -> _Named:
+    from tensorflow.core.protobuf import saved_model_pb2
+
     if (path / "variables" / "variables.index").is_file():
         yield from _checkpoint(path / "variables" / "variables")
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
@@ -58,6 +60,9 @@ def _saved_model(path: Path) -> _Named:
 
 
 def _checkpoint(path: Path) -> _Named:
+    import tensorflow as tf
+    from tensorflow.core.protobuf import meta_graph_pb2
+
     reader = tf.train.load_checkpoint(str(path))
     for name, dtype in sorted(reader.get_variable_to_dtype_map().items()):
         if dtype.is_floating:
@@ -68,6 +73,8 @@ def _checkpoint(path: Path) -> _Named:
 
 
 def _frozen(path: Path) -> _Named:
+    from tensorflow.core.framework import graph_pb2
+
     yield from of_graph(graph_pb2.GraphDef.FromString(path.read_bytes()))
 
 
@@ -103,13 +110,17 @@ def _tflite(path: Path) -> _Named:
 
 
 def _keras(path: Path) -> _Named:
+    from cudnn_convert.read import keras_archive
+
     keras_archive.require_whole(path)
     with zipfile.ZipFile(path) as archive:
         yield from _datasets(io.BytesIO(archive.read("model.weights.h5")))
 
 
 def _h5(path: Path) -> _Named:
-    hdf5.require_whole(Store(path))
+    from cudnn_convert.read import hdf5
+
+    hdf5.require_whole(hdf5.Store(path))
     yield from _datasets(path)
 
 

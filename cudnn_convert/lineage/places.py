@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cudnn_convert import layouts, opaque
-from cudnn_convert.graph.session import variable_ops
-from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.lineage.search import Form, Found, find, matrix_forms
 from cudnn_convert.model import Array, CanonicalEvidence, Cell, Gate, Recurrence
 from cudnn_convert.plan import Plan
@@ -109,4 +107,9 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
 
 def needed(plan: Plan) -> list[str]:
     """The variables that the outputs need, by the names that a checkpoint has."""
-    return [] if plan.graph is None else [checkpoint_key(node) for node in variable_ops(plan.graph)]
+    if plan.graph is None:
+        return []
+    from cudnn_convert.graph.session import variable_ops
+    from cudnn_convert.graph.variables import checkpoint_key
+
+    return [checkpoint_key(node) for node in variable_ops(plan.graph)]
