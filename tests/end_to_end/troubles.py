@@ -90,7 +90,10 @@ def job(
     """What a user runs; a name is a tensor of TensorFlow 1, whose key is the op's, or a key."""
     whole = form in ("frozen", "checkpoint")
     ends = [
-        {name.removesuffix(":0"): {"source": name, "artifact": name if whole else None} for name in end}
+        {
+            name.removesuffix(":0").replace("/", "_"): {"source": name, "artifact": name if whole else None}
+            for name in end
+        }
         for end in (inputs, outputs)
     ]
     golden = str(sample.folder / "golden.npz")
