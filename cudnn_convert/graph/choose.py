@@ -1,10 +1,9 @@
 """Which tensors the artifact should give, where the user names none and the file has no signature.
 
-Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
-differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
-leaves: nodes that nothing reads but summaries. It never enters shapes, state, losses, metrics, gradients or
-savers, nor anything that needs a non-scalar placeholder which no recurrence needs, for those are labels. A
-leaf inside a branch is no output.
+Of twins that share a parameter variable, those that training differentiates are dropped, then those in
+training mode. From the rest the walk goes forward to natural leaves: nodes that nothing reads but
+summaries. It never enters shapes, state, losses, metrics, gradients or savers, nor anything that needs a
+non-scalar placeholder which no recurrence needs, for those are labels. A leaf inside a branch is no output.
 """
 
 from __future__ import annotations
@@ -29,9 +28,6 @@ _FLATTENING: Final = frozenset({"Reshape", "Transpose", "Cast"})
 _GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
 _NUMBER: Final = re.compile(r"_\d+$")
 _SUMMARY: Final = re.compile(r".*Summary(V2)?")
-#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
-#: python/distribute/mirrored_strategy.py _real_mirrored_creator).
-_COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 def outputs(path: Path, graph: Any) -> list[str]:
@@ -57,19 +53,13 @@ def _inference(index: Index, nodes: list[Any]) -> list[Any]:
     twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for node in nodes:
         leaves = trace.parameters(index, node).leaves
-        if not any(_is_copy(index, name) for name in leaves):
+        if not any(trace.is_copy(index, name) for name in leaves):
             twins[leaves].append(node)
     wanted = []
     for group in twins.values():
         kept = [node for node in group if not _is_differentiated(index, node)] or group
         wanted += [node for node in kept if not _is_training(node)] or kept
     return wanted
-
-
-def _is_copy(index: Index, variable: str) -> bool:
-    """Whether a variable is the copy of another on a device: the replica that has it is a twin."""
-    named = _COPY.fullmatch(variable)
-    return named is not None and named[1] in index.nodes
 
 
 def _is_differentiated(index: Index, node: Any) -> bool:
