@@ -33,17 +33,15 @@ FLEXIBLE = (
 #: recurrences, branches, loops, resources, partitions, cells without a cuDNN op.
 PLANS = frozenset(
     "bilstm_tagger block_cell_bidirectional block_fused_lengths compatible_gru_loop cond dropout_placeholder "
-    "final_state_only gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards "
-    "keras_lstm_states keras_siamese lstm_bi_2l_states lstm_float16 lstm_uni_3l op_proj_lstm op_skip_lstm "
-    "op_skip_relu partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l two_layers "
-    "v3_batch_major v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major while_refine "
-    "while_rows".split()
+    "final_state_only gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards keras_lstm_states "
+    "keras_siamese lstm_bi_2l_states lstm_float16 lstm_uni_3l op_proj_lstm op_skip_lstm op_skip_relu "
+    "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l two_layers v3_batch_major "
+    "v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major while_refine while_rows".split()
 )
 #: Plans that differ in what TensorFlow Lite's files are too plain for: how variables lie, which op it was.
 NOT_FOR_TFLITE = frozenset(
-    "dropout_placeholder final_state_only gru_bi iterator_input keras_go_backwards "
-    "keras_lstm_states keras_siamese op_skip_relu resource_vars rnn_relu_bi v3_lengths_batch_major "
-    "while_refine".split()
+    "dropout_placeholder final_state_only gru_bi iterator_input keras_go_backwards keras_lstm_states "
+    "keras_siamese op_skip_relu resource_vars rnn_relu_bi v3_lengths_batch_major while_refine".split()
 )
 #: What tells them apart is chosen before anything is lowered: a SavedModel of some shows it.
 CHOOSING = frozenset(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import branches, build, frames
+from cudnn_convert.graph import branches, build
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
@@ -97,8 +97,7 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
     for name, rank in _ranked(walk, open_, ends):
         ranks[name] = min(rank, ranks.get(name, rank))
     inside = branches.inside(index)
-    looped = frames.frames(index)
-    likely = [name for name in ranks if name not in inside and not looped.get(name)]
+    likely = [name for name in ranks if name not in inside]
     known: dict[str, list[str]] = {}
     for name, kind in kinds(graph, index, likely).items():
         if kind == NUMBERS:

@@ -23,9 +23,6 @@ from cudnn_convert.graph.training import Source, Walk
 
 _BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
 _SHOWN: Final = 3
-#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
-#: python/distribute/mirrored_strategy.py _real_mirrored_creator).
-_COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +62,13 @@ def _inference(index: Index, nodes: list[Any]) -> list[Any]:
     twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for node in nodes:
         leaves = trace.parameters(index, node).leaves
-        if not any(_is_copy(index, name) for name in leaves):
+        if not any(trace.is_copy(index, name) for name in leaves):
             twins[leaves].append(node)
     wanted = []
     for group in twins.values():
         kept = [node for node in group if not _is_differentiated(index, node)] or group
         wanted += [node for node in kept if not _is_training(node)] or kept
     return wanted
-
-
-def _is_copy(index: Index, variable: str) -> bool:
-    """Whether a variable is the copy of another on a device: the replica that has it is a twin."""
-    named = _COPY.fullmatch(variable)
-    return named is not None and named[1] in index.nodes
 
 
 def _is_differentiated(index: Index, node: Any) -> bool:

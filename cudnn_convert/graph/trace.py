@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +18,9 @@ _CARRIERS: Final = frozenset({"Identity", "ReadVariableOp", "StopGradient", "Sna
 #: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
 _CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
 PASSAGES: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
+#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
+#: python/distribute/mirrored_strategy.py _real_mirrored_creator).
+_COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,12 @@ def _leaves(index: Index, op: str) -> tuple[str, ...]:
 def _is_weight(node: Any) -> bool:
     """Whether a node is a constant that holds numbers, not an index or an axis."""
     return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
+
+
+def is_copy(index: Index, variable: str) -> bool:
+    """Whether a variable is the copy of another on a device: of such replicas the first is the model."""
+    named = _COPY.fullmatch(variable)
+    return named is not None and named[1] in index.nodes
 
 
 def recurrences(index: Index) -> list[Any]:

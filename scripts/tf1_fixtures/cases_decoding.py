@@ -20,8 +20,7 @@ def decode_attention(rnn):
     outputs, _, _ = tf.contrib.seq2seq.dynamic_decode(decoder, maximum_iterations=6)
     tf.identity(outputs.rnn_output, name="scores")
     tf.identity(outputs.sample_id, name="words")
-    flags = ["--outputs", "scores:0,words:0"]
-    return Case(["scores:0", "words:0"], [{"ids:0": fed} for fed in FEEDS], flags=flags)
+    return Case(["scores:0", "words:0"], [{"ids:0": fed} for fed in FEEDS])
 
 
 def decode_beam(rnn):

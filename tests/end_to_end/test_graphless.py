@@ -8,7 +8,7 @@ from pathlib import Path
 import artifacts
 import numpy as np
 import pytest
-from samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, WITH_ALL, Fixture, fixture
+from samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.verification import origin
@@ -215,3 +215,20 @@ def test_one_file_cannot_hold_several(tmp_path: Path) -> None:
     source = without_graph(fixture("1.15.5-two_layers"), tmp_path / "source")
     with pytest.raises(cudnn_convert.UsageError, match=r"a folder for .*; or choose with --signature"):
         cudnn_convert.convert(source, tmp_path / "out.onnx", format="onnx")
+
+
+@pytest.mark.parametrize("prefix", ["weights", "training-1"])
+def test_weights_of_mirrored_variables(tmp_path: Path, prefix: str) -> None:
+    """TensorFlow 2 and Keras keep the first replica's variables of a strategy under the usual keys."""
+    folder = ROOT / "tests" / "data" / "tf2" / "mirrored"
+    report = cudnn_convert.convert(folder / prefix, tmp_path / "out", format="onnx")
+    (one,) = report.recurrences
+    assert (one.mode, one.units, one.input_size) == ("lstm", 5, 4)
+    (job,) = jobs_of(tmp_path / "out", "onnx", folder / "golden.npz", tmp_path / "answers")
+    artifacts.answer([job])
+    with np.load(job["answers"]) as answers, np.load(folder / "golden.npz") as golden:
+        for key in answers.files:
+            assert artifacts.within(answers[key], golden[key], atol=1e-5, rtol=1e-5) <= 1, key
+        assert {f"feed{n}/{name}" for n in (0, 1) for name in ("outputs", "state_h", "state_c")} == {
+            *answers.files
+        }

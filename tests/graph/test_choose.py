@@ -45,6 +45,21 @@ def test_outputs_and_states_in_the_graphs_order() -> None:
     assert chosen(graph) == ["c:0", "y:0", "h:0"]
 
 
+def test_what_nothing_reads_in_a_loop() -> None:
+    """As the last state of a decoder that attends, which no step after it takes."""
+    with drawing() as graph:
+        x, params = placeholder("x"), blob()
+
+        def body(step: Any, held: Any) -> Any:
+            y = lstm(x, params).output
+            tf.identity(held + 1.0, "unread")
+            return step + 1, held + tf.reduce_sum(y)
+
+        _, total = v1.while_loop(lambda step, _: step < 3, body, [0, 0.0])
+        tf.reshape(total, [1], name="scores")
+    assert chosen(graph) == ["scores:0"]
+
+
 def test_the_first_replica_of_a_strategy() -> None:
     """tf.distribute copies each variable to each device; a variable that is only called so is no copy."""
     with drawing() as graph:
