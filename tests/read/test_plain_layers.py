@@ -150,3 +150,15 @@ class Held:
 @given(st.binary(max_size=64))
 def test_a_damaged_graph_of_objects_says_nothing(content: bytes) -> None:
     assert isinstance(object_graph.variables({"_CHECKPOINTABLE_OBJECT_GRAPH": Held(content)}), dict)
+
+
+NAMES = (
+    "kernel recurrent_kernel bias weights biases gamma embeddings gates/kernel gru_cell/gates/kernel".split()
+)
+SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+
+
+@given(st.dictionaries(st.sampled_from([f"{scope}{name}" for scope in ("", "a/") for name in NAMES]), SHAPES))
+def test_no_shapes_are_too_odd(shapes: dict[str, tuple[int, ...]]) -> None:
+    found = plain_layers.described({name: tensor(*shape) for name, shape in shapes.items()}, ())
+    assert found.layers or not found.whole
