@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import build, tables
-from cudnn_convert.graph.index import INPUT
+from cudnn_convert.graph.index import INPUT, split
 from cudnn_convert.plan import Plan
 
 #: In the order in which ranks are tried: sequences of vectors, of ids, a row each, pictures, films.
@@ -21,9 +21,18 @@ Shape = tuple[int | None, ...]
 
 def undrawable(plan: Plan) -> list[str]:
     """A reason for each input of which no random values can be drawn, with the flags that help."""
-    if plan.graph is None or not plan.signature.inputs:
+    if plan.graph is None:
+        return []
+    asked = {split(name)[0] for name in plan.signature.inputs.values()}
+    if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
         return []
     return [*_undrawable(plan, build.imported(plan.graph))]
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a placeholder says itself that it takes an array of numbers: TensorFlow need not be asked."""
+    shape = node.attr["shape"].shape if "shape" in node.attr else None
+    return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
 
 
 def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:

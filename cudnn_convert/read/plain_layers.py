@@ -28,6 +28,13 @@ _NORMAL: Final = frozenset({"gamma", "beta", "moving_mean", "moving_variance"})
 _EMBEDDING: Final = re.compile(r"embeddings?|embedding_weights")
 _FLAT, _TABLE = 1, 2
 
+#: What Keras calls by place alone since 2.13, by how many there are (read/keras_groups.py).
+_BY_PLACE: Final = {
+    2: ("kernel", "bias"),
+    3: ("kernel", "recurrent_kernel", "bias"),
+    4: ("gamma", "beta", "moving_mean", "moving_variance"),
+}
+
 Weights = dict[str, Tensor]
 
 
@@ -58,13 +65,16 @@ def _phrase(scope: str, weights: Weights) -> str:
 
 
 def _readings(scope: str, weights: Weights) -> Iterator[str]:
+    names = _BY_PLACE.get(len(weights), ())
+    if weights.keys() == {str(place) for place in range(len(names))}:
+        weights = {name: weights[str(place)] for place, name in enumerate(names)}
     kernel = weights.get("kernel", weights.get("weights"))
     bias, square = weights.get("bias", weights.get("biases")), weights.get("recurrent_kernel")
     if kernel is not None and square is not None and len(square.shape) == _TABLE:
         units, wide = square.shape
         gates = wide // units if units else 0
         # The bias of a cuDNN layer is twice as long, and its kernels are of the same sizes.
-        is_whole = wide == gates * units == kernel.shape[-1] and gates in _GATES
+        is_whole = (wide,) == (gates * units,) == kernel.shape[-1:] and gates in _GATES
         if is_whole and (bias is None or bias.shape in ((wide,), (2, wide))):
             yield f"{_GATES[gates]} of {units} units, a CPU layer"
         return
@@ -83,7 +93,7 @@ def _readings(scope: str, weights: Weights) -> Iterator[str]:
 
 
 def _without_kernel(weights: Weights) -> Iterator[str]:
-    if weights.keys() <= _NORMAL:
+    if weights.keys() <= _NORMAL and all(len(one.shape) == _FLAT for one in weights.values()):
         yield "normalisation"
     elif len(weights) == 1 and _EMBEDDING.fullmatch(next(iter(weights))):
         (table,) = weights.values()

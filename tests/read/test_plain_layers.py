@@ -95,6 +95,16 @@ def test_a_cudnn_recurrence_is_no_plain_layer(sample: Fixture) -> None:
             id="gru-cell",
         ),
         pytest.param(
+            {
+                **{"lstm/cell/0": tensor(3, 20), "lstm/cell/1": tensor(5, 20), "lstm/cell/2": tensor(20)},
+                **{"head/0": tensor(5, 4), "head/1": tensor(4)},
+                **{f"normal/{place}": tensor(4) for place in range(4)},
+            },
+            ["head: Dense, 5 to 4", "lstm/cell: LSTM of 5 units, a CPU layer", "normal: normalisation"],
+            True,
+            id="by-place",
+        ),
+        pytest.param(
             {"conv/weights": tensor(3, 5, 2, 4), "conv/biases": tensor(4), "global_step": tensor()},
             ["conv: convolution of 3x5, 2 to 4"],
             True,
@@ -150,3 +160,15 @@ class Held:
 @given(st.binary(max_size=64))
 def test_a_damaged_graph_of_objects_says_nothing(content: bytes) -> None:
     assert isinstance(object_graph.variables({"_CHECKPOINTABLE_OBJECT_GRAPH": Held(content)}), dict)
+
+
+NAMES = (
+    "kernel recurrent_kernel bias weights biases gamma embeddings gates/kernel gru_cell/gates/kernel".split()
+)
+SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+
+
+@given(st.dictionaries(st.sampled_from([f"{scope}{name}" for scope in ("", "a/") for name in NAMES]), SHAPES))
+def test_no_shapes_are_too_odd(shapes: dict[str, tuple[int, ...]]) -> None:
+    found = plain_layers.described({name: tensor(*shape) for name, shape in shapes.items()}, ())
+    assert found.layers or not found.whole
