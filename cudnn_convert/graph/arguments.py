@@ -34,26 +34,26 @@ def holding(
     `known` gives the tensors `op:k` that are known where a node of the graph itself runs.
     """
     taken = _arguments(graph)
-    held = {name: set(arguments) for name, arguments in taken.items()}
+    sure = {name: set(arguments) for name, arguments in taken.items()}
     for call in calls:
         first = len(taken.get(call.function, ())) - len(call.captured)
-        _keep(held, taken, call.function, (False,) * first + call.captured if first >= 0 else ())
+        _keep(sure, taken, call.function, (False,) * first + call.captured if first >= 0 else ())
     for node in graph.node:
         inside = known(node)
         given = tuple(tensor(name) in inside for name in _data(node))
         for name, values in _called(node, given):
-            _keep(held, taken, name, values)
+            _keep(sure, taken, name, values)
     changed = True
     while changed:  # what a function is given it may hand on
-        before = sum(map(len, held.values()))
+        before = sum(map(len, sure.values()))
         for function in graph.library.function:
-            inside = held[function.signature.name]
+            inside = sure[function.signature.name]
             for node in function.node_def:
                 given = tuple(name in inside for name in _data(node))
                 for name, values in _called(node, given):
-                    _keep(held, taken, name, values)
-        changed = sum(map(len, held.values())) != before
-    return {name: frozenset(arguments) for name, arguments in held.items()}
+                    _keep(sure, taken, name, values)
+        changed = sum(map(len, sure.values())) != before
+    return {name: frozenset(arguments) for name, arguments in sure.items()}
 
 
 def _arguments(graph: Any) -> dict[str, list[str]]:
@@ -65,9 +65,9 @@ def _arguments(graph: Any) -> dict[str, list[str]]:
     taken: dict[str, list[str]] = {}
     for function in graph.library.function:
         arguments, name = function.signature.input_arg, function.signature.name
-        is_plain = not any(one.number_attr or one.type_list_attr for one in arguments)
+        is_plain = not any(argument.number_attr or argument.type_list_attr for argument in arguments)
         is_plain = is_plain and name not in taken and TWINS not in function.attr
-        taken[name] = [one.name for one in arguments] if is_plain else []
+        taken[name] = [argument.name for argument in arguments] if is_plain else []
     return taken
 
 
@@ -92,8 +92,8 @@ def _named(attributes: Iterable[Any], given: tuple[bool, ...]) -> Iterator[tuple
 
 
 def _keep(
-    held: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
+    sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
 ) -> None:
     """Of the arguments of a function, those that this call gives too."""
-    if name in held:
-        held[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}
+    if name in sure:
+        sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}
