@@ -75,7 +75,7 @@ def test_recurrences_by_themselves_are_in_the_json() -> None:
     assert found["recurrences"] == [
         {"node": "rnn", "layers": [0], "asked": True, "passed": True, "message": "", "piece": "LSTM_0",
          "compared": 0, "worst": 0.0, "needed": 0.0, "atol": 0.0, "rtol": 0.0, "smallest": None,
-         "weakest": None, "unseen": ["why"]}
+         "weakest": None, "sampled": None, "unseen": ["why"]}
     ]  # fmt: skip
     assert found["glue"] == {
         "asked": True, "passed": True, "compared": 0, "products": 2, "needed": 0.5, "unjudged": ["y"],
