@@ -140,9 +140,11 @@ def glue(
 
 def _blocks(plan: Plan) -> Iterator[PieceReport]:
     """A line for each fused LSTM that is no cuDNN node, of which the reference has no equations."""
+    if plan.singles:  # no graph, and no need of TensorFlow
+        return
     from cudnn_convert.graph.block import BLOCK_OPS, CELL_OPS
 
-    for node in plan.graph.node if not plan.singles else ():
+    for node in plan.graph.node:
         if node.op in BLOCK_OPS | CELL_OPS:
             reason = f"not asked by itself: a {node.op} is judged through the outputs alone"
             yield PieceReport(node=node.name, layers=(0,), asked=False, passed=True, message=reason)
