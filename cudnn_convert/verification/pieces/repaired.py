@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.graph import aside, build, flat
 from cudnn_convert.graph.index import LENGTHS, Index, split
+from cudnn_convert.graph.session import variable_ops
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.verification.pieces import carve
 from cudnn_convert.verification.pieces.piece import Artifact, Pieces
@@ -100,20 +101,24 @@ class _Restored:
         self._path, self._meta = path, meta
 
     def __call__(self, holders: Mapping[str, Any]) -> dict[str, Array]:
-        session = self._session()
-        return {name: self._read(session, holder) for name, holder in holders.items()}
+        session, reads = self._session()
+        values = session.run([reads[name] for name in holders])
+        return dict(zip(holders, map(np.asarray, values), strict=True))
 
     @cache  # noqa: B019 - one session for all pieces, which end with this
-    def _session(self) -> Any:
-        graph = build.imported(self._meta.graph_def)
+    def _session(self) -> tuple[Any, dict[str, Any]]:
+        """A session with the variables set, and what reads each: added later, it would cost a new start."""
+        graph, reads = build.imported(self._meta.graph_def), {}
+        with graph.as_default():
+            for holder in variable_ops(self._meta.graph_def):
+                target = graph.get_tensor_by_name(f"{holder.name}:0")
+                kind = tf.as_dtype(holder.attr["dtype"].type)
+                reads[holder.name] = tf.raw_ops.ReadVariableOp(resource=target, dtype=kind)
         saver = self._meta.saver_def
-        session = tf.compat.v1.Session(graph=graph)
+        # Nothing to optimize: each op runs once.
+        config = tf.compat.v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        session = tf.compat.v1.Session(graph=graph, config=config)
         prefix = str(self._path / "variables" / "variables")
         session.run(graph.get_operation_by_name(saver.restore_op_name), {saver.filename_tensor_name: prefix})
-        return session
-
-    def _read(self, session: Any, holder: Any) -> Array:
-        with session.graph.as_default():
-            target = session.graph.get_tensor_by_name(f"{holder.name}:0")
-            kind = tf.as_dtype(holder.attr["dtype"].type)
-            return np.asarray(session.run(tf.raw_ops.ReadVariableOp(resource=target, dtype=kind)))
+        return session, reads
