@@ -21,8 +21,7 @@ from cudnn_convert.model import Mode
 
 v1 = tf.compat.v1
 GRU = Case(Mode.GRU, 2, 2, units=6)
-#: Two layers and directions, a branch, a loop of the model, lengths, a projection, final states alone, sizes
-#: that are fixed.
+#: Two layers and directions, a branch, a loop of the model, lengths, a projection, final states, fixed sizes.
 NESTED = (
     *("lstm_bi_2l_states", "while_refine"),
     *(
