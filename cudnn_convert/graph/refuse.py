@@ -13,7 +13,7 @@ from tensorflow.python.framework import kernels, op_def_registry
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import branches, build, fold
 from cudnn_convert.graph.before import Cuts
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, tensor
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.simplify import RANDOM, mask
 from cudnn_convert.graph.trace import parameters_only
 
