@@ -390,7 +390,7 @@ def test_what_lies_below_a_dropped_twin_goes_with_it() -> None:
 
 
 def branched(flag: Any, *, inverted: bool = False) -> tf.Graph:
-    """One layer for training in a branch of tf.cond, for inference in the other; another tf.cond before both."""
+    """A layer in training mode in a branch of tf.cond, not so in the other; another tf.cond before them."""
     with drawing() as graph:
         shared, plain = tf.identity(blob(), "blob/read"), placeholder("x")
         x = v1.cond(placeholder("mirror", [], tf.bool), lambda: plain[::-1], lambda: plain + 0.0)
