@@ -85,13 +85,19 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -
     """
     kept = {node.name for node in graph.node}
     said = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
-    shown = ", ".join(wanted.names)
+    cures: dict[str, list[str]] = {}
     for name in wanted.training:
         held = branches.leaving(index, name)
         if name in kept and not (held and f"{held[0]}:0" in said):
             cure = branches.flag(*held) if held else f"--outputs {','.join(wanted.names)}"
-            reason = f"outputs: {shown} may come from {name}, which is for training; choose with {cure}"
-            raise AmbiguousSourceError(model.path, [reason])
+            cures.setdefault(cure, []).append(name)
+    if cures:
+        begin = f"outputs: {', '.join(wanted.names)} may come from"
+        reasons = [
+            f"{begin} {', '.join(names)}, meant for training; choose with {cure}"
+            for cure, names in cures.items()
+        ]
+        raise AmbiguousSourceError(model.path, reasons)
     return [name for name in wanted.training if name not in kept]
 
 

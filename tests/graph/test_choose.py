@@ -439,7 +439,7 @@ def test_a_branch_for_training_is_asked_about(flag: Callable[[], Any], inverted:
     with pytest.raises(AmbiguousSourceError) as caught:
         planned(graph)
     assert caught.value.reasons == (
-        f"outputs: scores:0 may come from {training}, which is for training; choose with {cure}",
+        f"outputs: scores:0 may come from {training}, meant for training; choose with {cure}",
     )
     name, value = cure.removeprefix("--").split()
     kept = [one.node for one in planned(graph, **{name: [value]}).recurrences]
@@ -454,6 +454,30 @@ def test_a_branch_for_training_that_is_never_taken_is_left_out(flag: Callable[[]
         "outputs chosen from the graph: scores:0",
         "left out, for their branches are for training and not taken: cond_1/train",
     )
+
+
+def test_each_placeholder_that_decides_is_asked_about_once() -> None:
+    with drawing() as graph:
+        shared, x = tf.identity(blob(), "blob/read"), placeholder("x")
+        for flag, count in (("warm", 2), ("late", 1)):
+            taken = placeholder(flag, [], tf.bool)
+            for _ in range(count):
+                x = v1.cond(
+                    taken,
+                    lambda x=x: lstm(x, shared, name="train", training=True).output,
+                    lambda x=x: lstm(x, shared, name="predict").output,
+                )
+                x = tf.pad(x, [[0, 0], [0, 0], [0, INPUTS - UNITS]])
+        tf.identity(x, name="scores")
+    with pytest.raises(AmbiguousSourceError) as caught:
+        planned(graph)
+    begin = "outputs: scores:0 may come from"
+    assert caught.value.reasons == (
+        f"{begin} cond/train, cond_1/train, meant for training; choose with --set warm:0=false",
+        f"{begin} cond_2/train, meant for training; choose with --set late:0=false",
+    )
+    made = planned(graph, set=["warm:0=false", "late:0=false"])
+    assert [one.node for one in made.recurrences] == ["cond/predict", "cond_1/predict", "cond_2/predict"]
 
 
 def test_who_says_so_gets_the_branch_for_training() -> None:
