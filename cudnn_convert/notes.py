@@ -38,6 +38,12 @@ def left(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
         yield f"left out, for they are no numbers: {listed}; have them with {flag}"
 
 
+def untaken(names: Sequence[str]) -> Iterator[str]:
+    """Recurrences for training that are left out."""
+    if names:
+        yield f"left out, for their branches are for training and not taken: {', '.join(names)}"
+
+
 def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ FILES: dict[str, dict[str, str]] = {
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
         "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
+        "either/model.ckpt": f"{TF1}/cond_training/model.ckpt",
     },
     "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},

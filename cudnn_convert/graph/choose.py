@@ -27,10 +27,14 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type."""
+    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type.
+
+    `training` are the twins in training mode that the outputs need where a branch is taken.
+    """
 
     outputs: list[str]
     left: dict[str, str]
+    training: tuple[str, ...] = ()
 
 
 def outputs(path: Path, graph: Any) -> Choice:
@@ -43,7 +47,8 @@ def outputs(path: Path, graph: Any) -> Choice:
         advice = f"choose with {candidates.flags(listed)}" if listed else "name --outputs"
         raise UnsupportedModelError(path, [f"graph: {expected}, found none; {advice}"])
     wanted = _inference(index, nodes)
-    dropped = index.descendants(node.name for node in nodes if node not in wanted)
+    others = [node.name for node in nodes if node not in wanted]
+    dropped = branches.below(index, others, [node.name for node in wanted])
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
     optional = branches.inside(index)
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in optional]
@@ -55,7 +60,8 @@ def outputs(path: Path, graph: Any) -> Choice:
     _refuse_part(path, graph, walk, found, sources)
     _refuse_equal_twins(path, index, wanted, found)
     left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
-    return Choice(found, left)
+    needed = index.ancestors((split(name)[0] for name in found), control=False)
+    return Choice(found, left, tuple(name for name in others if name in needed))
 
 
 def _inference(index: Index, nodes: list[Any]) -> list[Any]:

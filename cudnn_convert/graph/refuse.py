@@ -11,14 +11,12 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build, fold
+from cudnn_convert.graph import branches, build, fold
 from cudnn_convert.graph.before import Cuts
-from cudnn_convert.graph.cut import PLACEHOLDERS
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, tensor
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.simplify import RANDOM, mask
 from cudnn_convert.graph.trace import parameters_only
 
-_SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
 #: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
 _MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
@@ -56,7 +54,7 @@ def _random(index: Index) -> Iterator[str]:
 
 def _cure(index: Index, rate: str, neutral: int) -> str:
     """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
-    held = [name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in _SOURCES]
+    held = [name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in branches.SOURCES]
     for setting in (neutral, 1 - neutral):
         if len(held) == 1 and fold.scalar(index, rate, {held[0]: setting}) == neutral:
             return f"--set {held[0]}:0={setting}"
@@ -68,29 +66,13 @@ def _training(index: Index) -> Iterator[str]:
         # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
-            cure = _untaken(index, node.name) or "choose an output of the inference graph with --outputs"
+            held = branches.leaving(index, node.name)
+            cure = "choose an output of the inference graph with --outputs"
+            cure = f"leave its branch with {branches.flag(*held)}" if held else cure
             yield (
                 f"{node.name}: expected batch normalisation with its moving averages, found it in "
                 f"training mode; {cure}"
             )
-
-
-def _untaken(index: Index, name: str) -> str | None:
-    """The `--set` of the only placeholder that decides on a node's branch, so that it is not taken."""
-    seen, todo = set[str](), [name]
-    while todo:
-        for source, k in map(split, index.nodes[todo.pop()].input):
-            node = index.nodes[source]
-            if node.op == "Switch" and k in (0, 1):
-                taken = tensor(node.input[1])
-                held = [one for one in index.ancestors([split(taken)[0]]) if index.nodes[one].op in _SOURCES]
-                for setting in (0, 1):
-                    if len(held) == 1 and fold.scalar(index, taken, {held[0]: setting}) == 1 - k:
-                        return f"leave its branch with --set {held[0]}:0={'true' if setting else 'false'}"
-            if source not in seen:
-                seen.add(source)
-                todo.append(source)
-    return None
 
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cudnn_convert import notes, states
-from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import flat, refuse, reserved, resolve, tables, updates, variables
+from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.graph import branches, flat, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, averages
-from cudnn_convert.plan.request import request
+from cudnn_convert.plan.request import Request, request
 from cudnn_convert.plan.section import section
 
 _USUAL: Final = Convention()
@@ -48,6 +48,7 @@ def make(
         keeps_examples=keeps_examples or model.together,
     )
     model, graph = found.settled.model, found.settled.graph
+    left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.chosen(found.asked) if chosen else None
     refuse.unsupported(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
@@ -58,6 +59,7 @@ def make(
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
         *notes.parsed(found.features),
         *notes.left(wanted.left, wanted.names),
+        *notes.untaken(left),
         *averages.left_out(model, weights, _variables(graph, recurrences)),
         *states.notes(found.settled, updates.left_out(index, graph), wanted.names),
     )
@@ -74,6 +76,29 @@ def make(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
     )  # fmt: skip
+
+
+def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -> list[str]:
+    """The recurrences for training whose branches the planned `graph` no longer has.
+
+    Raises AmbiguousSourceError where it has one and the user did not say so.
+    """
+    kept = {node.name for node in graph.node}
+    said = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
+    cures: dict[str, list[str]] = {}
+    for name in wanted.training:
+        held = branches.leaving(index, name)
+        if name in kept and not (held and f"{held[0]}:0" in said):
+            cure = branches.flag(*held) if held else f"--outputs {','.join(wanted.names)}"
+            cures.setdefault(cure, []).append(name)
+    if cures:
+        begin = f"outputs: {', '.join(wanted.names)} may come from"
+        reasons = [
+            f"{begin} {', '.join(names)}, meant for training; choose with {cure}"
+            for cure, names in cures.items()
+        ]
+        raise AmbiguousSourceError(model.path, reasons)
+    return [name for name in wanted.training if name not in kept]
 
 
 def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from cudnn_convert import specs, states
 from cudnn_convert.errors import AmbiguousSourceError, UsageError
 from cudnn_convert.graph import build, choose, cut, updates
+from cudnn_convert.graph.choose import Choice
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.specs import Spec
@@ -18,7 +19,8 @@ from cudnn_convert.specs import Spec
 class Request:
     """`given` are the file's signatures that were taken; `complete`: the user named all inputs.
 
-    `left` are outputs that were left out, with their type. `constants` are the values of `--set` by tensor.
+    `left` are outputs that were left out, with their type; `training` are recurrences for training that only
+    branches keep away from outputs chosen from the graph. `constants` are the values of `--set` by tensor.
     `writes` are the outputs that are assignments, with their ops; `states` the inputs that are variables.
     """
 
@@ -26,6 +28,7 @@ class Request:
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
     left: Mapping[str, str]
+    training: tuple[str, ...]
     complete: bool
     constants: Mapping[str, Array]
     writes: Mapping[str, str]
@@ -47,7 +50,7 @@ def request(
     signature: str | None,
 ) -> Request:
     """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
-    given, wanted, ends, left = _wanted(model, inputs, outputs, signature)
+    given, wanted, ends, choice = _wanted(model, inputs, outputs, signature)
     ends = states.with_updates(index, ends)
     names = [spec.tensor for spec in ends]
     writes = {name: split(name)[0] for name in names if updates.updates(index, split(name)[0])}
@@ -57,14 +60,16 @@ def request(
     _refuse_bound(wanted, bound)
     states.refuse_bound(model.graph, names, bound)
     asked = frozenset(states.asked(index, model.graph, names, wanted))
-    return Request(given, tuple(wanted), tuple(ends), left, bool(inputs), bound, writes, asked)
+    return Request(
+        given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
+    )
 
 
 def _wanted(
     model: Model, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
-) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Mapping[str, str]]:
-    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph, and what
-    was left out of it.
+) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Choice]:
+    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
+    chosen from the graph.
     """
     wanted_inputs = specs.parse(inputs, flag="--inputs")
     wanted_outputs = specs.parse(outputs, flag="--outputs")
@@ -76,9 +81,9 @@ def _wanted(
             spec for part in given for spec in _specs(part, part.signature.inputs)
         ]
     if wanted_outputs:
-        return given, wanted_inputs, wanted_outputs, {}
+        return given, wanted_inputs, wanted_outputs, Choice([], {})
     choice = choose.outputs(model.path, model.graph)
-    return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice.left
+    return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice
 
 
 def _refuse_repeated(inputs: list[Spec]) -> None:

@@ -188,6 +188,42 @@ def printed_scatter(rnn):
     return Case(["state:0", "wide:0"], FEEDS)
 
 
+def cond_training(rnn):
+    """A layer for training in one branch of tf.cond and for inference in the other; a placeholder decides.
+
+    There are no gradients: TensorFlow has none of a CudnnRNN that is not in training mode.
+    """
+    is_training = tf.placeholder(tf.bool, [], name="is_training")
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    inputs = swap_batch(x)
+    layer = rnn.layer("lstm", 1, 5, dropout=0.2)
+    with tf.variable_scope("recurrent"):
+        layer.build([None, None, 4])
+    outputs = tf.cond(is_training, lambda: layer(inputs, training=True)[0], lambda: layer(inputs, training=False)[0])
+    logits = tf.layers.dense(swap_batch(outputs), 3, name="head")
+    tf.nn.softmax(logits, name="probs")
+    return Case(["probs:0"], FEEDS, flags=["--set", "is_training:0=false"], bound={"is_training:0": False})
+
+
+def cond_training_default(rnn):
+    """Two layers over the variables of one scope, and a decision that defaults to inference; the Merge is read."""
+    is_training = tf.placeholder_with_default(False, [], name="is_training")
+    x = tf.placeholder(tf.float32, [None, None, 3], name="x")
+    inputs, layers = swap_batch(x), []
+    for number in range(2):
+        with tf.variable_scope("recurrent", reuse=number > 0):
+            layers.append(rnn.layer("gru", 1, 6, directions=2))
+            layers[-1].build([None, None, 3])
+    serving, training = layers
+    tf.cond(
+        tf.logical_not(is_training),
+        lambda: serving(inputs, training=False)[0],
+        lambda: training(inputs, training=True)[0],
+        name="either",
+    )
+    return Case(["either/Merge:0"], [{"x:0": (3, 7, 3)}, {"x:0": (2, 12, 3)}])
+
+
 def record_renamed(build, folder):
     """A case whose saver names keys of its own: the checkpoint has these and the variables' own names.
 
@@ -257,4 +293,6 @@ CASES_1_15 = (
     two_heads,
     regression,
     printed_scatter,
+    cond_training,
+    cond_training_default,
 )

@@ -1,9 +1,14 @@
 """Training on several devices: towers over shares of a batch, replicas of tf.distribute with copies of variables."""
+import json
+import os
+
 import tensorflow as tf
 
 from tf1_fixtures.record import Case
 
 DEVICES = ("/cpu:0", "/cpu:1")
+#: Nothing connects to them: a graph is made, and never run.
+WORKERS = ["first:2222", "second:2222"]
 
 
 def towers_split(rnn):
@@ -20,6 +25,22 @@ def towers_split(rnn):
 
 def mirrored(rnn):
     """tf.distribute.MirroredStrategy on two devices: each variable has a copy, replica_1, which no file has."""
+    return distributed(rnn, lambda: tf.distribute.MirroredStrategy(DEVICES))
+
+
+def multi_worker(rnn):
+    """MultiWorkerMirroredStrategy of two workers, as the first has it, whose saver writes the checkpoint.
+
+    Its variables begin with a broadcast and gradients are summed over workers: collectives, on a worker's device.
+    """
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": WORKERS}, "task": {"type": "worker", "index": 0}})
+    try:
+        return distributed(rnn, tf.distribute.experimental.MultiWorkerMirroredStrategy)
+    finally:
+        del os.environ["TF_CONFIG"]
+
+
+def distributed(rnn, strategy):
     x = tf.placeholder(tf.float32, [None, None, 4], name="x")
 
     def model():
@@ -32,12 +53,12 @@ def mirrored(rnn):
         return logits
 
     if rnn.trains:
-        strategy = tf.distribute.MirroredStrategy(DEVICES)
-        with strategy.scope():
-            strategy.experimental_run_v2(model)
+        chosen = strategy()
+        with chosen.scope():
+            chosen.experimental_run_v2(model)
     else:
         model()
     return Case(["probs:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
 
 
-CASES_1_15 = (towers_split, mirrored)
+CASES_1_15 = (towers_split, mirrored, multi_worker)

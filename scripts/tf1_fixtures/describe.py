@@ -26,13 +26,20 @@ def describe(build, case, gpu_graph, layers, folder):
 
 
 def inference_recurrences(graph, outputs, layers):
-    """The cuDNN nodes that the outputs need, each with the sizes of the layer whose blob it reads."""
+    """The cuDNN nodes that the outputs need, each with the sizes of the layer whose blob it reads.
+
+    Where several read one blob, those in training mode stand in branches that inference does not take.
+    """
     by_kernel = {layer.opaque_key: layer.recurrence for layer in layers.built}
     needed = ancestors([graph.get_tensor_by_name(name).op for name in outputs])
-    found = []
+    kernels = {}
     for op in sorted(needed, key=lambda op: op.name):
         if op.type in CUDNN_OPS:
-            (kernel,) = {o.name for o in ancestors([op.inputs[3].op])} & set(by_kernel)
+            (kernels[op],) = {o.name for o in ancestors([op.inputs[3].op])} & set(by_kernel)
+    serving = {kernel for op, kernel in kernels.items() if not op.get_attr("is_training")}
+    found = []
+    for op, kernel in sorted(kernels.items(), key=lambda item: item[0].name):
+        if kernel not in serving or not op.get_attr("is_training"):
             sizes = by_kernel[kernel]._asdict()
             del sizes["dtype"]
             found.append(dict(sizes, node=op.name, op=op.type))

@@ -306,6 +306,7 @@ ADVICE: Final = {
         r"convert it with (--no-verify)$",
     ),
     "batch normalisation in training": ("1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
+    "a branch for training": ("1.15.5-cond_training", [], r"meant for training; choose with (--set \S+)$"),
     "an input of unknown rank": ("1.15.5-unknown_rank", [], r"refine it: (--inputs .+)$"),
     "two tables": (
         "1.15.5-two_lookups",

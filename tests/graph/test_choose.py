@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, placeholder, v1, variable
+from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, model, placeholder, v1, variable
 from samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import choose, gather_tree
+from cudnn_convert.plan import Plan
 from cudnn_convert.plan.make import flattened, make
 from cudnn_convert.read import read
 
@@ -385,6 +387,111 @@ def test_what_lies_below_a_dropped_twin_goes_with_it() -> None:
         train = lstm(x, shared, name="train", training=True).output
         tf.identity(predict, name="scores")
         tf.subtract(predict, train, name="difference")
+    assert chosen(graph) == ["scores:0"]
+
+
+def branched(flag: Any, *, inverted: bool = False) -> tf.Graph:
+    """A layer in training mode in a branch of tf.cond, not so in the other; another tf.cond before them."""
+    with drawing() as graph:
+        shared, plain = tf.identity(blob(), "blob/read"), placeholder("x")
+        x = v1.cond(placeholder("mirror", [], tf.bool), lambda: plain[::-1], lambda: plain + 0.0)
+        sides = [
+            lambda: lstm(x, shared, name="train", training=True).output,
+            lambda: lstm(x, shared, name="predict").output,
+        ]
+        taken = flag()
+        either = v1.cond(tf.logical_not(taken), *sides[::-1]) if inverted else v1.cond(taken, *sides)
+        tf.multiply(either, variable("w", [UNITS]), name="scores")
+    return graph
+
+
+def switch() -> Any:
+    return placeholder("is_training", [], tf.bool)
+
+
+def phase() -> Any:
+    return tf.equal(placeholder("phase", [], tf.int32), 1)
+
+
+def default(value: bool) -> Callable[[], Any]:
+    return lambda: v1.placeholder_with_default(value, [], "is_training")
+
+
+def planned(graph: tf.Graph, **flags: list[str]) -> Plan:
+    values = {"w": np.array([0.25, -1.5], np.float32)}
+    return make(model(graph, values), constants=flags.get("set", []), outputs=flags.get("outputs", []))
+
+
+@pytest.mark.parametrize(
+    ("flag", "inverted", "cure"),
+    [
+        (switch, False, "--set is_training:0=false"),
+        (switch, True, "--set is_training:0=false"),
+        (phase, False, "--set phase:0=false"),
+        (default(True), False, "--set is_training:0=false"),
+        (lambda: tf.logical_or(switch(), phase()), False, "--outputs scores:0"),
+    ],
+    ids=["placeholder", "inverted", "number", "default", "two"],
+)
+def test_a_branch_for_training_is_asked_about(flag: Callable[[], Any], inverted: bool, cure: str) -> None:
+    graph = branched(flag, inverted=inverted)
+    training = "cond_1/train"
+    assert choose.outputs(PATH, graph.as_graph_def()) == choose.Choice(["scores:0"], {}, (training,))
+    with pytest.raises(AmbiguousSourceError) as caught:
+        planned(graph)
+    assert caught.value.reasons == (
+        f"outputs: scores:0 may come from {training}, meant for training; choose with {cure}",
+    )
+    name, value = cure.removeprefix("--").split()
+    kept = [one.node for one in planned(graph, **{name: [value]}).recurrences]
+    assert kept == (["cond_1/predict"] if name == "set" else ["cond_1/train", "cond_1/predict"])
+
+
+@pytest.mark.parametrize("flag", [default(False), lambda: tf.constant(False)], ids=["default", "constant"])
+def test_a_branch_for_training_that_is_never_taken_is_left_out(flag: Callable[[], Any]) -> None:
+    made = planned(branched(flag))
+    assert [one.node for one in made.recurrences] == ["cond_1/predict"]
+    assert made.notes == (
+        "outputs chosen from the graph: scores:0",
+        "left out, for their branches are for training and not taken: cond_1/train",
+    )
+
+
+def test_each_placeholder_that_decides_is_asked_about_once() -> None:
+    with drawing() as graph:
+        shared, x = tf.identity(blob(), "blob/read"), placeholder("x")
+        for flag, count in (("warm", 2), ("late", 1)):
+            taken = placeholder(flag, [], tf.bool)
+            for _ in range(count):
+                x = v1.cond(
+                    taken,
+                    lambda x=x: lstm(x, shared, name="train", training=True).output,
+                    lambda x=x: lstm(x, shared, name="predict").output,
+                )
+                x = tf.pad(x, [[0, 0], [0, 0], [0, INPUTS - UNITS]])
+        tf.identity(x, name="scores")
+    with pytest.raises(AmbiguousSourceError) as caught:
+        planned(graph)
+    begin = "outputs: scores:0 may come from"
+    assert caught.value.reasons == (
+        f"{begin} cond/train, cond_1/train, meant for training; choose with --set warm:0=false",
+        f"{begin} cond_2/train, meant for training; choose with --set late:0=false",
+    )
+    made = planned(graph, set=["warm:0=false", "late:0=false"])
+    assert [one.node for one in made.recurrences] == ["cond/predict", "cond_1/predict", "cond_2/predict"]
+
+
+def test_who_says_so_gets_the_branch_for_training() -> None:
+    made = planned(branched(switch), set=["is_training:0=true"])
+    assert [one.node for one in made.recurrences] == ["cond_1/train"]
+
+
+def test_what_only_a_branch_for_training_gives_goes_with_it() -> None:
+    with drawing() as graph:
+        shared, x = blob(), placeholder("x")
+        tf.identity(lstm(x, shared, name="predict").output, name="scores")
+        trained = lstm(x, shared, name="train", training=True).output
+        tf.identity(v1.cond(switch(), lambda: trained, lambda: tf.zeros_like(trained)), name="checked")
     assert chosen(graph) == ["scores:0"]
 
 
