@@ -53,7 +53,7 @@ def jobs(folder, names):
         with open(path) as stream:
             case = json.load(stream)
         source = os.path.dirname(path)
-        if case.get("graphless") or case.get("stateful"):
+        if case.get("graphless") or case.get("stateful") or "recurrences" not in case:
             continue
         if names and case["name"] not in names:
             continue
@@ -148,8 +148,8 @@ def worst(answers, golden, bound):
     for name, answer in answers.items():
         expected = golden[name]
         assert answer.shape == expected.shape, (name, answer.shape, expected.shape)
-        if expected.dtype.kind in "iub":
-            np.testing.assert_array_equal(answer, expected, err_msg=name)
+        if expected.dtype.kind in "iubSO":
+            np.testing.assert_array_equal(answer.astype(expected.dtype), expected, err_msg=name)
         else:
             gap = np.abs(answer.astype(np.float64) - expected.astype(np.float64))
             assert np.all(gap <= bound + bound * np.abs(expected)), (name, gap.max())

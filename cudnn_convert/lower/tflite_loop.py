@@ -10,7 +10,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -50,8 +50,10 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else steps.of
 
     def compute(*given: Any) -> tuple[Any, Any, Any]:
-        names = (name for layer in names_of_loops(sizes) for name in layer)
-        layer = partial(_layer, names=names, cell=steps_of)
+        _, _, _, _, *arrays = given
+        names = [name for layer in names_of_loops(sizes) for name in layer]
+        by_kernel = {arrays[p * each].ref(): name for p, name in enumerate(names)}
+        layer = partial(_layer, names=by_kernel, cell=steps_of)
         return body.stacked(sizes, layer, each, time_major=recurrence.time_major)(*given)
 
     return compute
@@ -70,7 +72,7 @@ def _layer(
     arrays: Sequence[Any],
     *,
     backward: bool,
-    names: Iterator[str],
+    names: Mapping[Any, str],
     cell: Callable[..., Steps],
 ) -> tuple[Any, Any, Any]:
     sums, stepped = cell(mode, x, arrays, layouts.LOOP)
@@ -92,7 +94,7 @@ def _layer(
         _, steps, *new = _repeated(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
         return first + _STEPS, _written(held, steps, first), *new
 
-    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state), name=next(names))
+    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state), name=names[arrays[0].ref()])
     y = tf.ensure_shape(y[:time], [None, None, width])
     return tf.reverse(y, [0]) if backward else y, last[0], last[-1]
 

@@ -68,7 +68,7 @@ def assert_equivalent(
     result = judged(ours, theirs, fed, terms)
     lines = () if report is None else (kept(result, Path(report)),)
     if not result.passed:
-        raise EquivalenceError(result, message.of(result, *lines))
+        raise EquivalenceError(result, *message.lines(result), *lines)
     return result
 
 

@@ -26,12 +26,8 @@ class EquivalenceError(VerificationError, AssertionError):
     __module__ = "cudnn_convert.testing"
 
 
-def of(result: Verification, *lines: str) -> str:
-    """The message of a failure, and `lines` after it."""
-    return "\n".join([*_lines(result), *lines])
-
-
-def _lines(result: Verification) -> Iterator[str]:
+def lines(result: Verification) -> Iterator[str]:
+    """The message of a failure, a line each."""
     wrong = [found for found in result.outputs if not found.passed]
     subject = result.subject
     sides = f": {subject.artifact} against {subject.source}" if subject else ""

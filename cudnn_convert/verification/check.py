@@ -151,7 +151,8 @@ def _milder(
                 continue
             judge.restart()
             exact = [_answered(plan, judge, feed, whole.wanted) for feed in fed]
-            again = replace(whole, exact=exact, found=_called(plan, answer, fed), seen=[[*judge.sizes]])
+            sizes = [*judge.sizes]
+        again = replace(whole, exact=exact, found=_called(plan, answer, fed), seen=[sizes])
         on_these = _judged(again, fed, seed=seed, trust=trust)
         new = tuple(
             _instead(one, other, spread=spread, feed=len(whole.exact) + len(judged_on))

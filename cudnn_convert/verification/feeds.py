@@ -303,4 +303,4 @@ def _value(
         return rng.integers(low, high, shape).astype(dtype)
     if rows:  # of ids, which Keras takes as floats
         return rng.integers(0, rows, shape).astype(dtype)
-    return (spread * rng.standard_normal(shape)).astype(dtype)
+    return np.asarray(spread * rng.standard_normal(shape), dtype)  # of no axes too an array

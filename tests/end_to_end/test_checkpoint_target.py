@@ -133,9 +133,11 @@ def test_is_what_tensorflow_1_15_judged(out: Path, name: str) -> None:
 
 def test_the_record_has_every_case() -> None:
     assert RECORD["tensorflow"].startswith("1.15.")
-    assert {name.split("/")[0] for name in RECORD["cases"]} == set(SAMPLES)
+    assert {name.split("/")[0] for name in RECORD["cases"]} >= set(SAMPLES)
     refused = {name.split("/")[0] for name, found in RECORD["cases"].items() if "refused" in found}
-    assert refused == {name for name, sample in SAMPLES.items() if not sample.fits("checkpoint")}
+    assert refused & set(SAMPLES) == {
+        name for name, sample in SAMPLES.items() if not sample.fits("checkpoint")
+    }
     assert all("imported" in found or "refused" in found for found in RECORD["cases"].values())
     for cell in ("compatible", "lstm_block", "basic_lstm"):
         assert RECORD["cases"][f"1.15.5-bilstm_tagger/{cell}/fast"].keys() >= {"restored", "article"}

@@ -40,9 +40,8 @@ ALONE = {
 }
 #: A plain name-based source of each mode and dtype, lengths, either layout, and weights by object.
 FEW = [
-    *("1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi_2l_float64", "1.8.0-rnn_tanh_bi_2l", "1.15.5-lstm_float16"),
-    *("1.12.3-rnn_relu_uni_2l", "1.15.5-v3_lengths_time_major", "1.15.5-v3_batch_major"),
-    "1.15.5-object_lstm_1l",
+    *("1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi_2l_float64", "1.8.0-rnn_tanh_bi_2l"),
+    *("1.12.3-rnn_relu_uni_2l", "1.15.5-v3_batch_major"),
 ]
 #: What else an object-based checkpoint of one cell needs.
 OBJECTS = {"1.15.5-object_lstm_1l": {"mode": "lstm", "units": 6}}

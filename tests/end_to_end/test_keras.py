@@ -34,7 +34,7 @@ PLAIN = [found for found in WHOLE if found not in CODE + _CUSTOM]
 #: Of the oldest writer alone: what a class of the user's own meets does not hang on who wrote the file.
 CUSTOM = _CUSTOM if EVERY else _CUSTOM[:1]
 ONCE = {found.folder.name: found for found in reversed(PLAIN)}
-#: For formats that share the graph of `savedmodel`, or that tests/keras/test_artifacts.py judges on the rest.
+#: For formats that share the graph of `savedmodel`.
 MAIN = (
     "sequential_lstm",
     "stacked",
@@ -46,11 +46,15 @@ MAIN = (
 )
 
 
+#: What Keras' own files are converted to as a whole; tests/keras/test_artifacts.py judges them on all.
+LAYERS = ("stacked", "bidirectional", "stateful_gru")
+
+
 def chosen(form: str) -> list[KerasFixture]:
     """The samples that go to a format."""
     found = PLAIN if EVERY else [*ONCE.values()]
     if not EVERY and form != "savedmodel":
-        found = [ONCE[name] for name in MAIN]
+        found = [ONCE[name] for name in (LAYERS if form in ("keras", "h5") else MAIN)]
     return [sample for sample in found if fits(sample, form)]
 
 

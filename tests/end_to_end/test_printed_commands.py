@@ -28,17 +28,15 @@ import cudnn_convert
 
 #: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
 SOME: Final = frozenset(
-    "1.15.5-bilstm_tagger 1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.8.0-frozen_binary 1.12.3-cond "
-    "1.12.3-keras_lstm_states 1.15.5-checkpoint_v1_sharded 1.15.5-dropout_needs_set 1.15.5-frozen_text "
-    "1.15.5-estimator_examples "
-    "1.15.5-keras_weights_functional 1.15.5-lstm_float16 1.15.5-object_lstm_1l 1.15.5-object_lstm_2l "
-    "1.15.5-op_proj_lstm 1.15.5-queue_input 1.15.5-raw_only 1.15.5-saved_model_tags 1.15.5-saved_model_words "
-    "1.15.5-state_lstm 1.15.5-v2_gru 1.15.5-v3_gru_lengths "
-    "keras-2.2.4-bidirectional keras-2.2.4-float64 keras-2.2.4-custom_layer tf.keras-1.15.5-stateful_gru "
-    "tf.keras-1.12.3-weights_sequential tf.keras-1.15.5-time_major tf_keras-2.21.0-archive_siamese "
-    "tf_keras-2.21.0-lambda_harmless "
-    "keras-3.3.3-stateful keras-3.8.0-signatures keras-3.15.1-lstm keras-3.15.1-masked keras-3.15.1-raw_ops "
-    "keras-3.15.1-archive tf_keras-2.21.0-cudnn_layers tf_keras-2.21.0-cudnn_trained".split()
+    "1.15.5-bilstm_tagger 1.2.1-params_relu_2l 1.8.0-frozen_binary 1.12.3-cond "
+    "1.15.5-checkpoint_v1_sharded 1.15.5-dropout_needs_set 1.15.5-estimator_examples "
+    "1.15.5-keras_weights_functional 1.15.5-object_lstm_2l 1.15.5-op_proj_lstm 1.15.5-queue_input "
+    "1.15.5-raw_only 1.15.5-saved_model_tags 1.15.5-saved_model_words 1.15.5-state_lstm "
+    "1.15.5-v3_gru_lengths keras-2.2.4-bidirectional keras-2.2.4-custom_layer "
+    "tf.keras-1.15.5-stateful_gru tf.keras-1.12.3-weights_sequential tf_keras-2.21.0-archive_siamese "
+    "tf_keras-2.21.0-lambda_harmless keras-3.3.3-stateful keras-3.8.0-signatures keras-3.15.1-lstm "
+    "keras-3.15.1-raw_ops keras-3.15.1-archive tf_keras-2.21.0-cudnn_layers "
+    "tf_keras-2.21.0-cudnn_trained".split()
 )
 #: What the types that recurrences compute in allow; see test_keras3_exports.py on half and bfloat16.
 BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from samples import EVERY
 
 #: Examples of a property that runs TensorFlow or ONNX Runtime on each, but for `make test-every`.
-FAST = 5
+FAST = 3
 
 
 def examples(count: int, *, runs: bool = True) -> settings:

@@ -186,8 +186,13 @@ def _judge(form: str, *, stored: str, seed: int) -> Judge:
 
 
 def _terms(one: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
-    """ONNX and TensorFlow Lite compute every float as float32."""
-    takes = np.dtype(np.float32) if form == "onnx" or FORMATS[form].single else one.dtype
+    """ONNX and TensorFlow Lite compute every float as float32.
+
+    The former with the weights that a recurrence of half computes with, the latter with its variable's.
+    """
+    single = FORMATS[form].single
+    takes = np.dtype(np.float32) if form == "onnx" or single else one.dtype
     coarsest = np.dtype(stored) if stored != "float32" else takes
+    coarsest = one.dtype if single and one.dtype.itemsize < coarsest.itemsize else coarsest
     large = layers.are_large(one.sizes, one.dtype)
     return Terms(takes, coarsest, seed, FORMATS[form].sizes, large)
