@@ -52,6 +52,11 @@ def judged(name: str) -> tuple[Fixture, dict[str, str]]:
     return SAMPLES[sample], {"cell": cell, "lowering": lowering}
 
 
+def is_there(name: str) -> bool:
+    """Whether a case of the record is one of this run: `make test` leaves some out."""
+    return name.partition("/")[0] in SAMPLES
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -109,7 +114,8 @@ def test_its_graph_is_one_that_tensorflow_1_15_knows(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in sorted(RECORD["cases"]) if EVERY or judged(name)[0].is_plan]
+    "name",
+    [name for name in sorted(RECORD["cases"]) if is_there(name) and (EVERY or judged(name)[0].is_plan)],
 )
 def test_is_what_tensorflow_1_15_judged(out: Path, name: str) -> None:
     """Else: run scripts/check_tf1_restore.py again."""
