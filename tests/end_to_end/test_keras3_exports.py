@@ -6,6 +6,7 @@ The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,17 +69,22 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 def chosen(form: str) -> list[Signature]:
     """The signatures that go to a format.
 
-    To what needs functions laid flat, a case of each kind goes.
+    What becomes of functions laid flat, ONNX shows of all cases; to the others a case of each kind goes, and
+    to SavedModels what ONNX cannot hold.
     """
     return [
         signature
         for sample in EXPORTED
         if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
-        if EVERY or form == WITH_ALL or sample.folder.name in KINDS
+        if EVERY or form == WITH_ALL or sample.folder.name in (*KINDS, *_alone(form))
         if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
         for signature in sample.signatures
         if fits(signature, form)
     ]
+
+
+def _alone(form: str) -> Collection[str]:
+    return REFUSED[WITH_ALL] if form == "savedmodel" else ()
 
 
 def fits(signature: Signature, form: str) -> bool:
