@@ -46,7 +46,8 @@ MAIN = (
 )
 
 
-#: What Keras' own files are converted to as a whole; tests/keras/test_artifacts.py judges them on all.
+#: For Keras' own formats, which tests/keras/test_artifacts.py judges on all, and for a graph that another
+#: format shares.
 LAYERS = ("stacked", "bidirectional", "stateful_gru")
 
 
@@ -54,7 +55,7 @@ def chosen(form: str) -> list[KerasFixture]:
     """The samples that go to a format."""
     found = PLAIN if EVERY else [*ONCE.values()]
     if not EVERY and form != WITH_ALL:
-        found = [ONCE[name] for name in (LAYERS if form in ("keras", "h5") else MAIN)]
+        found = [ONCE[name] for name in (LAYERS if form in ("keras", "h5", "frozen") else MAIN)]
     return [sample for sample in found if fits(sample, form)]
 
 
