@@ -26,7 +26,7 @@ VERIFIED = frozenset(
 
 
 #: Exports and Keras files whose command is run; those of the others say the same but for the names.
-COMMANDS = ("lstm", "masked", "raw_ops", "signatures", "stateful", "with_vocabulary", "cudnn_trained")
+COMMANDS = ("lstm", "masked", "signatures", "stateful", "with_vocabulary", "cudnn_trained")
 KERAS_COMMANDS = (
     *("archive_siamese", "custom_layer", "lambda_harmless", "merge_modes_gru", "stacked", "stateful_lstm"),
     *("time_major", "weights_format_3", "weights_functional", "encoder_decoder"),

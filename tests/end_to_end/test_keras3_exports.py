@@ -23,8 +23,8 @@ from cudnn_convert.verification import origin
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
-#: What the other writers' files have to show where the newest one's stand for the rest.
-MAIN: Final = ("masked", "cudnn_layers", "portable")
+#: Whose SavedModel is repaired beside the newest one's: the oldest writer's. Those between differ in names.
+OLDEST: Final = "keras-3.3.3-masked"
 #: The newest writer's sample of each case.
 ONCE: Final = [
     *{
@@ -34,11 +34,11 @@ ONCE: Final = [
 ]
 #: A case of each kind: modes, directions, masks, states in variables, types, layers in layers.
 KINDS: Final = (
-    *("lstm", "gru", "masked", "bidirectional", "raw_ops", "stateful", "initial_state", "float64", "nested"),
+    *("lstm", "gru", "masked", "bidirectional", "stateful", "initial_state", "float64", "nested"),
     *("mixed_float16", "bfloat16", "signatures", "cudnn_layers", "portable"),
 )
 #: Kinds that TensorFlow Lite's loops do not know from the others, for functions were laid flat before.
-NOT_FOR_TFLITE: Final = ("raw_ops", "nested", "signatures", "bfloat16")
+NOT_FOR_TFLITE: Final = ("nested", "signatures", "bfloat16")
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -75,7 +75,7 @@ def chosen(form: str) -> list[Signature]:
     return [
         signature
         for sample in EXPORTED
-        if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
+        if EVERY or sample in ONCE or (form == "savedmodel" and sample.name == OLDEST)
         if EVERY or form == WITH_ALL or sample.folder.name in (*KINDS, *_alone(form))
         if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
         for signature in sample.signatures
