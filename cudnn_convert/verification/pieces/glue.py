@@ -204,16 +204,40 @@ def judge_glue(
     )
 
 
-def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], list[Given]]:
+def fitting(
+    plan: Plan, calls: Sequence[Call], named: Mapping[str, tuple[str, int]], *, projected: bool = False
+) -> dict[str, list[Given]]:
+    """What each piece of an artifact may give: the values of its layer, or of one with the same weights.
+
+    `named` has by piece the recurrence and the layer that it stands for. `projected`: a projection is part of
+    it. Raises LookupError where a layer that was called has no piece.
+    """
+    by_layer = _layers(plan, calls, projected=projected)
+    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
+    wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
+    if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
+        raise LookupError("the artifact does not have one node for each layer of each recurrence")
+    return {
+        piece: [
+            given
+            for (node, layer), values in by_layer.items()
+            if (weights[node], layer) == key
+            for given in values
+        ]
+        for piece, key in wanted.items()
+    }
+
+
+def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
     """By node and layer, what to give in the place of each call of each layer of each recurrence."""
     found: dict[tuple[str, int], list[Given]] = {}
     for call in calls:
-        for key, value in _layers(plan, call).items():
+        for key, value in _of_call(plan, call, projected=projected).items():
             found.setdefault(key, []).append(value)
     return found
 
 
-def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
+def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int], Given]:
     """The values of each layer of a recurrence on what it took."""
     one = next(one for one in plan.recurrences if one.node == call.node)
     sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
@@ -226,7 +250,7 @@ def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
         projections: tuple[Array, ...] = ()
         beside: tuple[Array, ...] = ()
         inner = layer
-        if sizes.projection:
+        if sizes.projection and not projected:
             cells = [step.gates() for step in steps[places]]
             projections = tuple(np.asarray(cell.projection) for cell in cells)
             starts = [
