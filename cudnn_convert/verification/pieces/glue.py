@@ -34,6 +34,8 @@ _PRODUCTS: Final = frozenset(
 )
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
+#: The bound of float32 for values about 1; half and bfloat16 have coarser ones.
+_FINE: Final = compare.tolerance(np.dtype(np.float32), 0.0).atol
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +314,15 @@ def _moved(call: Call, draw: int) -> Call:
     return replace(call, gave=[*noise.moved(named, seed=0, draw=draw).values()])
 
 
-def _share(found: Array, expected: Array, floor: float, least: float) -> float | None:
-    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge."""
+def _share(found: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
+    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge.
+
+    `scale` multiplies what is allowed of any value, however small.
+    """
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
-    atol = max(base, compare.MARGIN * floor)
+    atol = max(base * scale, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
-    finite = np.isfinite(wide)
-    if atol > base and atol > compare.SHARP * float(np.ptp(wide[finite]) if finite.any() else 0.0):
+    if atol > base * scale and atol > compare.SHARP * _spread(wide):
         return None
     both = (np.isnan(found) & np.isnan(wide)) | (found == wide)
     with np.errstate(invalid="ignore"):
@@ -326,24 +330,33 @@ def _share(found: Array, expected: Array, floor: float, least: float) -> float |
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
 
 
+def _spread(values: Array) -> float:
+    """How far apart the finite ones of some values lie."""
+    finite = values[np.isfinite(values)]
+    return float(np.ptp(finite)) if finite.size else 0.0
+
+
 def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
     """Whether a product's values are those of a tensor of the source, in its order or in any.
 
-    None where noise hides a product of the source that it may be.
+    None where noise hides a product of the source that it may be, or where it shows nothing itself: no value
+    is finite, or what is allowed of each is more than they differ by. It is compared at its own scale: a
+    converter may make one small matrix of a matrix and what its product is multiplied by.
     """
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
+    spread = _spread(flat)
+    largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
+    sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
+    is_blunt = not spread or least * largest > sharp * spread
+    scale = min(1.0, spread) or 1.0
     same = [one for one in held if one.value.size == value.size and one.value.dtype.kind == "f"]
     hidden = False
-    for one in same:
-        share = _share(flat, one.value.ravel(), one.floor, least)
-        if share is not None and share <= 1:
-            return True
-        hidden |= share is None and one.is_product
-    ordered = np.sort(flat)
-    for one in same:
-        share = _share(ordered, np.sort(one.value.ravel()), one.floor, least)
-        if share is not None and share <= 1:
-            return True
+    for order in (np.asarray, np.sort):
+        for one in same:
+            share = _share(order(flat), order(one.value.ravel()), one.floor, least, scale=scale)
+            if share is not None and share <= 1:
+                return None if is_blunt else True
+            hidden |= share is None and one.is_product
     return None if hidden else False

@@ -150,7 +150,11 @@ def answered(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     for detail, value in zip(details, given, strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
-    return [interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()]
+    # Of a tensor without elements the interpreter gives nothing but the shape.
+    return [
+        interpreter.get_tensor(one["index"]) if one["shape"].all() else np.empty(one["shape"], one["dtype"])
+        for one in interpreter.get_output_details()
+    ]
 
 
 def _packed(model: Model, alone: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""What stands around recurrences in an ONNX model, with their values given."""
+"""What stands around recurrences in an artifact, with their values given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hiding
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +14,8 @@ import tensorflow as tf
 from cases import Case
 from graphs import drawing
 from onnx import helper, numpy_helper
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
@@ -230,6 +233,15 @@ def other_factor_in_onnx(file: Path) -> None:
     onnx.save(model, str(file))
 
 
+def other_factor_in_tflite(file: Path) -> None:
+    """The same, also between loops."""
+
+    def change(value: np.ndarray) -> np.ndarray:
+        return np.full_like(value, 0.8) if value == np.float32(0.7) else value
+
+    assert hiding.change_tflite(file, change, lambda *_: True, rank=0) == 1
+
+
 def other_factor_in_a_graph(file: Path) -> None:
     graph = v1.GraphDef.FromString(file.read_bytes())
     for node in graph.node:
@@ -247,12 +259,13 @@ def other_factor_in_a_graph(file: Path) -> None:
     ("out", "change", "what"),
     [
         ("out.onnx", other_factor_in_onnx, "input of LSTM_"),
+        ("out.tflite", other_factor_in_tflite, "input of while/rnn/layer_0_forward"),
         ("out.pb", other_factor_in_a_graph, "input of while/rnn"),
     ],
 )
 def test_what_stands_in_a_loop_is_seen(out: str, change: Any, what: str, tmp_path: Path) -> None:
     path, file = in_a_loop(tmp_path), tmp_path / out
-    form = "onnx" if out.endswith("onnx") else "frozen"
+    form = {".pb": "frozen"}.get(file.suffix, file.suffix[1:])
     proof = cudnn_convert.convert(path, file, format=form, outputs="answer").verification
     assert proof is not None
     assert proof.glue is not None
@@ -300,3 +313,123 @@ def test_outputs_that_show_everything_need_no_glue(tmp_path: Path) -> None:
     proof = cudnn_convert.convert(path, tmp_path / "out.onnx", format="onnx").verification
     assert proof is not None
     assert proof.glue is None
+
+
+def states_in_tflite(file: Path) -> None:
+    """One initial cell state is off by 0.001."""
+
+    def change(value: np.ndarray) -> np.ndarray:
+        made = value.copy()
+        made[2, 0, 3] += 1e-3
+        return made
+
+    changed: list[int] = []
+
+    def second(_: int, shape: tuple[int, ...]) -> bool:
+        changed.append(shape == (4, 1, 5))
+        return changed[-1] and sum(changed) == 2
+
+    assert hiding.change_tflite(file, change, second, rank=3) == 1
+
+
+def halves_in_tflite(file: Path) -> None:
+    """Both directions of the first layer's output come in the other order."""
+    model = flatbuffer_utils.read_model(str(file))
+    graph = model.subgraphs[0]
+    codes = [max(one.builtinCode, one.deprecatedBuiltinCode) for one in model.operatorCodes]
+    joins = [
+        op
+        for op in graph.operators
+        if codes[op.opcodeIndex] == schema.BuiltinOperator.CONCATENATION
+        and len(graph.tensors[op.outputs[0]].shape) == 3
+    ]
+    assert len(joins) == 2
+    joins[0].inputs = [*reversed(joins[0].inputs)]
+    flatbuffer_utils.write_model(model, str(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (states_in_tflite, "initial c of rnn/layer_1_forward"),
+        (halves_in_tflite, "input of rnn/layer_1_forward"),
+    ],
+)
+def test_wrong_wiring_of_loops_is_seen(change: Any, what: str, tmp_path: Path) -> None:
+    path, out = source(tmp_path), tmp_path / "out.tflite"
+    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert (proof.glue.message, proof.glue.unjudged) == ("", ())
+    change(out)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert f"around the recurrences: {what}: off by " in str(caught.value)
+
+
+def of_joined_layers(x: Any) -> Any:
+    """Products of which the converter makes one op with their bias, and the activation or factor behind."""
+    case = Case(Mode.GRU)
+    rng = np.random.default_rng(6)
+    shut, tiny = (tf.constant(rng.uniform(-0.5, 0.5, (5, n)).astype(np.float32)) for n in (7, 8))
+    last = case.op_call(x, states(case, x)[0], tf.constant(0.0)).output[-1]
+    bias = tf.constant(rng.uniform(-40, -30, 7).astype(np.float32))
+    # Where its values go is for the outputs to hide.
+    return tf.concat([tf.nn.relu(last @ shut + bias), last @ tiny * 1e-7], 1)
+
+
+@pytest.mark.parametrize("width", [7, 8], ids=["activation", "factor"])
+def test_what_the_converter_joins_with_a_product_hides_nothing(width: int, tmp_path: Path) -> None:
+    path, out = gated(tmp_path, of_joined_layers), tmp_path / "out.tflite"
+    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 2), proof.glue
+    assert (proof.glue.message, proof.glue.unjudged) == ("", ())
+
+    def change(value: np.ndarray) -> np.ndarray:
+        made = value.copy()
+        made[3] *= 1.2
+        return made
+
+    assert hiding.change_tflite(out, change, lambda _, shape: shape == (width, 5)) == 1
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert "around the recurrences: FULLY_CONNECTED " in str(caught.value)
+
+
+def of_a_branch(x: Any) -> Any:
+    """A projected recurrence on the inputs times 0.7 in a branch, beside one whose weights are handed in."""
+    case = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3)
+    lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
+    return tf.cond(
+        tf.reduce_sum(tf.square(x)) > -1.0,
+        lambda: case.op_call(x * 0.7, *states(case, x), lengths).output,
+        lambda: tf.zeros([tf.shape(x)[0], tf.shape(x)[1], 6]),
+    )
+
+
+def test_what_stands_in_a_branch_of_a_tflite_file_is_seen(tmp_path: Path) -> None:
+    with drawing():
+        path, out = gated(tmp_path, of_a_branch), tmp_path / "out.tflite"
+    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
+    other_factor_in_tflite(out)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert "around the recurrences: input of " in str(caught.value)
+
+
+def test_twins_of_a_tflite_file_are_told_apart(tmp_path: Path) -> None:
+    path, out = gated(tmp_path, of_twins), tmp_path / "out.tflite"
+    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
+    other_factor_in_tflite(out)
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(path, out)
+    assert "around the recurrences: input of second/layer_0_forward: off by " in str(caught.value)
