@@ -158,6 +158,8 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
     states, blocks, counters = _carried(model, loop)
     if not states or len(blocks) != 1:
         raise UncutError("in the file its loop does not carry a state and the outputs of its steps")
+    if _has_constant_lengths(model, loop):
+        raise UncutError("in the file the lengths of its rows are constants of its loop")
     after = _behind(model, graph, int(loop.outputs[blocks[0]]), backward=backward)
     is_fixed = _sizes(model, graph, loop)[0] is not None
 
@@ -201,6 +203,17 @@ def _carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
             carried.setdefault((tensor.type == _INT, rank(tensor)), []).append(k)
     states, blocks, counters = (carried.get(kind, []) for kind in ((False, 2), (False, 3), (True, 0)))
     return states, blocks, counters
+
+
+def _has_constant_lengths(model: Model, loop: Any) -> bool:
+    """Whether a loop compares its steps with a constant for each row."""
+    compared = [
+        model.content.subgraphs[k].tensors[op.inputs[1]]
+        for k in model.reached(loop)
+        for op in model.operators(k)
+        if model.code(op) == OPS.LESS
+    ]
+    return any(rank(tensor) == 1 and model.is_constant(tensor) for tensor in compared)
 
 
 @dataclass(slots=True)

@@ -149,7 +149,7 @@ class _Running:
 
     def hidden(self) -> list[str]:
         """The products in branches and loops, which have other values in each pass."""
-        own, inside = self._own(), {number for op in self._loops() for number in self._reached(op)}
+        own, inside = self._own(), {number for op in self._loops() for number in self.model.reached(op)}
         return [
             self._product(graph, op)
             for number, graph in enumerate(self.model.content.subgraphs)
@@ -164,18 +164,6 @@ class _Running:
         """The identities of the operators that recurrences consist of."""
         parts = (*(one.cut for one in self.layers), *self.others)
         return {id(op) for part in parts for op in part.operators}
-
-    def _reached(self, op: Any) -> set[int]:
-        """The subgraphs that an operator runs, and those that run in them."""
-        reached: set[int] = set()
-        todo = [number for number, _ in self.model.called(op)]
-        while todo:
-            number = todo.pop()
-            if number not in reached:
-                reached.add(number)
-                inner = self.model.content.subgraphs[number].operators
-                todo += [deeper for one in inner for deeper, _ in self.model.called(one)]
-        return reached
 
     def _product(self, graph: Any, op: Any) -> str:
         name = graph.tensors[op.outputs[0]].name.decode().partition(";")[0]
@@ -206,7 +194,7 @@ class _Running:
         waiting, plain = self._givings(graph, layers), []
         inside = {id(one.cut.graph) for one in self.layers}
         for op in self._live(graph, layers):
-            if any(id(self.model.content.subgraphs[k]) in inside for k in self._reached(op)):
+            if any(id(self.model.content.subgraphs[k]) in inside for k in self.model.reached(op)):
                 waiting.append(self._step(graph, op.inputs, op.outputs, partial(self._follow, graph, op)))
             else:
                 plain.append(op)

@@ -59,6 +59,21 @@ class Model:
             return [(of.condSubgraphIndex, 0), (of.bodySubgraphIndex, 0)]
         return [(of.thenSubgraphIndex, 1), (of.elseSubgraphIndex, 1)] if code == OPS.IF else []
 
+    def operators(self, number: int) -> Sequence[Any]:
+        """The operators of the subgraph of a number."""
+        return list(self.content.subgraphs[number].operators)
+
+    def reached(self, op: Any) -> set[int]:
+        """The subgraphs that an operator runs, and those that run in them."""
+        reached: set[int] = set()
+        todo = [number for number, _ in self.called(op)]
+        while todo:
+            number = todo.pop()
+            if number not in reached:
+                reached.add(number)
+                todo += [deeper for one in self.operators(number) for deeper, _ in self.called(one)]
+        return reached
+
     def is_constant(self, tensor: Any) -> bool:
         """Whether the file holds a tensor's value."""
         data = self.content.buffers[tensor.buffer].data
