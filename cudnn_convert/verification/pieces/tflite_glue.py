@@ -133,7 +133,7 @@ class _Running:
     fitting: Mapping[str, Sequence[Given]]
     entered: list[tuple[str, Array, Array]] = field(default_factory=list)
     products: dict[str, Array] = field(default_factory=dict)
-    _given: set[str] = field(default_factory=set)
+    _given: dict[str, set[int]] = field(default_factory=dict)
     _steps: dict[int, list[_Step]] = field(default_factory=dict)
 
     def main(self, fed: Mapping[int, Array]) -> _Values:
@@ -142,10 +142,17 @@ class _Running:
         return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
 
     def missed(self) -> list[tuple[str, Array, Array]]:
-        """The inputs of recurrences that the source calls and the file does not."""
-        seen = {id(self.fitting[name][0]) for name in self._given}
-        lost = {name: fits[0].x for name, fits in self.fitting.items() if fits and id(fits[0]) not in seen}
-        return [(f"input of {name}", np.empty(0, np.float32), x) for name, x in lost.items()]
+        """The inputs of what the source calls and the file does not, neither there nor in a twin's place."""
+        given: dict[tuple[Any, ...], set[int]] = {}
+        keys = {one.name: (one.way, *map(id, self.fitting[one.name])) for one in self.layers}
+        for name, key in keys.items():
+            given.setdefault(key, set()).update(self._given.get(name, ()))
+        return [
+            (f"input of {name}", np.empty(0, np.float32), missing.x)
+            for name, key in keys.items()
+            for missing in self.fitting[name]
+            if not any(_is_same(missing, self.fitting[name][k]) for k in given[key])
+        ]
 
     def hidden(self) -> list[str]:
         """The products in branches and loops, which have other values in each pass."""
@@ -300,7 +307,7 @@ class _Running:
             raise LookupError(f"in the artifact {one.name} has no product of its inputs")
         fits = [_of_direction(given, one.way) for given in self.fitting[one.name]]
         of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
-        self._given.add(one.name)
+        self._given.setdefault(one.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
         full = np.full(len(h), len(of.x))
         self.entered += [(f"input of {one.name}", value, of.x) for value in inputs]
         self.entered.append((f"initial h of {one.name}", h, of.h[0]))
@@ -310,6 +317,12 @@ class _Running:
         self.entered.append((f"lengths of {one.name}", found, expected))
         gives = {"y": of.y[:, 0], H: of.h_end[0], C: of.c_end[0]}
         values.update({place: np.ascontiguousarray(gives[what]) for what, place in one.cut.gives.items()})
+
+
+def _is_same(one: Given, other: Given) -> bool:
+    """Whether two calls took the same."""
+    pairs = ((one.x, other.x), (one.h, other.h), (one.c, other.c))
+    return all(a.shape == b.shape and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _of_direction(given: Given, way: int) -> Given:

@@ -20,6 +20,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
+from cudnn_convert.report import GlueReport
 
 v1 = tf.compat.v1
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
@@ -233,13 +234,17 @@ def other_factor_in_onnx(file: Path) -> None:
     onnx.save(model, str(file))
 
 
-def other_factor_in_tflite(file: Path) -> None:
-    """The same, also between loops."""
+def other_constant_in_tflite(file: Path, old: float, new: float) -> None:
+    """One constant of floats has another value."""
 
     def change(value: np.ndarray) -> np.ndarray:
-        return np.full_like(value, 0.8) if value == np.float32(0.7) else value
+        return np.full_like(value, new) if value == np.float32(old) else value
 
     assert hiding.change_tflite(file, change, lambda *_: True, rank=0) == 1
+
+
+def other_factor_in_tflite(file: Path) -> None:
+    other_constant_in_tflite(file, 0.7, 0.8)
 
 
 def other_factor_in_a_graph(file: Path) -> None:
@@ -348,59 +353,63 @@ def halves_in_tflite(file: Path) -> None:
     flatbuffer_utils.write_model(model, str(file))
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (states_in_tflite, "initial c of rnn/layer_1_forward"),
-        (halves_in_tflite, "input of rnn/layer_1_forward"),
-    ],
-)
-def test_wrong_wiring_of_loops_is_seen(change: Any, what: str, tmp_path: Path) -> None:
-    path, out = source(tmp_path), tmp_path / "out.tflite"
+def converted(path: Path, out: Path) -> GlueReport:
+    """What is said of the glue of a TensorFlow Lite file that is right."""
     proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
-    assert (proof.glue.message, proof.glue.unjudged) == ("", ())
-    change(out)
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
+    return proof.glue
+
+
+def require_refused(path: Path, out: Path, what: str) -> None:
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(path, out)
-    assert f"around the recurrences: {what}: off by " in str(caught.value)
+    assert f"around the recurrences: {what}" in str(caught.value)
+
+
+def test_wrong_wiring_of_loops_is_seen(tmp_path: Path) -> None:
+    path, out = source(tmp_path), tmp_path / "out.tflite"
+    report = converted(path, out)
+    assert (report.products, report.unjudged) == (1, ())
+    right = out.read_bytes()
+    states_in_tflite(out)
+    require_refused(path, out, "initial c of rnn/layer_1_forward: off by ")
+    out.write_bytes(right)
+    halves_in_tflite(out)
+    require_refused(path, out, "input of rnn/layer_1_forward: off by ")
 
 
 def of_joined_layers(x: Any) -> Any:
     """Products of which the converter makes one op with their bias, and the activation or factor behind."""
     case = Case(Mode.GRU)
     rng = np.random.default_rng(6)
-    shut, tiny = (tf.constant(rng.uniform(-0.5, 0.5, (5, n)).astype(np.float32)) for n in (7, 8))
+    shut, tiny, large = (tf.constant(rng.uniform(-0.5, 0.5, (5, n)).astype(np.float32)) for n in (7, 8, 9))
     last = case.op_call(x, states(case, x)[0], tf.constant(0.0)).output[-1]
     bias = tf.constant(rng.uniform(-40, -30, 7).astype(np.float32))
-    # Where its values go is for the outputs to hide.
-    return tf.concat([tf.nn.relu(last @ shut + bias), last @ tiny * 1e-7], 1)
+    return tf.concat([tf.nn.relu(last @ shut + bias), last @ tiny * 1e-7, last @ large + 1e6], 1)
 
 
-@pytest.mark.parametrize("width", [7, 8], ids=["activation", "factor"])
-def test_what_the_converter_joins_with_a_product_hides_nothing(width: int, tmp_path: Path) -> None:
+def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_joined_layers), tmp_path / "out.tflite"
-    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
-    assert proof is not None
-    assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 2), proof.glue
-    assert (proof.glue.message, proof.glue.unjudged) == ("", ())
+    report = converted(path, out)
+    # Of what is about 1e6 float32 shows nothing that is about 1.
+    assert (report.products, report.unjudged) == (3, ("FULLY_CONNECTED matmul_2",))
+    right = out.read_bytes()
 
     def change(value: np.ndarray) -> np.ndarray:
         made = value.copy()
         made[3] *= 1.2
         return made
 
-    assert hiding.change_tflite(out, change, lambda _, shape: shape == (width, 5)) == 1
-    with pytest.raises(VerificationError) as caught:
-        cudnn_convert.verify(path, out)
-    assert "around the recurrences: FULLY_CONNECTED " in str(caught.value)
+    for width in (7, 8):  # behind an activation that is shut, and with a factor
+        assert hiding.change_tflite(out, change, lambda _, shape, n=width: shape == (n, 5)) == 1
+        require_refused(path, out, "FULLY_CONNECTED ")
+        out.write_bytes(right)
 
 
 def of_a_branch(x: Any) -> Any:
-    """A projected recurrence on the inputs times 0.7 in a branch, beside one whose weights are handed in."""
+    """A projected recurrence on the inputs times 0.7 in a branch; the other branch has none."""
     case = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3)
     lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
     return tf.cond(
@@ -413,23 +422,68 @@ def of_a_branch(x: Any) -> Any:
 def test_what_stands_in_a_branch_of_a_tflite_file_is_seen(tmp_path: Path) -> None:
     with drawing():
         path, out = gated(tmp_path, of_a_branch), tmp_path / "out.tflite"
-    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
-    assert proof is not None
-    assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
-    other_factor_in_tflite(out)
-    with pytest.raises(VerificationError) as caught:
-        cudnn_convert.verify(path, out)
-    assert "around the recurrences: input of " in str(caught.value)
+    converted(path, out)
+    right = out.read_bytes()
+    other_constant_in_tflite(out, 0.7, 0.8)
+    require_refused(path, out, "input of cond/rnn/layer_0_forward: off by ")
+    out.write_bytes(right)
+    other_constant_in_tflite(out, -1.0, 1e9)
+    require_refused(path, out, "input of cond/rnn/layer_0_forward: expected [")
 
 
+def of_rows(x: Any) -> Any:
+    """What a recurrence gives in three passes on inputs times 0.7, behind rows of which there are none."""
+    case = Case(Mode.LSTM, units=4)
+
+    def body(count: Any, rows: Any) -> Any:
+        y = case.op_call(x * tf.cast(count, tf.float32) * 0.7, *states(case, x)).output
+        return count + 1, tf.concat([rows, y], 1)
+
+    start = tf.zeros([tf.shape(x)[0], 0, 4])
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, None, 4])]
+    _, rows = tf.while_loop(lambda count, _: tf.cast(count, tf.float32) < 2.5, body, [0, start], shapes)
+    return tf.reduce_max(rows, 1)
+
+
+def test_every_pass_of_a_loop_of_a_tflite_file_is_followed(tmp_path: Path) -> None:
+    with drawing():
+        path, out = gated(tmp_path, of_rows), tmp_path / "out.tflite"
+    converted(path, out)
+    right = out.read_bytes()
+    other_constant_in_tflite(out, 0.7, 0.8)
+    require_refused(path, out, "input of while/rnn/layer_0_forward: off by ")
+    out.write_bytes(right)
+    other_constant_in_tflite(out, 2.5, 1.5)
+    require_refused(path, out, "input of while/rnn/layer_0_forward: expected [")
+
+
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_twins_of_a_tflite_file_are_told_apart(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_twins), tmp_path / "out.tflite"
-    proof = cudnn_convert.convert(path, out, format="tflite", outputs="answer").verification
-    assert proof is not None
-    assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
-    other_factor_in_tflite(out)
-    with pytest.raises(VerificationError) as caught:
-        cudnn_convert.verify(path, out)
-    assert "around the recurrences: input of second/layer_0_forward: off by " in str(caught.value)
+    converted(path, out)
+    other_constant_in_tflite(out, 0.7, 0.8)
+    require_refused(path, out, "input of second/layer_0_forward: off by ")
+
+
+def of_a_block(x: Any) -> Any:
+    """A recurrence behind a block LSTM, whose own product no tensor of the source has."""
+    rng = np.random.default_rng(7)
+    kernel, bias = (
+        tf.constant(rng.uniform(-0.5, 0.5, shape).astype(np.float32)) for shape in ((8, 16), (16,))
+    )
+    start, peepholes = tf.zeros([tf.shape(x)[1], 4]), tf.zeros(4)
+    block = tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.cast(tf.shape(x)[0], tf.int64),
+        **{"x": x, "w": kernel, "b": bias, "cs_prev": start, "h_prev": start, "cell_clip": 0.0},
+        **dict.fromkeys(("wci", "wcf", "wco"), peepholes),
+    )
+    case = Case(Mode.GRU, units=4)
+    return case.op_call(block.h * 0.7, states(case, x)[0], tf.constant(0.0)).output
+
+
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
+def test_a_block_lstm_runs_where_a_recurrence_is_given(tmp_path: Path) -> None:
+    path, out = gated(tmp_path, of_a_block), tmp_path / "out.tflite"
+    assert converted(path, out).products == 0
+    other_constant_in_tflite(out, 0.7, 0.8)
+    require_refused(path, out, "input of rnn/layer_0_forward: off by ")
