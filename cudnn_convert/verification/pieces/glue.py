@@ -29,7 +29,8 @@ from cudnn_convert.verification.way import Source
 #: The attributes that have the type of what an op gives.
 _TYPES: Final = ("T", "dtype", "Tparams", "DstT")
 _FLOATS: Final = frozenset(one.as_datatype_enum for one in build.FLOATS)
-_PRODUCTS: Final = frozenset(
+#: The products of matrices in a graph.
+PRODUCTS: Final = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
 )
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
@@ -177,7 +178,7 @@ def judge_glue(
         worst.see(name, found, expected, 0.0)
     ops = {f"{node.name}:0": node.op for node in plan.whole.node}
     tensors = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
-    held = [_Held(value, floor, ops[name] in _PRODUCTS) for name, value, floor in tensors]
+    held = [_Held(value, floor, ops[name] in PRODUCTS) for name, value, floor in tensors]
     held += [_Held(value, 0.0, is_product=True) for value in seen.beside]
     lost = []
     for name, value in seen.products.items():

@@ -311,6 +311,21 @@ def test_other_initial_states_of_a_graph_are_seen(tmp_path: Path) -> None:
     assert "around the recurrences: initial c of rnn: off by " in str(caught.value)
 
 
+def test_an_einsum_of_tiny_weights_in_a_graph_is_looked_at(tmp_path: Path) -> None:
+    kernel = np.random.default_rng(8).uniform(-1e-7, 1e-7, (5, 3)).astype(np.float32)
+
+    def answer(x: Any) -> Any:
+        case = Case(Mode.GRU)
+        y = case.op_call(x, states(case, x)[0], tf.constant(0.0)).output
+        return tf.einsum("tbi,io->tbo", y, tf.constant(kernel, name="dense/kernel"))
+
+    path, out = gated(tmp_path, answer), tmp_path / "out.pb"
+    cudnn_convert.convert(path, out, format="frozen", outputs="answer")
+    hiding.change_constants(out, lambda value: value[::-1] * 1.5, "dense/kernel")
+    with pytest.raises(VerificationError, match="around the recurrences: Einsum einsum/Einsum: expected"):
+        cudnn_convert.verify(path, out, inputs="x", outputs="answer")
+
+
 def test_outputs_that_show_everything_need_no_glue(tmp_path: Path) -> None:
     graph, _ = CASE.graph()
     path = tmp_path / "open.pb"
