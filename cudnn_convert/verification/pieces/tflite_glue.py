@@ -35,6 +35,8 @@ _PRODUCTS: Final = {
         *("CONV_3D", "CONV_3D_TRANSPOSE"),
     )
 }
+#: The share of the largest value by which the passes of a loop that comes to rest may differ.
+_ALIKE: Final = 2e-2
 _ACTIVATION: Final = "fusedActivationFunction"
 _NONE: Final = schema.ActivationFunctionType.NONE
 
@@ -142,7 +144,7 @@ class _Running:
         return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
 
     def missed(self) -> list[tuple[str, Array, Array]]:
-        """The inputs of what the source calls and the file does not, neither there nor in a twin's place."""
+        """The inputs of the source's calls that are none of the file's, in a loop nor in that of a twin."""
         given: dict[tuple[Any, ...], set[int]] = {}
         keys = {one.name: (one.way, *map(id, self.fitting[one.name])) for one in self.layers}
         for name, key in keys.items():
@@ -150,8 +152,9 @@ class _Running:
         return [
             (f"input of {name}", np.empty(0, np.float32), missing.x)
             for name, key in keys.items()
-            for missing in self.fitting[name]
-            if not any(_is_same(missing, self.fitting[name][k]) for k in given[key])
+            for place, missing in enumerate(self.fitting[name])
+            if place not in given[key]
+            and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
         ]
 
     def hidden(self) -> list[str]:
@@ -173,8 +176,7 @@ class _Running:
         return {id(op) for part in parts for op in part.operators}
 
     def _product(self, graph: Any, op: Any) -> str:
-        name = graph.tensors[op.outputs[0]].name.decode().partition(";")[0]
-        return f"{_PRODUCTS[self.model.code(op)]} {name}"
+        return f"{_PRODUCTS[self.model.code(op)]} {graph.tensors[op.outputs[0]].name.decode()}"
 
     def _values(self, number: int, values: _Values) -> _Values:
         """Adds to the values of a subgraph's inputs those of its outputs."""
@@ -319,10 +321,14 @@ class _Running:
         values.update({place: np.ascontiguousarray(gives[what]) for what, place in one.cut.gives.items()})
 
 
-def _is_same(one: Given, other: Given) -> bool:
-    """Whether two calls took the same."""
+def _are_alike(one: Given, other: Given) -> bool:
+    """Whether two calls took so nearly the same that what enters may be nearer to either."""
     pairs = ((one.x, other.x), (one.h, other.h), (one.c, other.c))
-    return all(a.shape == b.shape and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+    most = [_ALIKE * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
+    return all(
+        a.shape == b.shape and np.allclose(a, b, 0.0, atol, equal_nan=True)
+        for (a, b), atol in zip(pairs, most, strict=True)
+    )
 
 
 def _of_direction(given: Given, way: int) -> Given:

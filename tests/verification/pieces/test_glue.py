@@ -409,7 +409,7 @@ def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -
     path, out = gated(tmp_path, of_joined_layers), tmp_path / "out.tflite"
     report = converted(path, out)
     # Of what is about 1e6 float32 shows nothing that is about 1.
-    assert (report.products, report.unjudged) == (3, ("FULLY_CONNECTED matmul_2",))
+    assert (report.products, report.unjudged) == (3, ("FULLY_CONNECTED matmul_2;add_1",))
     right = out.read_bytes()
 
     def change(value: np.ndarray) -> np.ndarray:
