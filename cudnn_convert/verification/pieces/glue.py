@@ -210,9 +210,10 @@ def judge_glue(
 def fitting(
     plan: Plan, calls: Sequence[Call], named: Mapping[str, tuple[str, int]], *, projected: bool = False
 ) -> dict[str, list[Given]]:
-    """What each piece of an artifact may give: the values of its layer, or of one with the same weights.
+    """The values that each piece of an artifact may give.
 
-    `named` has by piece the recurrence and the layer that it stands for. `projected`: a projection is part of
+    They are those of its layer, or of one with the same weights: `named` has by piece the recurrence and the
+    layer that it stands for. `projected`: a projection is part of
     it. Raises LookupError where a layer that was called has no piece.
     """
     by_layer = _layers(plan, calls, projected=projected)

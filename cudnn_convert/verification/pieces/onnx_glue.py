@@ -49,7 +49,7 @@ def runner(artifact: Artifact) -> Run:
 
 
 def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
-    """By fused node what it may stand for; one of a recurrence that was none of cuDNN's has nothing."""
+    """What each fused node may stand for; nothing where it was none of cuDNN's."""
     recorded = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
     names = [node.name for node, _ in fused_nodes(model.graph, {})]
     return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})

@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file without its recurrences: what their loops give is given, what they take is read.
+"""A TensorFlow Lite file whose recurrences give what is given; what they take is read.
 
 Operators whose inputs are there run together, as a file of their own; then what waits for them is given.
 Branches and loops of the model with a recurrence inside are followed, pass by pass. The converter makes one
@@ -100,7 +100,7 @@ def _recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[
 
 
 def _ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
-    """The tensors of the inputs and of the outputs of a file by their names in its signature."""
+    """The tensors of a file's inputs and outputs by their names in the signature."""
     signatures = {one.signatureKey.decode(): one for one in model.content.signatureDefs or ()}
     if SERVING not in signatures or signatures[SERVING].subgraphIndex:
         raise LookupError(f"the artifact has no signature {SERVING} of its first subgraph")
@@ -115,7 +115,7 @@ _Values = dict[int, Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """What of a subgraph runs together: it `reads` some tensors and adds the values of those it `makes`."""
+    """A part of a subgraph that runs at once: which tensors it reads and makes."""
 
     reads: frozenset[int]
     makes: frozenset[int]
@@ -124,7 +124,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Running:
-    """A run of a file, whose `layers` give what is `fitting`; `others` are recurrences that are run.
+    """A run of a file whose `layers` give what is `fitting`; `others` are run.
 
     `entered` and `products` are what was seen, as `Seen` has them.
     """
@@ -139,12 +139,12 @@ class _Running:
     _steps: dict[int, list[_Step]] = field(default_factory=dict)
 
     def main(self, fed: Mapping[int, Array]) -> _Values:
-        """The values of the first subgraph's outputs, where its inputs have some values of any type."""
+        """The values of the first subgraph's outputs on some values of its inputs."""
         tensors = self.model.content.subgraphs[0].tensors
         return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
 
     def missed(self) -> list[tuple[str, Array, Array]]:
-        """The inputs of the source's calls that are none of the file's, in a loop nor in that of a twin."""
+        """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
         keys = {one.name: (one.way, *map(id, self.fitting[one.name])) for one in self.layers}
         for name, key in keys.items():
@@ -197,7 +197,7 @@ class _Running:
         return [values[int(place)] for place in graph.outputs]
 
     def _planned(self, number: int) -> list[_Step]:
-        """What of a subgraph runs, in an order in which what each step reads is there."""
+        """The steps of a subgraph, each behind those whose values it reads."""
         graph = self.model.content.subgraphs[number]
         layers = [one for one in self.layers if one.cut.graph is graph]
         waiting, plain = self._givings(graph, layers), []
@@ -244,7 +244,7 @@ class _Running:
         return [op for op in graph.operators if id(op) in live]
 
     def _reads(self, graph: Any, places: Iterable[int]) -> frozenset[int]:
-        """Of some tensors those that are no constants; -1 is one that an operator does without."""
+        """Tensors that are no constants; -1 is one that an operator does without."""
         tensors = graph.tensors
         return frozenset(int(k) for k in places if k >= 0 and not self.model.is_constant(tensors[k]))
 
@@ -254,7 +254,7 @@ class _Running:
         return _Step(self._reads(graph, reads), frozenset(map(int, makes)), run)
 
     def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
-        """Operators as a file of their own, which gives what is read later, and products of the model."""
+        """Operators as a file that gives what is read later, and the model's products."""
         alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*graph.tensors]
         alone.operators = [*operators]
@@ -322,7 +322,7 @@ class _Running:
 
 
 def _are_alike(one: Given, other: Given) -> bool:
-    """Whether two calls took so nearly the same that what enters may be nearer to either."""
+    """Whether two calls took so nearly the same that rounding may exchange them."""
     pairs = ((one.x, other.x), (one.h, other.h), (one.c, other.c))
     most = [_ALIKE * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
     return all(

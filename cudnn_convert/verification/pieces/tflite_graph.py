@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file as an object: its subgraphs and constants, and parts of them as files to run.
+"""A TensorFlow Lite file as an object, and parts of it as files that run.
 
 Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (SubGraph, WhileOptions, IfOptions: operands
 and arguments are in the same order), lite/kernels/while.cc.

@@ -396,7 +396,7 @@ def test_wrong_wiring_of_loops_is_seen(tmp_path: Path) -> None:
 
 
 def of_joined_layers(x: Any) -> Any:
-    """Products of which the converter makes one op with their bias, and the activation or factor behind."""
+    """Products that the converter joins with a bias, an activation or a factor."""
     case = Case(Mode.GRU)
     rng = np.random.default_rng(6)
     shut, tiny, large = (tf.constant(rng.uniform(-0.5, 0.5, (5, n)).astype(np.float32)) for n in (7, 8, 9))
@@ -424,7 +424,7 @@ def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -
 
 
 def of_a_branch(x: Any) -> Any:
-    """A projected recurrence on the inputs times 0.7 in a branch; the other branch has none."""
+    """A projected recurrence on inputs times 0.7, in one of two branches."""
     case = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3)
     lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
     return tf.cond(
@@ -447,7 +447,7 @@ def test_what_stands_in_a_branch_of_a_tflite_file_is_seen(tmp_path: Path) -> Non
 
 
 def of_rows(x: Any) -> Any:
-    """What a recurrence gives in three passes on inputs times 0.7, behind rows of which there are none."""
+    """Rows that a recurrence gives in three passes on inputs times 0.7, behind none at first."""
     case = Case(Mode.LSTM, units=4)
 
     def body(count: Any, rows: Any) -> Any:
