@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import pipeline, planning
-from cudnn_convert.errors import CudnnConvertError, first_line
+from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.quiet import quiet
 from cudnn_convert.verification import origin
+from cudnn_convert.write import tflite
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # whose lists of samples these are
@@ -73,6 +74,11 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
     one = Converted(f"{name} {form}", source, folder / f"{name}-{form}", options)
     if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
+    # A conversion that is not verified lets kernels of TensorFlow in, which no proof can run.
+    if kernels := {name for file in one.out.rglob("*.tflite") for name in tflite.flexible(file)}:
+        raise UnsupportedModelError(
+            "tflite", [f"ops of TensorFlow's own kernels: {', '.join(sorted(kernels))}"]
+        )
     return one
 
 

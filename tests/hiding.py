@@ -135,17 +135,33 @@ def corrupt_dense(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int
 
 def corrupt_tflite(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int:
     """Changes every recurrent matrix, which lie in the subgraphs of loops, and says how many."""
+    return change_tflite(file, change, lambda graph, shape: graph > 0 and shape[1] == CASE.units)
+
+
+def corrupt_tflite_dense(file: Path, change: Callable[[np.ndarray], np.ndarray]) -> int:
+    """Changes the matrices that read both directions of the recurrence, and says how many."""
+    return change_tflite(file, change, lambda graph, shape: graph == 0 and shape[1] == 2 * CASE.units)
+
+
+def change_tflite(
+    file: Path,
+    change: Callable[[np.ndarray], np.ndarray],
+    is_wanted: Callable[[int, tuple[int, ...]], bool],
+    rank: int = 2,
+) -> int:
+    """Changes constants of floats, by the number of their subgraph and their shape, and says how many."""
     model = flatbuffer_utils.read_model(str(file))
     count = 0
-    for graph in model.subgraphs[1:]:
+    for number, graph in enumerate(model.subgraphs):
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
-            is_matrix = tensor.shape is not None and len(tensor.shape) == 2 and tensor.shape[1] == CASE.units
-            if tensor.type == schema.TensorType.FLOAT32 and is_matrix and data is not None and len(data):
-                value = np.frombuffer(bytes(bytearray(data)), np.float32).reshape(tensor.shape)
-                made = np.ascontiguousarray(change(value), np.float32)
+            shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
+            is_there = tensor.type == schema.TensorType.FLOAT32 and data is not None and len(data)
+            if is_there and len(shape) == rank and is_wanted(number, shape):
+                value = np.frombuffer(bytes(bytearray(data)), np.float32).reshape(shape)
+                made = np.array(change(value), np.float32, order="C")
                 model.buffers[tensor.buffer].data = np.frombuffer(made.tobytes(), np.uint8)
-                count += 1
+                count += not np.array_equal(made, value)
     flatbuffer_utils.write_model(model, str(file))
     return count
 

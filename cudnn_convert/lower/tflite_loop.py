@@ -27,6 +27,8 @@ from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
 
 #: Steps of a block: at each step so many rows are copied, and as often as a block ends all of them.
 _STEPS: Final = 32
+#: Where the arrays of a recurrence begin, behind its inputs, initial states and lengths.
+_ARRAYS: Final = 4
 
 
 def _weights(recurrence: Recurrence) -> dict[str, Array]:
@@ -50,13 +52,27 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else steps.of
 
     def compute(*given: Any) -> tuple[Any, Any, Any]:
-        _, _, _, _, *arrays = given
+        x, *states_and_lengths = given[:_ARRAYS]
+        arrays = given[_ARRAYS:]
         names = [name for layer in names_of_loops(sizes) for name in layer]
         by_kernel = {arrays[p * each].ref(): name for p, name in enumerate(names)}
         layer = partial(_layer, names=by_kernel, cell=steps_of)
-        return body.stacked(sizes, layer, each, time_major=recurrence.time_major)(*given)
+        stack = body.stacked(sizes, layer, each, time_major=recurrence.time_major)
+        return stack(_apart(x), *states_and_lengths, *arrays)
 
     return compute
+
+
+def _apart(x: Any) -> Any:
+    """`x`, whose first row is written into it again.
+
+    Where its size is known, the converter would make a sum or a factor before it part of the weights, and
+    no tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
+    compiler/mlir/lite/transforms/optimize.cc.
+    """
+    same = _written(x, x[:1], 0)
+    same.set_shape(x.shape)
+    return same
 
 
 def names_of_loops(sizes: Sizes) -> list[list[str]]:

@@ -120,6 +120,12 @@ def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Pat
     assert proof is not None
     (found,) = proof.recurrences
     assert (found.asked, found.passed, found.unseen) == (True, True, ())
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    right = out.read_bytes()
+    assert hiding.corrupt_tflite_dense(out, mirrored) == 1
+    require_refused(source, out, "FULLY_CONNECTED Tensordot/MatMul1")
+    out.write_bytes(right)
     assert hiding.corrupt_tflite(out, mirrored) == 4
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)

@@ -79,6 +79,12 @@ def _onnx_glue(artifact: Artifact) -> Run:
     return runner(artifact)
 
 
+def _tflite_glue(artifact: Artifact) -> Run:
+    from cudnn_convert.verification.pieces.tflite_glue import runner
+
+    return runner(artifact)
+
+
 def _graph_glue(artifact: Artifact) -> Run:
     from cudnn_convert.verification.pieces.graph_glue import runner
 
@@ -95,6 +101,7 @@ def _keras_glue(artifact: Artifact) -> Run:
 RUNNERS: Final[Mapping[str, Callable[[Artifact], Run]]] = MappingProxyType(
     {
         "onnx": _onnx_glue,
+        "tflite": _tflite_glue,
         **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _graph_glue),
         **dict.fromkeys(("keras", "h5"), _keras_glue),
     }

@@ -29,11 +29,14 @@ from cudnn_convert.verification.way import Source
 #: The attributes that have the type of what an op gives.
 _TYPES: Final = ("T", "dtype", "Tparams", "DstT")
 _FLOATS: Final = frozenset(one.as_datatype_enum for one in build.FLOATS)
-_PRODUCTS: Final = frozenset(
+#: The products of matrices in a graph.
+PRODUCTS: Final = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
 )
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
+#: The bound of float32 for values about 1; half and bfloat16 have coarser ones.
+_FINE: Final = compare.tolerance(np.dtype(np.float32), 0.0).atol
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ def judge_glue(
         worst.see(name, found, expected, 0.0)
     ops = {f"{node.name}:0": node.op for node in plan.whole.node}
     tensors = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
-    held = [_Held(value, floor, ops[name] in _PRODUCTS) for name, value, floor in tensors]
+    held = [_Held(value, floor, ops[name] in PRODUCTS) for name, value, floor in tensors]
     held += [_Held(value, 0.0, is_product=True) for value in seen.beside]
     lost = []
     for name, value in seen.products.items():
@@ -204,16 +207,41 @@ def judge_glue(
     )
 
 
-def layers(plan: Plan, calls: Sequence[Call]) -> dict[tuple[str, int], list[Given]]:
+def fitting(
+    plan: Plan, calls: Sequence[Call], named: Mapping[str, tuple[str, int]], *, projected: bool = False
+) -> dict[str, list[Given]]:
+    """The values that each piece of an artifact may give.
+
+    They are those of its layer, or of one with the same weights: `named` has by piece the recurrence and the
+    layer that it stands for. `projected`: a projection is part of
+    it. Raises LookupError where a layer that was called has no piece.
+    """
+    by_layer = _layers(plan, calls, projected=projected)
+    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
+    wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
+    if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
+        raise LookupError("the artifact does not have one node for each layer of each recurrence")
+    return {
+        piece: [
+            given
+            for (node, layer), values in by_layer.items()
+            if (weights[node], layer) == key
+            for given in values
+        ]
+        for piece, key in wanted.items()
+    }
+
+
+def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
     """By node and layer, what to give in the place of each call of each layer of each recurrence."""
     found: dict[tuple[str, int], list[Given]] = {}
     for call in calls:
-        for key, value in _layers(plan, call).items():
+        for key, value in _of_call(plan, call, projected=projected).items():
             found.setdefault(key, []).append(value)
     return found
 
 
-def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
+def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int], Given]:
     """The values of each layer of a recurrence on what it took."""
     one = next(one for one in plan.recurrences if one.node == call.node)
     sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
@@ -226,7 +254,7 @@ def _layers(plan: Plan, call: Call) -> dict[tuple[str, int], Given]:
         projections: tuple[Array, ...] = ()
         beside: tuple[Array, ...] = ()
         inner = layer
-        if sizes.projection:
+        if sizes.projection and not projected:
             cells = [step.gates() for step in steps[places]]
             projections = tuple(np.asarray(cell.projection) for cell in cells)
             starts = [
@@ -288,13 +316,15 @@ def _moved(call: Call, draw: int) -> Call:
     return replace(call, gave=[*noise.moved(named, seed=0, draw=draw).values()])
 
 
-def _share(found: Array, expected: Array, floor: float, least: float) -> float | None:
-    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge."""
+def _share(found: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
+    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge.
+
+    `scale` multiplies what is allowed of any value, however small.
+    """
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
-    atol = max(base, compare.MARGIN * floor)
+    atol = max(base * scale, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
-    finite = np.isfinite(wide)
-    if atol > base and atol > compare.SHARP * float(np.ptp(wide[finite]) if finite.any() else 0.0):
+    if atol > base * scale and atol > compare.SHARP * _spread(wide):
         return None
     both = (np.isnan(found) & np.isnan(wide)) | (found == wide)
     with np.errstate(invalid="ignore"):
@@ -302,24 +332,33 @@ def _share(found: Array, expected: Array, floor: float, least: float) -> float |
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
 
 
+def _spread(values: Array) -> float:
+    """How far apart the finite ones of some values lie."""
+    finite = values[np.isfinite(values)]
+    return float(np.ptp(finite)) if finite.size else 0.0
+
+
 def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
     """Whether a product's values are those of a tensor of the source, in its order or in any.
 
-    None where noise hides a product of the source that it may be.
+    None where noise hides a product of the source that it may be, or where it shows nothing itself: no value
+    is finite, or what is allowed of each is more than they differ by. It is compared at its own scale: a
+    converter may make one small matrix of a matrix and what its product is multiplied by.
     """
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
+    spread = _spread(flat)
+    largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
+    sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
+    is_blunt = not spread or least * largest > sharp * spread
+    scale = min(1.0, spread) or 1.0
     same = [one for one in held if one.value.size == value.size and one.value.dtype.kind == "f"]
     hidden = False
-    for one in same:
-        share = _share(flat, one.value.ravel(), one.floor, least)
-        if share is not None and share <= 1:
-            return True
-        hidden |= share is None and one.is_product
-    ordered = np.sort(flat)
-    for one in same:
-        share = _share(ordered, np.sort(one.value.ravel()), one.floor, least)
-        if share is not None and share <= 1:
-            return True
+    for order in (np.asarray, np.sort):
+        for one in same:
+            share = _share(order(flat), order(one.value.ravel()), one.floor, least, scale=scale)
+            if share is not None and share <= 1:
+                return None if is_blunt else True
+            hidden |= share is None and one.is_product
     return None if hidden else False

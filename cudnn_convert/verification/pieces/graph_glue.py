@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -21,13 +21,8 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces.carve import Values
-from cudnn_convert.verification.pieces.glue import Run, Seen
+from cudnn_convert.verification.pieces.glue import PRODUCTS, Run, Seen
 from cudnn_convert.verification.pieces.piece import Artifact
-
-_PRODUCTS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative".split()
-)
-
 
 #: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
@@ -52,7 +47,7 @@ def runner(artifact: Artifact) -> Run:
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
         once = certain(index)
-        products = [name for name in sorted(needed) if index.nodes[name].op in _PRODUCTS]
+        products = [name for name in sorted(needed) if index.nodes[name].op in PRODUCTS]
         hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
         products = [name for name in products if name in once]
         with tf.compat.v1.Session(graph=build.imported(graph)) as session:

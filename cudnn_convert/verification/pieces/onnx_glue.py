@@ -49,27 +49,10 @@ def runner(artifact: Artifact) -> Run:
 
 
 def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
-    """By fused node what it may stand for: a layer of a recurrence, or of another with the same weights."""
-    layers = glue.layers(plan, calls)
-    named = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
-    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
-    found: dict[str, list[Given]] = {}
-    lost = {(weights[node], layer) for node, layer in layers}
-    for node, _ in fused_nodes(model.graph, {}):
-        if node.name not in named:
-            continue  # of a recurrence that was none of cuDNN's
-        owner, own = named[node.name]
-        wanted = (weights.get(owner), own)
-        found[node.name] = [
-            given
-            for (name, layer), held in layers.items()
-            if (weights[name], layer) == wanted
-            for given in held
-        ]
-        lost.discard(wanted)
-    if lost:
-        raise LookupError("the artifact does not have one node for each layer of each recurrence")
-    return found
+    """What each fused node may stand for; nothing where it was none of cuDNN's."""
+    recorded = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
+    names = [node.name for node, _ in fused_nodes(model.graph, {})]
+    return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
 
 
 def _answered(

@@ -112,3 +112,38 @@ def test_fixed_sizes_are_kept_and_a_single_step_is_taken_from_the_end(
     nudge(out)
     with pytest.raises(VerificationError, match="recurrence rnn, by itself: layer "):
         cudnn_convert.verify(frozen, out)
+
+
+def of_fixed_size(case: Case, path: Path, inputs: Any, **given: Any) -> Path:
+    """A frozen graph of a recurrence on what `inputs` makes of 5 steps of 3 rows."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [5, 3, 4], "x")
+        states = tf.zeros([case.depth, 3, case.units])
+        tf.identity(case.op_call(inputs(x), states, states, **given).output, "answer")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def test_a_sum_before_a_recurrence_is_no_part_of_its_weights(tmp_path: Path) -> None:
+    """Of a known size the converter would make it one."""
+    frozen = of_fixed_size(GRU, tmp_path / "source.pb", lambda x: x * 0.5 + 1.0)
+    proof = cudnn_convert.convert(
+        frozen, tmp_path / "model.tflite", format="tflite", outputs="answer"
+    ).verification
+    assert proof is not None
+    assert [(one.asked, one.passed) for one in proof.recurrences] == [(True, True)] * 2
+
+
+def test_constant_lengths_leave_a_recurrence_to_the_outputs(tmp_path: Path) -> None:
+    """The converter moves them into the loop, where no others can be asked for."""
+    case = Case(Mode.LSTM, directions=2, op="CudnnRNNV3")
+    frozen = of_fixed_size(case, tmp_path / "source.pb", lambda x: x, lengths=np.array([5, 2, 3], np.int32))
+    proof = cudnn_convert.convert(
+        frozen, tmp_path / "model.tflite", format="tflite", outputs="answer"
+    ).verification
+    assert proof is not None
+    assert proof.end_to_end == "equal"
+    (found,) = proof.recurrences
+    assert found.message == (
+        "not asked by itself: in the file the lengths of its rows are constants of its loop"
+    )
