@@ -26,13 +26,14 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
 
     def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
         seen.clear()
+        draw.calls.clear()
         answers: dict[str, Array] = {}
         for one in plan.singles:
             answers |= _answered(one, computations[one.name], feeds)
         return [answers[name] for name in wanted]
 
     try:
-        yield Source(run, seen, lambda: None, draw.choose, draw.disturb)
+        yield Source(run, seen, lambda: None, draw.choose, draw.disturb, draw.give, draw.calls)
     finally:
         computations.clear()  # the answers stay, the weights in `dtype` need not
 

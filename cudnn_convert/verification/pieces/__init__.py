@@ -14,5 +14,6 @@
 | `power` | the choice of inputs on which every wrong weight would show |
 | `judging` | a piece's answers compared with the reference's |
 | `glue` | what stands around recurrences, with their values given |
-| `onnx_glue`, `graph_glue` | runs of that in ONNX models and in graphs |
+| `glue_source` | what is compared with in the source's graph |
+| `onnx_glue`, `graph_glue`, `keras_glue` | runs of that in ONNX models, in graphs and in Keras models |
 """
