@@ -4,9 +4,9 @@
 
 Takes every HDF5 model below DIR that has a configuration. Each is converted once a format and verified with
 each seed; then copies of the artifact get two gates exchanged, a recurrent kernel zeroed, transposed, and one
-weight moved by 0.001 of its norm. Of each the recurrences are asked by themselves, without the map of weights,
-which would refuse all, and one must be refused. Prints a line for each; ends with 1 where one is not as it
-should be, and with 0, said loudly, where DIR has no model.
+weight moved by 0.001 of its norm. Of each the recurrences are asked by themselves, without the map of
+weights, which would refuse all, and one must be refused. Prints a line for each; ends with 1 where one is
+not as it should be, and with 0, said loudly, where DIR has no model.
 """
 
 from __future__ import annotations

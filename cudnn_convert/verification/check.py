@@ -23,6 +23,8 @@ from cudnn_convert.verification.way import FEW, Sizes, Source
 from cudnn_convert.verification.whole import COARSENESS, NOT_JUDGED, Bounds, Whole
 
 SEED: Final = 20240229
+#: Of fewer tolerances the cause may be rounding that no evaluation has shown yet.
+_DOUBTFUL: Final = 100
 
 
 def verified(
@@ -131,7 +133,14 @@ def _judged(
                 is_settled = is_small and all(one.passed for one in reports)
                 return _are_large(plan) or is_settled or not any(one.judged for one in reports)
 
-            noise = noises.largest(whole.exact, evaluate, enough=enough, in_order=bool(plan.states))
+            def doubtful(worst: list[float]) -> bool:
+                if whole.given.is_given or _are_large(plan):
+                    return False
+                return any(not one.passed and one.needed < _DOUBTFUL for one in whole.reports(worst))
+
+            noise = noises.largest(
+                whole.exact, evaluate, enough=enough, doubtful=doubtful, in_order=bool(plan.states)
+            )
     return whole.reports(noise)
 
 
