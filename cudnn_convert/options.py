@@ -78,6 +78,11 @@ class Options:
     force: bool = False
     limit: Sequence[str] = ()
 
+    @property
+    def brought(self) -> frozenset[str]:
+        """The names of the classes that the user vouches for."""
+        return frozenset(item.partition(":")[2] for item in self.custom_objects)
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """The keywords of a library call; None is what was not said."""

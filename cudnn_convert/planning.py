@@ -39,9 +39,10 @@ def is_portable(model: Model, options: Options) -> bool:
     form = FORMATS[options.format]
     if model.architecture is None or not (form.layers or form.keeps_functions):
         return False
-    from cudnn_convert.keras import rewrite
+    from cudnn_convert.keras import architecture, rewrite
 
-    return model.kind == keras_archive.KIND and not rewrite.has_cudnn(model.architecture)
+    is_known = architecture.is_model(model.architecture.config)
+    return model.kind == keras_archive.KIND and is_known and not rewrite.has_cudnn(model.architecture)
 
 
 def planned(model: Model, options: Options) -> Plan:
@@ -49,6 +50,7 @@ def planned(model: Model, options: Options) -> Plan:
     progress.at("planning")
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
+    _require_layers(model, options)
     form = FORMATS[options.format]
     if _needs_no_graph(model, options):
         interface = _interface(options)
@@ -101,6 +103,15 @@ def _refuse_keras_flags(model: Model, options: Options) -> None:
     if model.architecture is None and (options.custom_objects or options.allow_plain):
         flags = "--custom-objects, --allow-plain"
         raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
+
+
+def _require_layers(model: Model, options: Options) -> None:
+    if model.architecture is None:
+        return
+    from cudnn_convert.keras import vetting
+
+    if reason := vetting.unlisted(model.architecture.config, options.brought):
+        raise UnsupportedModelError(model.path, [reason])
 
 
 def _needs_no_graph(model: Model, options: Options) -> bool:

@@ -236,35 +236,93 @@ KERAS_HIDING: Final = MappingProxyType(
 
 def keras_source(name: str, folder: Path) -> Path:
     """An HDF5 file of Keras 2.2.4 with one of `KERAS_HIDING`, two directions of a GRU before it."""
-    rng, (tail, held) = np.random.default_rng(len(name)), KERAS_HIDING[name]
+    rng = np.random.default_rng(len(name))
     inner = entry("CuDNNGRU", "gru", units=6, return_sequences=True)
     both = entry("Bidirectional", "both", layer=inner, batch_input_shape=[None, None, 4])
+    ways = [keras_files.cudnn(rng, 3, 6, 4, f"both/{way}_gru/") for way in ("forward", "backward")]
+    return _keras_file(name, folder, both, [*ways[0], *ways[1]], rng)
+
+
+def keras_stateful(name: str, folder: Path) -> Path:
+    """The same with an LSTM that keeps its state between calls of three rows."""
+    rng = np.random.default_rng(len(name))
+    more = {"return_sequences": True, "stateful": True, "batch_input_shape": [3, None, 4]}
+    layer = entry("CuDNNLSTM", "keeping", units=12, **more)
+    return _keras_file(name, folder, layer, keras_files.cudnn(rng, 4, 12, 4, "keeping/"), rng)
+
+
+def keras_distributed(name: str, folder: Path) -> Path:
+    """The same with a dense layer and a GRU that read each of three parts of every row."""
+    rng = np.random.default_rng(len(name))
+    inner = keras_files.sequential(
+        entry("Dense", "before", units=5, batch_input_shape=[None, None, 4]),
+        entry("CuDNNGRU", "reading", units=12),
+    )
+    inner["config"]["name"] = "part"
+    layer = entry("TimeDistributed", "parts", layer=inner, batch_input_shape=[None, 3, None, 4])
+    before = [
+        ("parts/before/kernel:0", rng.uniform(-0.5, 0.5, (4, 5)).astype(np.float32)),
+        ("parts/before/bias:0", rng.uniform(-0.5, 0.5, 5).astype(np.float32)),
+    ]
+    weights = [*before, *keras_files.cudnn(rng, 3, 12, 5, "parts/reading/")]
+    return _keras_file(name, folder, layer, weights, rng)
+
+
+def _keras_file(
+    name: str, folder: Path, layer: Mapping[str, Any], weights: Arrays, rng: np.random.Generator
+) -> Path:
+    """A layer that gives twelve units, a dense one, and the tail that hides both."""
+    tail, held = KERAS_HIDING[name]
     dense = [
         ("dense/kernel:0", rng.uniform(-0.5, 0.5, (12, 3)).astype(np.float32)),
         ("dense/bias:0", np.full(3, 60.0 if name == "saturated" else 0.0, np.float32)),
     ]
-    ways = [keras_files.cudnn(rng, 3, 6, 4, f"both/{way}_gru/") for way in ("forward", "backward")]
-    weights = {"both": [*ways[0], *ways[1]], "dense": dense, "tail": held}
-    config = keras_files.sequential(both, entry("Dense", "dense", units=3), tail)
-    return keras_files.whole(folder / f"{name}.h5", config, weights)
+    listed = {layer["config"]["name"]: weights, "dense": dense, "tail": held}
+    config = keras_files.sequential(layer, entry("Dense", "dense", units=3), tail)
+    return keras_files.whole(folder / f"{name}.h5", config, listed)
 
 
-def change_hdf5(file: Path, change: Callable[[np.ndarray], np.ndarray], name: str) -> None:
-    """Changes the matrices of a Keras artifact, an archive or HDF5, that lie below `name`."""
+def change_hdf5(file: Path, change: Callable[[np.ndarray], np.ndarray], name: str) -> int:
+    """Changes the matrices of a Keras artifact, an archive or HDF5, that have `name` in their path."""
+    count = 0
 
     def visit(path: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.ndim == 2 and f"/{name}/" in f"/{path}":
+        nonlocal count
+        if isinstance(item, h5py.Dataset) and item.ndim == 2 and name in f"/{path}":
             item[...] = change(item[...])
+            count += 1
 
     if not zipfile.is_zipfile(file):
         with h5py.File(file, "r+") as opened:
             opened["model_weights"].visititems(visit)
-        return
-    with zipfile.ZipFile(file) as archive:
-        members = {one: archive.read(one) for one in archive.namelist()}
+        return count
+    members = _members(file)
     held = io.BytesIO(members["model.weights.h5"])
     with h5py.File(held, "r+") as opened:
         opened.visititems(visit)
+    _pack(file, members | {"model.weights.h5": held.getvalue()})
+    return count
+
+
+def change_config(file: Path, old: str, new: str) -> None:
+    """Changes the words of a Keras artifact's configuration."""
+    if not zipfile.is_zipfile(file):
+        with h5py.File(file, "r+") as opened:
+            text = opened.attrs["model_config"]
+            assert old in text
+            opened.attrs["model_config"] = text.replace(old, new)
+        return
+    members = _members(file)
+    assert old.encode() in members["config.json"]
+    _pack(file, members | {"config.json": members["config.json"].replace(old.encode(), new.encode())})
+
+
+def _members(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        return {one: archive.read(one) for one in archive.namelist()}
+
+
+def _pack(file: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
-        for one, data in (members | {"model.weights.h5": held.getvalue()}).items():
+        for one, data in members.items():
             archive.writestr(one, data)

@@ -14,7 +14,9 @@ from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
 
 VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 #: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
-_CARRIERS: Final = frozenset({"Identity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"})
+_CARRIERS: Final = frozenset(
+    {"Identity", "RefIdentity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"}
+)
 #: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
 _CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
 PASSAGES: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})

@@ -24,7 +24,7 @@ def inspected(source: Path, model: Model, options: Options, form: str | None) ->
     """A Keras model, by its config alone."""
     found = model.architecture
     assert found is not None
-    names = dict.fromkeys(item.partition(":")[2] for item in options.custom_objects)
+    names = dict.fromkeys(options.brought)
     brought = Vouched(names, names)
     cut = options.inputs or options.outputs or options.set
     usual = "savedmodel" if cut else fitting(model.path, found, brought)
@@ -38,10 +38,11 @@ def inspected(source: Path, model: Model, options: Options, form: str | None) ->
     elif reasons := tuple(unproven(found, brought)):
         kept = replace(options, verify=False)
     recurrences = tuple(layers.recurrences(found))
+    is_known = vetting.unlisted(found.config, options.brought) is None
     return answer.told(
         source,
         model,
-        runs_on_cpu=not any(one.needs_gpu for one in recurrences),
+        runs_on_cpu=not any(one.needs_gpu for one in recurrences) if is_known else None,
         recurrences=recurrences,
         signatures=[signature(found)],
         reasons=reasons,
@@ -50,11 +51,13 @@ def inspected(source: Path, model: Model, options: Options, form: str | None) ->
 
 
 def _plain(model: Model, options: Options) -> tuple[str, ...]:
-    """Why a Keras model needs no conversion, where it has no cuDNN layer."""
+    """Why a Keras model needs no conversion, where it has no cuDNN layer, or why nothing is known of it."""
+    assert model.architecture is not None
+    if reason := vetting.unlisted(model.architecture.config, options.brought):
+        return (reason,)
     if planning.is_portable(model, options):
         return (answer.PORTABLE,)
     try:
-        assert model.architecture is not None
         if model.kind != keras_archive.KIND and not options.allow_plain:
             rewrite.require_cudnn(model.path, model.architecture)
     except UnsupportedModelError as error:

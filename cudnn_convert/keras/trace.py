@@ -67,17 +67,14 @@ def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True
         reason = f"{found[0]}{more}; {told}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
-        return _inputs_alone(model, model.architecture.config, found[0])
+        return _inputs_alone(model, model.architecture.config)
     notes = vetting.notes(model.architecture.config, vouched)
     return replace(_traced(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
 
 
-def _inputs_alone(model: Model, config: Entry, refused: vetting.Refused) -> Model:
-    """The model with a graph that hands on its inputs. Raises UnsupportedModelError without layers."""
+def _inputs_alone(model: Model, config: Entry) -> Model:
+    """The model with a graph that hands on its inputs."""
     entries = architecture.layers(config)
-    if not entries:
-        reason = f"{refused}; it has no layers to convert: save it as a Sequential or functional model"
-        raise UnsupportedModelError(model.path, [reason])
     given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]
     given = given or [{**entries[0]["config"], "name": f"{architecture.name(entries[0])}_input"}]
     with tf.Graph().as_default() as graph:

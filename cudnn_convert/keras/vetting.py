@@ -8,7 +8,7 @@ that a config names (saving/serialization_lib.py). So the config is walked befor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -73,6 +73,19 @@ def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
     known = layers.ACTIVATIONS.union(vouched.tf_keras)
     strange = (name for name in named if isinstance(name, str) and name not in known)
     return next((Refused(label, name, runs=False) for name in strange), None)
+
+
+def unlisted(model: Entry, brought: Collection[str] = ()) -> str | None:
+    """Why nothing is known of a model: its class is none of Keras', and its code alone has its layers.
+
+    None where its layers are listed, or where its class is among those that are `brought`.
+    """
+    class_name = layers.registered(model)
+    if architecture.is_model(model) or class_name.rpartition(">")[2] in brought:
+        return None
+    found = f"found {class_name}, whose layers its code alone knows"
+    cure = "save it as a SavedModel where it loads, and convert that"
+    return f"model: expected a Sequential or functional model, {found}; {cure}"
 
 
 def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:

@@ -1,9 +1,10 @@
 """A cuDNN recurrence in ONNX ops: one fused LSTM, GRU or RNN node for each layer, both directions in it.
 
 `Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
-of weights, float constants `[owner, layer, slot]`, and `redeem` puts the arrays there once the rest of the
-graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences of double, half
-or bfloat16, so those are computed in float. ONNX knows no projection: `projection` says how it goes without.
+of weights, float constants `[owner, layer, slot, MARK]`, and `redeem` puts the arrays there once the rest of
+the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences of double,
+half or bfloat16, so those are computed in float. ONNX knows no projection: `projection` says how it goes
+without.
 Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
 """
@@ -27,6 +28,8 @@ from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 #: The fused nodes of ONNX.
 FUSED: Final = frozenset(_OPS.values())
+#: Ends a ticket: tf2onnx merges equal constants, and three zeros may be the bias of a dense layer.
+MARK: Final = 2.0**-113 * 1.2912
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
 _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
@@ -84,7 +87,7 @@ def stack(
             starts = [made.part(name, first, first + sizes.directions) for name in states]
         into, out_of = _projections(made, recurrence.cells[layer] if sizes.projection else ())
         starts = [_times(made, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
-        tickets = [made.constant([owner, layer, slot], np.float32) for slot in range(3)]
+        tickets = [made.constant([owner, layer, slot, MARK], np.float32) for slot in range(3)]
         peepholes = _peepholes(made, recurrence, layer)
         inputs = [x, *tickets, rows, *(starts or [""] * kinds), *peepholes]
         while not inputs[-1]:
@@ -176,12 +179,22 @@ def fused(
     for node in graph.node:
         for nested in subgraphs(node):
             found += fused(nested, recurrences, constants)
-        if node.op_type in FUSED and node.input[1] in constants:
-            ticket = constants[node.input[1]]
-            if len(ticket.dims) == 1:
-                owner, layer, _ = onnx.numpy_helper.to_array(ticket).astype(int)
-                found.append({"piece": node.name, "node": recurrences[owner].node, "layer": int(layer)})
+        ticket = _ticket(constants.get(node.input[1])) if node.op_type in FUSED else None
+        if ticket is not None:
+            owner, layer, _ = ticket
+            found.append({"piece": node.name, "node": recurrences[owner].node, "layer": layer})
     return found
+
+
+def _ticket(tensor: Any) -> tuple[int, int, int] | None:
+    """The owner, the layer and the slot on a ticket; None for other constants: weights have rank 2 or 3."""
+    if tensor is None or [*tensor.dims] != [4]:
+        return None
+    *numbers, mark = onnx.numpy_helper.to_array(tensor)
+    if mark != np.float32(MARK):
+        return None
+    owner, layer, slot = map(int, numbers)
+    return owner, layer, slot
 
 
 def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
@@ -199,8 +212,8 @@ def redeem(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
             continue
         for name in node.input[1:4]:
             tensor = constants.get(name)
-            if tensor is not None and name not in found and len(tensor.dims) == 1:  # weights have rank 2 or 3
-                owner, layer, slot = onnx.numpy_helper.to_array(tensor).astype(int)
+            if tensor is not None and name not in found and (ticket := _ticket(tensor)):
+                owner, layer, slot = ticket
                 one = recurrences[owner]
                 found[name] = partial(_parts, one, layer, _WEIGHTS[slot])
                 tensor.dims[:] = [one.sizes.directions, *_SHAPES[slot](one.sizes, layer)]

@@ -14,7 +14,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import arrays
 from cudnn_convert.verification.computed import Computation, Draw, computation
-from cudnn_convert.verification.way import Sizes, Source, Way, sizes
+from cudnn_convert.verification.way import USUAL, Floats, Sizes, Source, Way, sizes
 
 
 @contextmanager
@@ -26,13 +26,14 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
 
     def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
         seen.clear()
+        draw.calls.clear()
         answers: dict[str, Array] = {}
         for one in plan.singles:
             answers |= _answered(one, computations[one.name], feeds)
         return [answers[name] for name in wanted]
 
     try:
-        yield Source(run, seen, lambda: None, draw.choose, draw.disturb)
+        yield Source(run, seen, lambda: None, draw.choose, draw.disturb, draw.give, draw.calls)
     finally:
         computations.clear()  # the answers stay, the weights in `dtype` need not
 
@@ -50,7 +51,7 @@ def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> 
 
 
 def _generated(
-    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), spread: float = 1.0
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
     pairs = (*(usual or sizes(plan)), *more)
@@ -62,8 +63,9 @@ def _generated(
             for key, (dtype, shape) in one.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]
                 is_length = dtype.kind == "i"
-                value = rng.integers(1, time + 1, full) if is_length else spread * rng.standard_normal(full)
-                feed[one.signature.inputs[key]] = value.astype(dtype)
+                name = one.signature.inputs[key]
+                value = rng.integers(1, time + 1, full) if is_length else floats.draw(rng, name, full)
+                feed[name] = value.astype(dtype)
     return found
 
 

@@ -23,6 +23,8 @@ from cudnn_convert.verification.way import FEW, Sizes, Source
 from cudnn_convert.verification.whole import COARSENESS, NOT_JUDGED, Bounds, Whole
 
 SEED: Final = 20240229
+#: Of fewer tolerances the cause may be rounding that no evaluation has shown yet.
+_DOUBTFUL: Final = 100
 
 
 def verified(
@@ -71,9 +73,9 @@ def verified(
     reports = _judged(whole, fed, seed=seed, trust=trust)
     milder: list[dict[str, Array]] = []
     usual = {one.output for one in reports if one.judged}
-    # What the user gave is what the user wants to know of.
-    if told is None and data is None and not (given.is_given or plan.states or _are_large(plan)):
-        milder, reports = _milder(whole, reports, answer, seed=seed, trust=trust)
+    if told is None and not (given.is_given or plan.states or _are_large(plan)):
+        values = _values(fed) if data else {}
+        milder, reports = _milder(whole, reports, answer, values, seed=seed, trust=trust)
     asked: tuple[PieceReport, ...] = ()
     around: GlueReport | None = None
     if isinstance(artifact, Path) and max_error is None:
@@ -131,14 +133,41 @@ def _judged(
                 is_settled = is_small and all(one.passed for one in reports)
                 return _are_large(plan) or is_settled or not any(one.judged for one in reports)
 
-            noise = noises.largest(whole.exact, evaluate, enough=enough, in_order=bool(plan.states))
+            def doubtful(worst: list[float]) -> bool:
+                if whole.given.is_given or _are_large(plan):
+                    return False
+                return any(not one.passed and one.needed < _DOUBTFUL for one in whole.reports(worst))
+
+            noise = noises.largest(
+                whole.exact, evaluate, enough=enough, doubtful=doubtful, in_order=bool(plan.states)
+            )
     return whole.reports(noise)
 
 
+def _values(fed: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The values of each tensor in all feeds, as rows of its last axis where that is one in all."""
+    found = {}
+    for name in fed[0]:
+        arrays = [feed[name] for feed in fed]
+        widths = {value.shape[-1] if value.ndim > 1 else 0 for value in arrays}
+        rows = (-1, *widths) if len(widths) == 1 and 0 not in widths else (-1,)
+        found[name] = np.concatenate([value.reshape(rows) for value in arrays])
+    return found
+
+
 def _milder(
-    whole: Whole, reports: tuple[OutputReport, ...], answer: run.Runner, *, seed: int, trust: bool
+    whole: Whole,
+    reports: tuple[OutputReport, ...],
+    answer: run.Runner,
+    values: Mapping[str, Array],
+    *,
+    seed: int,
+    trust: bool,
 ) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
-    """Outputs that are not judged on the usual feeds, tried on milder ones; which of those judged some."""
+    """Outputs that are not judged on the usual feeds, tried on milder ones; which of those judged some.
+
+    Where the user gave `values`, by tensor, these are of them, in fewer steps.
+    """
     judged_on: list[dict[str, Array]] = []
     plan = whole.plan
     for spread, size in way.MILDER:
@@ -146,16 +175,18 @@ def _milder(
             break
         with way.of(plan).opened(plan, trust=trust) as judge:
             try:
-                fed = way.of(plan).generated(plan, judge, seed=seed, usual=(size,), spread=spread)
+                floats = way.Floats(spread, values)
+                fed = way.of(plan).generated(plan, judge, seed=seed, usual=(size,), floats=floats)
             except UnsupportedModelError:  # a model may take no other sizes
                 continue
             judge.restart()
             exact = [_answered(plan, judge, feed, whole.wanted) for feed in fed]
             sizes = [*judge.sizes]
         again = replace(whole, exact=exact, found=_called(plan, answer, fed), seen=[sizes])
+        what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
         on_these = _judged(again, fed, seed=seed, trust=trust)
         new = tuple(
-            _instead(one, other, spread=spread, feed=len(whole.exact) + len(judged_on))
+            _instead(one, other, what=what, feed=len(whole.exact) + len(judged_on))
             if not one.judged and other.judged and again.spread(other.output)
             else one
             for one, other in zip(reports, on_these, strict=True)
@@ -165,10 +196,10 @@ def _milder(
     return judged_on, reports
 
 
-def _instead(one: OutputReport, other: OutputReport, *, spread: float, feed: int) -> OutputReport:
+def _instead(one: OutputReport, other: OutputReport, *, what: str, feed: int) -> OutputReport:
     """The report on a milder feed, the number `feed` of all, in the place of one that judges nothing."""
     why = one.message.removeprefix(NOT_JUDGED)
-    message = f"judged on milder inputs, of standard deviation {spread:g}; on others {why}"
+    message = f"judged on milder inputs, {what}; on others {why}"
     worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
     return replace(other, message=other.message or message, worst_element=worst)
 

@@ -8,8 +8,9 @@ number of steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, inputs
 from cudnn_convert.verification import arrays, padding, partitioned, way
-from cudnn_convert.verification.way import Sizes, Source
+from cudnn_convert.verification.way import USUAL, Floats, Sizes, Source
 
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
@@ -37,12 +38,12 @@ _UNKNOWN: Final = b"\xff"
 
 
 def generated(
-    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), spread: float = 1.0
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
     """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
 
     Without them for each of `way.sizes`. And one for each of `more` where all signatures accept those too.
-    `spread` is the standard deviation of floats.
+    Floats are drawn as `floats` says.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
@@ -51,7 +52,7 @@ def generated(
     usual = usual or way.sizes(plan)
     kinds = [(*usual, *more), usual] if more else [usual]
     parts = [
-        _generated(replace(plan, signature=part.signature), source, seed, kinds, spread)
+        _generated(replace(plan, signature=part.signature), source, seed, kinds, floats)
         for part in plan.parts
     ]
     return [
@@ -60,7 +61,7 @@ def generated(
 
 
 def _generated(
-    plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], spread: float
+    plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], floats: Floats
 ) -> list[dict[str, Array]]:
     seen, index = build.imported(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
@@ -85,7 +86,7 @@ def _generated(
                             sizes,
                             words=source.words,
                             longest=longest,
-                            spread=spread,
+                            draw=partial(floats.draw, rng, name),
                         ),
                         paddings[name],
                         _axes(tensors[name], roles[name]),
@@ -285,7 +286,7 @@ def _value(
     *,
     words: Sequence[bytes],
     longest: int | None,
-    spread: float,
+    draw: Callable[[Sequence[int]], Array],
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
     left = iter(roles)
@@ -303,4 +304,4 @@ def _value(
         return rng.integers(low, high, shape).astype(dtype)
     if rows:  # of ids, which Keras takes as floats
         return rng.integers(0, rows, shape).astype(dtype)
-    return np.asarray(spread * rng.standard_normal(shape), dtype)  # of no axes too an array
+    return np.asarray(draw(shape), dtype)  # of no axes too an array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,27 @@ FEWER: Final[Sizes] = ((12, 2), (2, 3))
 MILDER: Final = ((0.1, (9, 2)), (0.01, (2, 3)))
 #: Fewer steps than `lower.recurrence` takes a block for where weights stay variables.
 FEW: Final = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """How floats are made up: with a standard deviation, or from the `values` of their tensor."""
+
+    spread: float = 1.0
+    values: Mapping[str, Array] = field(default_factory=dict)
+
+    def draw(self, rng: np.random.Generator, name: str, shape: Sequence[int]) -> Array:
+        """Values for a tensor; those of one place together where its last axis is that of the given ones."""
+        given = self.values.get(name)
+        if given is None or not given.size:
+            return np.asarray(self.spread * rng.standard_normal(shape))
+        if given.ndim > 1 and len(shape) > 1 and given.shape[-1] == shape[-1]:
+            rows = given.reshape(-1, given.shape[-1])
+            return np.asarray(rows[rng.integers(0, len(rows), shape[:-1])])
+        return np.asarray(rng.choice(given.ravel(), shape))
+
+
+USUAL: Final = Floats()
 
 
 @dataclass(slots=True)
@@ -51,9 +72,9 @@ class Source:
 class Way:
     """`opened(plan, dtype=, trust=)` is a source that answers; it may raise UnsupportedModelError.
 
-    `generated(plan, source, seed=, more=, usual=, spread=)` makes feeds, by tensor, that it accepts: of the
-    sizes `usual`, by default those of `sizes`, and where it takes those too `more`; floats have that
-    `spread`. `fitting(plan, values, where=)` are arrays by key as feeds by tensor,
+    `generated(plan, source, seed=, more=, usual=, floats=)` makes feeds, by tensor, that it accepts: of the
+    sizes `usual`, by default those of `sizes`, and where it takes those too `more`; `floats` says
+    how those are drawn. `fitting(plan, values, where=)` are arrays by key as feeds by tensor,
     `require_accepted(plan, source, feed, where=)` tries one; both raise UsageError. `dtypes` are those that
     fused recurrences compute in which are no cuDNN nodes; `scores` has, for each output that is a choice, the
     tensor that decides it and the axis of the choice.

@@ -27,11 +27,12 @@ SIZES = ((7, 3), (12, 2))  # (steps, batch) of the recorded feeds
 LENGTHS = ((4, 7, 1), (12, 9))
 
 # input_mode: the op's attribute, None for the class's default. states: whether they are fed, else zeros.
-# sized: whether the variable has a static shape.
+# sized: whether the variable has a static shape. branch: both branches of tf.cond read it, one in training.
 Network = namedtuple(
-    "Network", "mode layers directions input_size units input_mode projection dtype states lengths batch_major sized"
+    "Network",
+    "mode layers directions input_size units input_mode projection dtype states lengths batch_major sized branch",
 )
-Network.__new__.__defaults__ = ("linear_input", 0, "float32", True, False, False, True)
+Network.__new__.__defaults__ = ("linear_input", 0, "float32", True, False, False, True, False)
 
 
 def op_skip_lstm():
@@ -74,8 +75,13 @@ def op_auto_lstm():
     return Network("lstm", 2, 1, 5, 5, input_mode=None, states=False, sized=False)
 
 
+def op_cond_gru():
+    """Two directions in each branch of tf.cond, which reads the variable there; a placeholder decides."""
+    return Network("gru", 1, 2, 4, 6, branch=True)
+
+
 CASES_1_15 = (
-    op_skip_lstm, op_skip_relu, op_auto_gru, op_auto_linear, op_proj_lstm, op_proj_plain, op_proj_double
+    op_skip_lstm, op_skip_relu, op_auto_gru, op_auto_linear, op_proj_lstm, op_proj_plain, op_proj_double, op_cond_gru
 )
 CASES_1_2 = (op_auto_lstm,)
 
@@ -104,7 +110,7 @@ def record_op_level(build, folder):
         "inputs": sorted("%s:0" % key for key in fed),
         "outputs": ["%s:0" % name for name in names(network)],
         "unreached": [],
-        "flags": [],
+        "flags": ["--set", "is_training:0=false"] if network.branch else [],
         "recurrences": [dict(sizes, node=node.name, op=node.type) for node in nodes],
     }
     with open(os.path.join(folder, "case.json"), "w") as stream:
@@ -185,12 +191,20 @@ def write_gpu_graph(network, size, path):
         extra = {"time_major": False} if n.batch_major else {}
         if n.lengths:
             extra["sequence_lengths"] = tf.placeholder(tf.int32, [None], name="lengths")
-        found = model(x, *(states + [params]), is_training=False, **extra)
+        if n.branch:
+            found = tf.cond(
+                tf.placeholder(tf.bool, [], name="is_training"),
+                lambda: model(x, *(states + [params.read_value()]), is_training=True),
+                lambda: model(x, *(states + [params.read_value()]), is_training=False),
+            )
+        else:
+            found = model(x, *(states + [params]), is_training=False, **extra)
         for one, name in zip(found, names(network)):
             tf.identity(one, name=name)
         with open(path, "wb") as stream:
             stream.write(tf.train.Saver().export_meta_graph().SerializeToString(deterministic=True))
-        return [op for op in graph.get_operations() if op.type in ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")]
+        nodes = [op for op in graph.get_operations() if op.type in ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")]
+        return [op for op in nodes if not op.get_attr("is_training")]
 
 
 def state(network, name, x, depth, wide):

@@ -106,6 +106,69 @@ def test_other_weights_around_the_recurrence_of_layers_are_refused(
     require_refused(source, out, "layer model/dense, call 0")
 
 
+def nudged(value: np.ndarray) -> np.ndarray:
+    """One weight of the last gate is off by a thousandth of that gate's Frobenius norm."""
+    made = value.copy()
+    made[1, -2] += 1e-3 * np.linalg.norm(value[:, -len(value) :])
+    return made
+
+
+#: A model of layers by its format, the paths of a recurrent kernel and a dense one, and what is seen of that.
+LOST = (
+    "layer model/dense, call 0, call 2: layer model/dense, call 0: expected values of a tensor of the source"
+)
+OFF = "input of model/parts/part/reading: off by "
+REPEATED = {
+    "stateful-keras": (hiding.keras_stateful, "/cell/vars/1", "/dense/", LOST),
+    "stateful-h5": (hiding.keras_stateful, "/recurrent_kernel", "/dense/", LOST),
+    "distributed-keras": (hiding.keras_distributed, "/cell/vars/1", "/layer/layers/dense/", OFF),
+    "distributed-h5": (hiding.keras_distributed, "/recurrent_kernel", "/before/", OFF),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        one
+        if one in ("stateful-h5", "distributed-keras")
+        else pytest.param(one, marks=pytest.mark.slow(*GLUE))
+        for one in REPEATED
+    ],
+)
+def test_layers_that_keep_state_or_read_parts_are_asked_and_so_is_what_is_around_them(
+    case: str, tmp_path: Path
+) -> None:
+    make, recurrent, dense, what = REPEATED[case]
+    form = case.partition("-")[2]
+    source, out = make("masked", tmp_path), tmp_path / f"out.{form}"
+    proof = cudnn_convert.convert(source, out, format=form).verification
+    assert proof is not None
+    assert [(one.asked, one.unseen) for one in proof.recurrences] == [(True, ())]
+    assert proof.glue is not None
+    assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
+    right = out.read_bytes()
+    assert hiding.change_hdf5(out, mirrored, dense) == 1
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out)
+    assert f"around the recurrences: {what}" in str(caught.value)
+    out.write_bytes(right)
+    assert hiding.change_hdf5(out, nudged, recurrent) == 1
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out)
+    assert [one.passed for one in caught.value.report.recurrences] == [False]
+    assert {one.passed for one in caught.value.report.outputs} == {True}
+
+
+@pytest.mark.parametrize("form", ["h5", pytest.param("keras", marks=pytest.mark.slow(*GLUE))])
+def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tmp_path: Path) -> None:
+    source, out = hiding.keras_stateful("masked", tmp_path), tmp_path / f"out.{form}"
+    cudnn_convert.convert(source, out, format=form, verify=False)
+    hiding.change_config(out, '"stateful": true', '"stateful": false')
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, out)
+    assert "around the recurrences: call 2: initial c of model/keeping: off by " in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import keras_files
 import numpy as np
 import pytest
@@ -78,15 +81,49 @@ def test_keys_of_signs_that_flags_use(tmp_path: Path) -> None:
         assert json.loads(ended.stdout)[side] == report[side]
 
 
-@pytest.mark.parametrize("form", ["h5", "keras"])
+def archive(folder: Path, version: str) -> Path:
+    """A `.keras` file of a class of the user's, as `Model.save` writes one, without the arrays."""
+    config = {"module": "mine", "class_name": "Tagger", "config": {"units": 7}}
+    with zipfile.ZipFile(folder / "model.keras", "w") as file:
+        file.writestr("config.json", json.dumps(config | {"registered_name": "mine>Tagger"}))
+        file.writestr("metadata.json", json.dumps({"keras_version": version}))
+        weights = io.BytesIO()
+        h5py.File(weights, "w").close()
+        file.writestr("model.weights.h5", weights.getvalue())
+    return folder / "model.keras"
+
+
+UNLISTED = (
+    "{0}: model: expected a Sequential or functional model, found {1}, whose layers its code alone knows"
+)
+
+
+@pytest.mark.parametrize("form", ["h5", "keras", "savedmodel"])
 def test_a_model_of_a_foreign_class_without_layers(tmp_path: Path, form: str) -> None:
     config = {"class_name": "Tagger", "config": {"name": "tagger", "units": 7}}
     source = keras_files.whole(tmp_path / "model.h5", config, {})
     ended = command(source, tmp_path / "out", "--format", form, "--no-verify", "--allow-plain", "--quiet")
     (line,) = ended.stderr.splitlines()
     assert ended.code == 1
-    assert "layer tagger: expected a layer of Keras itself, found Tagger" in line
-    assert line.endswith("it has no layers to convert: save it as a Sequential or functional model")
+    assert UNLISTED.format(source, "Tagger") in line
+    assert line.endswith("; save it as a SavedModel where it loads, and convert that")
+
+
+@pytest.mark.parametrize(("version", "form"), [("2.21.0", "savedmodel"), ("3.15.1", "keras")])
+def test_an_archive_of_a_foreign_class_is_not_called_portable(
+    tmp_path: Path, version: str, form: str
+) -> None:
+    """Its code may make any layer: nothing is known of it."""
+    source = archive(tmp_path, version)
+    for flags in ((), ("--force-convert",)):
+        ended = command(source, tmp_path / "out", "--format", form, "--quiet", *flags)
+        assert ended.code == 1
+        assert UNLISTED.format(source, "mine>Tagger") in ended.stderr
+        assert not (tmp_path / "out").exists()
+    seen = command("inspect", source, "--json")
+    told = json.loads(seen.stdout)
+    assert told["runs_on_cpu"] is None
+    assert [UNLISTED.format("", "mine>Tagger").removeprefix(": ") in one for one in told["reasons"]] == [True]
 
 
 @pytest.mark.parametrize("scope", ["../../x", "a b", "_x", "순환", "x:0", "-x", "a\nb"])

@@ -323,6 +323,25 @@ def test_nodes_that_share_a_blob_share_its_weights() -> None:
     assert len(weights) == 2
 
 
+def test_constants_of_three_small_numbers_are_no_weights() -> None:
+    """tf2onnx makes one constant of all that are equal: what stands for weights must be like no other."""
+    case = Case(Mode.GRU, units=3)
+    masks = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2]], np.float32)  # owner, layer and slot of W, R and B
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+        y = case.op_call(x, h, c).output
+        for number, mask in enumerate(masks):
+            tf.multiply(y, tf.constant(mask), name=f"y{number}")
+    names = [f"y{number}" for number in range(3)]
+    signature = Signature({"x": x.name, "h": h.name}, {name: f"{name}:0" for name in names})
+    run = session(lower(graph.as_graph_def(), signature, [case.recurrence()]).whole())
+    feeds = case.feeds()
+    answers = run.run(names, {"x": feeds["x"], "h": feeds["h"]})
+    expected = case.expected(feeds)[0]
+    for answer, mask in zip(answers, masks, strict=True):
+        np.testing.assert_allclose(answer, expected * mask, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("output", ["rnn:3", "rnn:4"])
 def test_reserved_outputs_are_refused(output: str) -> None:
     case = Case(Mode.LSTM, op="CudnnRNNV2")

@@ -116,7 +116,7 @@ def test_recurrences_of_one_blob_read_the_first_one_s_weights() -> None:
     every = [other, wide, deep, one, twin]
     for number, owner in ((0, 0), (3, 3), (4, 3)):
         made = replaced(case, recurrences=every, number=number)
-        assert tickets(made) == [[owner, 0, slot] for slot in range(3)]
+        assert [one[:3] for one in tickets(made)] == [[owner, 0, slot] for slot in range(3)]
 
 
 def test_weights_without_a_projection_are_not_looked_at() -> None:

@@ -15,7 +15,7 @@ import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.plan.make import make
 from cudnn_convert.report import Verification
-from cudnn_convert.verification import check, run, source
+from cudnn_convert.verification import check, run, source, way
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -165,6 +165,39 @@ def test_milder_inputs_judge_what_the_usual_ones_do_not(
         wanted = "scores: judged on milder inputs, of standard deviation 0.1; on others its bound "
         assert any(warning.startswith(wanted) for warning in found.warnings)
         assert found.unproven == ("rnn",)  # which milder inputs do not show
+
+
+@pytest.mark.parametrize(("by", "end"), [(0.0, "equal"), (1e-2, "different")])
+def test_fewer_steps_of_given_values_judge_what_the_given_inputs_do_not(
+    by: float, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sine is of a multiple that grows with the steps, and that inputs of random signs make noise."""
+
+    def built() -> Any:
+        x = placeholder("x")
+        growth = tf.pow(tf.cast(tf.shape(x)[0], tf.float32) / 9, 9.0)
+        wild = 1e7 * tf.reduce_max(tf.nn.relu(-x))
+        return tf.sin(lstm(x, variable("blob", BLOB.shape)).output * (growth + wild))
+
+    data = tmp_path / "feeds.npz"
+    np.savez(data, x=np.random.default_rng(1).uniform(0.1, 2, (60, 2, 3)).astype(np.float32))
+    found = verdict(built, shifted(by), monkeypatch, data=data)
+    (output,) = found.outputs
+    assert (output.judged, found.end_to_end, found.passed) == (True, end, end == "equal")
+    assert found.feeds == ({"x": (60, 2, 3)}, {"x": (9, 2, 3)})
+    if end == "equal":
+        wanted = "scores: judged on milder inputs, fewer steps of values of --data; on others its bound "
+        assert any(warning.startswith(wanted) for warning in found.warnings)
+
+
+def test_given_values_stay_with_those_of_their_place() -> None:
+    rng, rows = np.random.default_rng(0), np.array([[1.0, 10.0], [2.0, 20.0]])
+    floats = way.Floats(0.1, {"rows": rows, "flat": np.array([5.0, 6.0])})
+    drawn = floats.draw(rng, "rows", [9, 3, 2])
+    assert drawn.shape == (9, 3, 2)
+    assert {tuple(row) for row in drawn.reshape(-1, 2)} == {(1.0, 10.0), (2.0, 20.0)}
+    assert {*floats.draw(rng, "flat", [9, 3]).ravel()} == {5.0, 6.0}
+    assert floats.draw(rng, "other", [1000]).std() == pytest.approx(0.1, rel=0.1)
 
 
 def test_what_is_wrong_by_any_bound_is_different(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,13 @@ EXACT = [[np.zeros(2), np.array([3])], [np.zeros(2), np.array([4])]]
 def test_the_largest_of_all_evaluations_counts() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
     seen: list[list[float]] = []
-    found = noise.largest(EXACT, evaluate, enough=lambda first: seen.append([*first]) or False, in_order=True)
+    found = noise.largest(
+        EXACT,
+        evaluate,
+        enough=lambda first: seen.append([*first]) or False,
+        doubtful=lambda _: False,
+        in_order=True,
+    )
     assert found == [9e-6, 0]  # integers have no noise
     assert seen == [[2e-6, 0]]
     assert calls == [(draw, feed) for draw in range(4) for feed in range(2)]
@@ -57,13 +63,13 @@ def test_the_largest_of_all_evaluations_counts() -> None:
 
 def test_more_evaluations_are_of_the_noisiest_feed() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
-    assert noise.largest(EXACT, evaluate, enough=lambda _: False) == [4e-6, 0]
+    assert noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: False) == [4e-6, 0]
     assert calls == [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]
 
 
 def test_one_evaluation_is_enough_where_no_verdict_hangs_on_more() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6]])
-    assert noise.largest(EXACT, evaluate, enough=lambda _: True) == [2e-6, 0]
+    assert noise.largest(EXACT, evaluate, enough=lambda _: True, doubtful=lambda _: True) == [2e-6, 0]
     assert calls == [(0, 0), (0, 1)]
 
 
@@ -71,3 +77,13 @@ def test_what_is_no_number_has_no_difference() -> None:
     one, other = np.array([np.inf, np.nan, 1.0]), np.array([np.inf, 0.0, 1.5])
     assert noise.difference(one, other) == 0.5
     assert noise.difference(one, other[:2]) == 0
+
+
+def test_a_doubtful_verdict_has_further_evaluations_of_all_feeds() -> None:
+    evaluate, calls = evaluations([[1e-6, 2e-6]] * 5 + [[8e-6, 0]] + [[0, 0]] * 9)
+    found = noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda worst: worst[0] < 5e-6)
+    assert found == [8e-6, 0]
+    assert calls[5:] == [(4, 0), (4, 1), (5, 0), (5, 1)]
+    evaluate, calls = evaluations([[1e-6, 2e-6]] * 12)
+    assert noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: True) == [2e-6, 0]
+    assert len(calls) == 2 + noise.DRAWS + 2 * noise.MORE  # and then it differs

@@ -15,5 +15,6 @@
 | `power` | the choice of inputs on which every wrong weight would show |
 | `judging` | a piece's answers compared with the reference's |
 | `glue` | what stands around recurrences, with their values given |
+| `glue_source` | what is compared with in the source's graph |
 | `onnx_glue`, `tflite_glue`, `graph_glue`, `keras_glue` | runs of that in artifacts of each kind |
 """

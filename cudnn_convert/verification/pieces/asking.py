@@ -129,16 +129,18 @@ def glue(
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
-    if artifact.plan.singles or artifact.form not in RUNNERS:
+    if artifact.form not in RUNNERS:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
-    from cudnn_convert.verification.pieces.glue import judge_glue, rounded
+    from cudnn_convert.verification.pieces.glue import judge_glue
 
     try:
         run, plan, judging = RUNNERS[artifact.form](artifact), artifact.plan, way.of(artifact.plan)
         with ExitStack() as stack:
             judge = stack.enter_context(judging.opened(plan, trust=trust))
             rough = None
-            if stored != "float32":
+            if stored != "float32" and not plan.singles:
+                from cudnn_convert.verification.pieces.glue_source import rounded
+
                 rough = stack.enter_context(judging.opened(rounded(plan, np.dtype(stored)), trust=trust))
             return judge_glue(plan, judge, feed, run, dtype=dtype, rough=rough)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own

@@ -7,18 +7,14 @@ hide products as they hide recurrences, so each must be among the source's tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
 from cudnn_convert import reference
-from cudnn_convert.graph import build
-from cudnn_convert.graph.frames import certain
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
-from cudnn_convert.model import Array, InMemory
+from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import compare, noise
@@ -26,13 +22,6 @@ from cudnn_convert.verification.computed import Call
 from cudnn_convert.verification.computed import steps as steps_of
 from cudnn_convert.verification.way import Source
 
-#: The attributes that have the type of what an op gives.
-_TYPES: Final = ("T", "dtype", "Tparams", "DstT")
-_FLOATS: Final = frozenset(one.as_datatype_enum for one in build.FLOATS)
-#: The products of matrices in a graph.
-PRODUCTS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
-)
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
 #: The bound of float32 for values about 1; half and bfloat16 have coarser ones.
@@ -62,11 +51,30 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Pass:
+    """One feed by tensor, and the recurrences' calls on it."""
+
+    feed: Mapping[str, Array]
+    calls: Sequence[Call]
+
+    @property
+    def by_node(self) -> dict[str, list[Call]]:
+        """The calls of each recurrence."""
+        return {node: [call for call in self.calls if call.node == node] for node in self.nodes}
+
+    @property
+    def nodes(self) -> set[str]:
+        """The recurrences that run."""
+        return {call.node for call in self.calls}
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """The artifact's glue on one feed: its outputs by key, what entered recurrences, and its products.
 
     `entered`: `(what, found, expected)` of each tensor that enters a recurrence. `beside` is what products
     of the artifact may also give, as `Given` has it, `hidden` names products whose values cannot be had.
+    `repeated` are the products that it makes step by step, as a source may in a loop.
     """
 
     outputs: Mapping[str, Array]
@@ -74,11 +82,23 @@ class Seen:
     products: Mapping[str, Array]
     beside: Sequence[Array] = ()
     hidden: Sequence[str] = ()
+    repeated: Collection[str] = ()
 
 
-#: `(feed by tensor, the recurrences' calls on it) -> what the artifact's glue answers`. Raises LookupError
-#: with the reason where the glue cannot be run by itself.
-Run = Callable[[Mapping[str, Array], Sequence[Call]], Seen]
+#: What the artifact's glue answers to one feed after another; what it keeps in variables begins as it was
+#: stored. Raises LookupError with the reason where the glue cannot be run by itself.
+Run = Callable[[Sequence[Pass]], Iterable[Seen]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """By tensor of the source that a product may be, whether a product of matrices gives it.
+
+    `repeats`: there are products in loops or branches too, whose values cannot be had.
+    """
+
+    products: Mapping[str, bool]
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +138,6 @@ class _Worst:
         self.needed = max(self.needed, share)
 
 
-def rounded(plan: Plan, dtype: np.dtype[Any]) -> Plan:
-    """A plan whose matrices are those of another, rounded to a type and back."""
-
-    def round_off(value: Array) -> Array:
-        if value.dtype.kind != "f" or value.ndim < 2:
-            return value
-        with np.errstate(over="ignore"):
-            return value.astype(dtype).astype(value.dtype)
-
-    graph = type(plan.whole)()
-    graph.CopyFrom(plan.whole)
-    for node in graph.node:
-        if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
-            value = round_off(tf.make_ndarray(node.attr["value"].tensor))
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    held = {name: InMemory(round_off(one.read())) for name, one in plan.model.variables.items()}
-    return replace(plan, whole=graph, model=replace(plan.model, variables=held))
-
-
 def judge_glue(
     plan: Plan,
     judge: Source,
@@ -146,65 +147,85 @@ def judge_glue(
     dtype: np.dtype[Any],
     rough: Source | None = None,
 ) -> GlueReport:
-    """Compares the glue of an artifact with the source's on one feed.
+    """Compares the glue of an artifact with the source's on one feed, twice where state stays in variables.
 
     `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in. `rough` is
     the source with its matrices rounded to that, where they are: so far an artifact may be off.
     """
-    judge.restart()
-    judge.run(feed, list(plan.signature.outputs.values()))
-    calls = [*judge.calls]  # of later runs there will be others
-    least = compare.tolerance(dtype, 0.0).atol
-    by_node = {node: [call for call in calls if call.node == node] for node in {call.node for call in calls}}
-    if not calls:
+    passes = _passes(plan, judge, feed)
+    if not any(one.calls for one in passes):
         return GlueReport(asked=False, message="no recurrence runs on these inputs")
     try:
-        seen = run(feed, calls)
+        seen = [*run(passes)]
     except LookupError as reason:
         return GlueReport(asked=False, message=str(reason.args[0]))
-    outputs = plan.signature.outputs
-    candidates = _tensors(plan, feed) if seen.products else []
-    wanted = [*outputs.values(), *candidates]
-    exact, floors = _answers(judge, feed, by_node, wanted)
-    if rough is not None:
-        rough.give(by_node)
-        gaps = map(noise.difference, exact, rough.run(feed, wanted))
-        floors = [max(pair) for pair in zip(floors, gaps, strict=True)]
-    worst = _Worst(least)
-    for place, (key, _) in enumerate(outputs.items()):
-        if key in seen.outputs:
-            worst.see(f"output {key}", seen.outputs[key], exact[place], floors[place])
-    for name, found, expected in seen.entered:
-        worst.see(name, found, expected, 0.0)
-    ops = {f"{node.name}:0": node.op for node in plan.whole.node}
-    tensors = zip(candidates, exact[len(outputs) :], floors[len(outputs) :], strict=True)
-    held = [_Held(value, floor, ops[name] in PRODUCTS) for name, value, floor in tensors]
-    held += [_Held(value, 0.0, is_product=True) for value in seen.beside]
-    lost = []
-    for name, value in seen.products.items():
-        among = _is_among(value, held, least)
-        if among is None:
-            worst.unjudged.append(name)
-            continue
-        worst.compared += value.size
-        if not among:
-            lost.append(name)
+    known = _candidates(plan, feed, seen)
+    names = [*plan.signature.outputs.values(), *known.products]
+    worst = _Worst(compare.tolerance(dtype, 0.0).atol)
+    lost: list[str] = []
+    hidden: list[str] = []
+    answers = _answers(judge, passes, names, rough)
+    for number, (one, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
+        which = f"call {number + 1}: " if number else ""
+        count = len(plan.signature.outputs)
+        for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=False):
+            if key in one.outputs:
+                worst.see(f"{which}output {key}", one.outputs[key], value, floor)
+        for name, found, expected in one.entered:
+            worst.see(f"{which}{name}", found, expected, 0.0)
+        held = [*map(_Held, exact[count:], floors[count:], known.products.values())]
+        held += [_Held(value, 0.0, is_product=True) for value in one.beside]
+        missing = [*_missing(one.products, held, worst)]
+        unknown = {name for name in missing if name in one.repeated and known.repeats}
+        lost += [f"{which}{name}" for name in missing if name not in unknown]
+        hidden += [name for name in (*one.hidden, *sorted(unknown)) if name not in hidden]
     if lost and worst.needed <= 1:
         worst.needed = np.inf
         worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
-    idle = sorted({one.node for one in plan.recurrences} - {*by_node})
-    hidden = [*seen.hidden, *(f"what is around {node}, which these inputs do not reach" for node in idle)]
+    idle = sorted({one.node for one in plan.recurrences}.difference(*(one.nodes for one in passes)))
+    hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
     if hidden and worst.needed <= 1:
         worst.message = f"not looked at: {', '.join(hidden)}"
     return GlueReport(
         asked=True,
         passed=worst.needed <= 1,
         compared=worst.compared,
-        products=len(seen.products),
+        products=len(seen[0].products),
         needed=worst.needed,
-        unjudged=tuple(worst.unjudged),
+        unjudged=tuple(dict.fromkeys(worst.unjudged)),
         message=worst.message,
     )
+
+
+def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
+    """What the source's recurrences take and give; what stays in variables shows in a second call."""
+    judge.restart()
+    passes = []
+    for _ in range(2 if any(held.stays for held in plan.states) else 1):
+        judge.run(feed, list(plan.signature.outputs.values()))
+        passes.append(Pass(feed, [*judge.calls]))  # of later runs there will be others
+    return passes
+
+
+def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
+    """What products may be in the source's graph; where there are none, no graph need be there."""
+    if not any(one.products for one in seen):
+        return Candidates({})
+    from cudnn_convert.verification.pieces import glue_source
+
+    return Candidates(*glue_source.products(plan, feed))
+
+
+def _missing(products: Mapping[str, Array], held: Sequence[_Held], worst: _Worst) -> Iterator[str]:
+    """The products whose values are those of no tensor of the source."""
+    for name, value in products.items():
+        among = _is_among(value, held, worst.least)
+        if among is None:
+            worst.unjudged.append(name)
+            continue
+        worst.compared += value.size
+        if not among:
+            yield name
 
 
 def fitting(
@@ -272,42 +293,31 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
     return found
 
 
-def _tensors(plan: Plan, feed: Mapping[str, Array]) -> list[str]:
-    """The tensors of the source that a product of the artifact may be, where they surely have one value."""
-    index = Index(plan.whole)
-    nodes = {one.node for one in plan.recurrences}
-    needed = index.ancestors(
-        (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
-    )
-    for node in nodes & needed:  # but for what their parameters are packed from, which the judge leaves out
-        read = index.data_inputs(index.nodes[node])
-        ends = [split(read[place])[0] for place in (INPUT, INPUT_H, INPUT_C)]
-        needed |= index.ancestors(ends, control=False, stop=nodes)
-    fed = {split(name)[0] for name in feed}
-    others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)
-    once = (needed & certain(index) & index.descendants(fed | nodes)) - index.descendants(others) - nodes
-    return [f"{name}:0" for name in sorted(once) if _is_of_floats(index.nodes[name])]
-
-
-def _is_of_floats(node: Any) -> bool:
-    return any(node.attr[key].type in _FLOATS for key in _TYPES if key in node.attr)
-
-
 def _answers(
-    judge: Source, feed: Mapping[str, Array], given: Mapping[str, Sequence[Call]], wanted: Sequence[str]
-) -> tuple[list[Array], list[float]]:
-    """The source's tensors where recurrences give what is given, and how far rounding moves each."""
-    floors = [0.0] * len(wanted)
-    exact: list[Array] = []
-    for draw in range(_DRAWS + 1):
-        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in given.items()})
-        judge.restart()
-        values = judge.run(noise.moved(feed, seed=1, draw=draw), wanted)
-        exact = exact or values
-        gaps = map(noise.difference, exact, values)
-        floors = [max(pair) for pair in zip(floors, gaps, strict=True)]
+    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], rough: Source | None
+) -> list[tuple[list[Array], list[float]]]:
+    """By pass the source's tensors where recurrences give what is given, and how far rounding moves each."""
+    exact = _given(judge, passes, wanted)
+    others = [_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
+    others += [] if rough is None else [_given(rough, passes, wanted)]
+    found = []
+    for number, values in enumerate(exact):
+        gaps = [[*map(noise.difference, values, other[number])] for other in others]
+        found.append((values, [max(column) for column in zip(*gaps, strict=True)]))
+    return found
+
+
+def _given(
+    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], *, draw: int = 0
+) -> list[list[Array]]:
+    """By pass a source's tensors where recurrences give what is given, moved by rounding."""
+    judge.restart()
+    found = []
+    for one in passes:
+        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in one.by_node.items()})
+        found.append(judge.run(noise.moved(one.feed, seed=1, draw=draw), wanted))
     judge.give({})
-    return exact, floors
+    return found
 
 
 def _moved(call: Call, draw: int) -> Call:

@@ -6,7 +6,7 @@ of TensorFlow 2 is laid flat for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,7 +21,8 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces.carve import Values
-from cudnn_convert.verification.pieces.glue import PRODUCTS, Run, Seen
+from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verification.pieces.glue_source import PRODUCTS
 from cudnn_convert.verification.pieces.piece import Artifact
 
 #: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
@@ -31,18 +32,16 @@ _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 def runner(artifact: Artifact) -> Run:
     """Runs the glue of a graph whose recurrences give what the source's gave."""
 
-    def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         plan = artifact.plan
-        entered: list[tuple[str, Array, Array]] = []
         graph, reads, restore = _graph(artifact)
-        functions = []
+        given = {one.node: _Giving(one) for one in plan.recurrences if one.node in reads}
         for node in graph.node:
-            one = next((one for one in plan.recurrences if one.node == node.name), None)
-            if one is not None and node.name in reads:
-                functions.append(_giving(one, [call for call in calls if call.node == one.node], entered))
-                _replace(node, one, reads[node.name], functions[-1])
+            if node.name in given:
+                _replace(node, given[node.name].recurrence, reads[node.name], given[node.name])
         index, wanted = Index(graph), dict(plan.signature.outputs)
-        lost = {call.node for call in calls} - (reads.keys() & index.nodes.keys())
+        called = {node for one in passes for node in one.nodes}
+        lost = called - (given.keys() & index.nodes.keys())
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
@@ -50,36 +49,46 @@ def runner(artifact: Artifact) -> Run:
         products = [name for name in sorted(needed) if index.nodes[name].op in PRODUCTS]
         hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
         products = [name for name in products if name in once]
+        names = [*wanted.values(), *(f"{name}:0" for name in products)]
         with tf.compat.v1.Session(graph=build.imported(graph)) as session:
             restore(session, index, needed)
-            fed = {name: value for name, value in feed.items() if split(name)[0] in index.nodes}
-            names = [*wanted.values(), *(f"{name}:0" for name in products)]
-            values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
-        del functions  # TensorFlow's registry holds them weakly
-        outputs = {key: values[name] for key, name in wanted.items()}
-        kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
-        return Seen(outputs, entered, kinds, hidden=hidden)
+            for one in passes:
+                entered: list[tuple[str, Array, Array]] = []
+                for node, function in given.items():
+                    function.calls, function.entered = one.by_node.get(node, []), entered
+                fed = {name: value for name, value in one.feed.items() if split(name)[0] in index.nodes}
+                values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
+                outputs = {key: values[name] for key, name in wanted.items()}
+                kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
+                yield Seen(outputs, entered, kinds, hidden=hidden)
 
     return run
 
 
-def _giving(one: Recurrence, calls: Sequence[Call], entered: list[tuple[str, Array, Array]]) -> Any:
-    """Answers as the nearest of some calls did, and notes what it was called with."""
-    is_lstm = one.sizes.mode is Mode.LSTM
+class _Giving:
+    """Answers as the nearest of some calls did, and notes what it was called with.
 
-    def give(x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
+    TensorFlow's registry holds it weakly: it must outlive the session.
+    """
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
+        self.calls: Sequence[Call] = ()
+        self.entered: list[tuple[str, Array, Array]] = []
+
+    def __call__(self, x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
+        one = self.recurrence
+        is_lstm = one.sizes.mode is Mode.LSTM
         # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
         x, h, c = x.copy(), h.copy(), c.copy()
         x, h = (value if one.time_major else value.swapaxes(0, 1) for value in (x, h))
         c = (c if one.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
-        call = nearest(calls, x, h, c)
-        entered.append((f"input of {one.node}", x, call.x))
-        entered.append((f"initial h of {one.node}", h, call.h))
+        call = nearest(self.calls, x, h, c)
+        self.entered.append((f"input of {one.node}", x, call.x))
+        self.entered.append((f"initial h of {one.node}", h, call.h))
         if is_lstm:
-            entered.append((f"initial c of {one.node}", c, call.c))
+            self.entered.append((f"initial c of {one.node}", c, call.c))
         return [np.ascontiguousarray(value, one.dtype) for value in call.gave]
-
-    return give
 
 
 def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) -> None:

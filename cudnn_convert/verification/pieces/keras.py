@@ -1,8 +1,9 @@
 """The recurrent layers of a Keras model, each called by itself.
 
 A layer is found by its name, which the artifact keeps: the parameters of a recurrence lie in the scope of
-the layer that it was, and that below the scopes of what is around it. It is called with its own weights on
-inputs from first to last: turning them round, for a layer that goes backward, is not the recurrence's work.
+the layer that it was, or of the `TimeDistributed` around that, and below the scopes of what is around it. It
+is called with its own weights on inputs from first to last: turning them round, for a layer that goes
+backward, is not the recurrence's work.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from cudnn_convert.verification.pieces.piece import Answer, Artifact, Piece, Pie
 from cudnn_convert.verification.run import Layers, Opened
 
 #: What a layer is called with, whatever it was built with.
-_CALLED: Final = {"return_sequences": True, "return_state": True, "go_backwards": False, "stateful": False}
+_CALLED: Final = {
+    **{"return_sequences": True, "return_state": True},
+    **{"go_backwards": False, "stateful": False, "time_major": False},
+}
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
@@ -45,6 +49,7 @@ def layers_of(
     for one in recurrences:
         *around, scope = one.shared.split("/")[:-1] or [""]
         named = [(path, layer) for path, layer in layers if path[-1] == scope]
+        named = named or [(path, layer) for path, layer in layers if path[-2:-1] == (scope,)]
         if len(named) > 1:  # in several wrappers or models, whose names are scopes too
             named = [(path, layer) for path, layer in named if {*path[:-1]} <= {*around}]
         if len(named) != 1:

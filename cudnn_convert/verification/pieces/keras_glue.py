@@ -1,12 +1,14 @@
 """A Keras model whose recurrent layers give what is given: what they take is noted.
 
-So is what each other layer with a matrix gives, which is to be among the source's tensors.
+So is what each other layer with a matrix gives, which is to be among the source's tensors. A layer
+`TimeDistributed` may call its own for all steps at once or step by step, and the source's may do the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,48 +17,50 @@ from tensorflow.python.eager import context
 
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.computed import Call, nearest
-from cudnn_convert.verification.pieces.glue import Run, Seen
+from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.keras import layers_of
 from cudnn_convert.verification.pieces.piece import Artifact
 from cudnn_convert.verification.run import Layers, Opened
 
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model in which each recurrence is a layer that keeps no state."""
+    """Runs the glue of a model in which each recurrence is a layer."""
     plan = artifact.plan
 
-    def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         assert isinstance(artifact.answer, Opened)
         ((_, model),) = artifact.answer.runners
         assert isinstance(model, Layers)
         layers, reasons = layers_of(artifact, plan.recurrences)
         if reasons:
             raise LookupError(next(iter(reasons.values())))
-        if any(getattr(layer, "stateful", False) for _, layer in layers.values()):
-            raise LookupError("a layer keeps its state between calls")
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        fed = {keys[tensor]: value for tensor, value in feed.items()}
-        given = _Given(is_old=artifact.form == "h5")
-        products: dict[str, Array] = {}
+        given = _Given({layers[one.node][0]: one for one in plan.recurrences}, is_old=artifact.form == "h5")
+        products = _Products()
         hidden: list[str] = []
         with ExitStack() as stack:
             stack.enter_context(context.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
-                own = [one for one in plan.recurrences if layers[one.node][0] == name]
-                given.calls[name] = [call for call in calls if call.node in {one.node for one in own}]
-                stack.enter_context(_giving(layer, given.of(name, layer, own[0])))
+                _begin(layer)
+                stack.enter_context(_calling(layer, given.of(name, layer)))
             for name, layer in _weighing(model.model):
                 if hasattr(layer, "cell"):
-                    hidden += [] if name in given.calls else [f"layer {name}"]
+                    hidden += [] if name in given.recurrences else [f"layer {name}"]
+                elif _is_distributed(layer):
+                    stack.enter_context(_calling(layer, products.together(layer)))
                 else:
-                    stack.enter_context(_giving(layer, _noting(layer, f"layer {name}", products)))
-            try:
-                outputs = model(fed)
-            except Exception as cause:
-                if given.reasons:  # Keras makes another exception of one in a layer
-                    raise LookupError(*given.reasons) from cause
-                raise
-        return Seen(outputs, given.entered, products, hidden=hidden)
+                    stack.enter_context(_calling(layer, products.of(f"layer {name}", layer)))
+            for one in passes:
+                given.begin([(layers[call.node][0], call) for call in one.calls])
+                products.begin()
+                try:
+                    outputs = model({keys[tensor]: value for tensor, value in one.feed.items()})
+                except Exception as cause:
+                    if given.reasons:  # Keras makes another exception of one in a layer
+                        raise LookupError(*given.reasons) from cause
+                    raise
+                found = products.found
+                yield Seen(outputs, given.entered, found, hidden=hidden, repeated=products.repeated)
 
     return run
 
@@ -64,44 +68,56 @@ def runner(artifact: Artifact) -> Run:
 class _Given:
     """What layers are called with, `entered`, against what the source's recurrences took.
 
-    `calls` are those by the name of the layer; `reasons` say why a call fits none of them. `is_old`: the
-    layers are tf_keras's.
+    `recurrences` are those by the name of the layer; `reasons` say why a call fits none of the source's.
+    `is_old`: the layers are tf_keras's.
     """
 
-    def __init__(self, *, is_old: bool) -> None:
-        self.is_old = is_old
-        self.calls: dict[str, list[Call]] = {}
+    def __init__(self, recurrences: Mapping[str, Recurrence], *, is_old: bool) -> None:
+        self.recurrences, self.is_old = recurrences, is_old
         self.entered: list[tuple[str, Array, Array]] = []
         self.reasons: list[str] = []
+        self._calls: dict[str, list[Call]] = {}
+        self._rows: dict[str, list[Call]] = {}
 
-    def of(self, name: str, layer: Any, one: Recurrence) -> Callable[..., Any]:
+    def begin(self, calls: Sequence[tuple[str, Call]]) -> None:
+        """Gives what these calls gave from now on, each with the name of its layer."""
+        self._calls = {name: [call for own, call in calls if own == name] for name, _ in calls}
+        self._rows, self.entered = {}, []
+
+    def of(self, name: str, layer: Any) -> Callable[..., Any]:
         """What a layer is to call: it answers as the source's recurrence did."""
 
         def call(x: Any, *_: Any, initial_state: Any = None, mask: Any = None, **__: Any) -> Any:
             try:
                 if mask is not None:
                     raise LookupError("a layer has a mask")
-                answer = self._see(name, layer, one, x, initial_state)
+                answer = self._see(name, layer, x, initial_state)
             except LookupError as reason:
                 self.reasons.append(str(reason.args[0]))
                 raise
             y, *states = (tf.constant(value, tf.as_dtype(layer.compute_dtype)) for value in answer)
-            last = y if layer.return_sequences else y[:, -1]
+            if layer.stateful:
+                for held, value in zip(layer.states, states, strict=True):
+                    held.assign(value)
+            own = tf.transpose(y, [1, 0, 2]) if _is_time_major(layer) else y
+            last = own if layer.return_sequences else y[:, -1]
             answers = [last, *states]
             # Keras 3 makes tuples, and adds them to tuples.
             return (answers if self.is_old else tuple(answers)) if layer.return_state else last
 
         return call
 
-    def _see(self, name: str, layer: Any, one: Recurrence, x: Any, start: Any) -> list[Array]:
+    def _see(self, name: str, layer: Any, x: Any, start: Any) -> list[Array]:
         """Notes what enters; gives `y [batch, time, units]` and the states `[batch, units]`."""
-        taken = np.asarray(x).swapaxes(0, 1)
+        one = self.recurrences[name]
+        taken = np.asarray(x) if _is_time_major(layer) else np.asarray(x).swapaxes(0, 1)
         taken = taken[::-1] if layer.go_backwards else taken
         count = 2 if one.sizes.mode is Mode.LSTM else 1
         zeros = np.zeros((taken.shape[1], one.sizes.units), taken.dtype)
+        start = layer.states if start is None and layer.stateful else start
         starts = [zeros] * count if start is None else [*map(np.asarray, tf.nest.flatten(start))]
         h, *c = (value[None] for value in starts)
-        call = nearest(self.calls[name], taken, h, c[0] if c else None)
+        call = self._nearest(name, taken, h, c[0] if c else None)
         self.entered.append((f"input of {name}", taken, call.x))
         expected = [call.h[0], call.c[0]][:count]
         for what, found, wanted in zip("hc", starts, expected, strict=False):
@@ -109,9 +125,57 @@ class _Given:
         y, *ends = (value if one.time_major else value.swapaxes(0, 1) for value in call.gave[: 1 + count])
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
+    def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:
+        """The call of the source that took this, or one of its rows where it takes more or fewer at once.
+
+        No row is given twice before all were: which of them a layer took is not to be guessed from values.
+        """
+        calls = self._calls.get(name, [])
+        try:
+            return nearest(calls, x, h, c)
+        except LookupError:
+            if not any(call.x.shape[::2] == x.shape[::2] for call in calls):
+                raise
+        one, found = self.recurrences[name], []
+        for k in range(x.shape[1]):
+            row = slice(k, k + 1)
+            rows = self._rows.get(name) or [row for call in calls for row in _rows_of(call, one)]
+            found.append(nearest(rows, x[:, row], h[:, row], None if c is None else c[:, row]))
+            self._rows[name] = [other for other in rows if other is not found[-1]]
+        return _joined(found, one)
+
+
+def _rows_of(call: Call, one: Recurrence) -> Iterator[Call]:
+    """Each row of a call as a call, without what is no LSTM's."""
+    gave = call.gave[: 3 if one.sizes.mode is Mode.LSTM else 2]
+    for k in range(call.x.shape[1]):
+        row = slice(k, k + 1)
+        own = [value[:, row] if one.time_major else value[row] for value in gave]
+        yield replace(call, x=call.x[:, row], h=call.h[:, row], c=call.c[:, row], gave=own)
+
+
+def _joined(rows: Sequence[Call], one: Recurrence) -> Call:
+    """Rows as one call."""
+    x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
+    columns = zip(*(row.gave for row in rows), strict=True)
+    gave = [np.concatenate(column, 1 if one.time_major else 0) for column in columns]
+    return replace(rows[0], x=x, h=h, c=c, gave=gave)
+
+
+def _is_time_major(layer: Any) -> bool:
+    """Whether a layer takes and gives steps before rows, as those of tf_keras can."""
+    return bool(getattr(layer, "time_major", False))
+
+
+def _begin(layer: Any) -> None:
+    """The state that a layer keeps between calls is zero again: files of Keras store none."""
+    if layer.stateful:
+        for held in layer.states:
+            held.assign(tf.zeros_like(held))
+
 
 @contextmanager
-def _giving(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
+def _calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
     """The layer with another `call`; afterwards it is as it was."""
     before = layer.call
     try:
@@ -121,26 +185,75 @@ def _giving(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
         layer.call = before
 
 
+def _is_distributed(layer: Any) -> bool:
+    """Whether a layer calls another for each step; a `Bidirectional` has that one twice."""
+    return hasattr(layer, "layer") and not hasattr(layer, "forward_layer")
+
+
 def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
-    """The layers that have matrices and no layers inside them, and recurrent ones, by name."""
+    """The layers that have matrices and no layers inside them, and recurrent ones, by name.
+
+    So are those that distribute others, before these.
+    """
     names = ("forward_layer", "backward_layer", "layer")
     inner = [one for name in names if (one := getattr(layer, name, None)) is not None]
     inner = inner or [*getattr(layer, "layers", ())]
     if inner and not hasattr(layer, "cell"):
+        if _is_distributed(layer):
+            yield f"{around}{layer.name}", layer
         for one in inner:
             yield from _weighing(one, f"{around}{layer.name}/")
     elif any(len(one.shape) > 1 for one in layer.weights):
         yield f"{around}{layer.name}", layer
 
 
-def _noting(layer: Any, name: str, products: dict[str, Array]) -> Callable[..., Any]:
-    """What a layer calls, with its value kept: the values of all its calls, one after another."""
-    before = layer.call
+class _Products:
+    """The values that layers give, `found` by layer and call; `repeated` are those of several steps.
 
-    def call(*given: Any, **named: Any) -> Any:
-        answer = before(*given, **named)
-        values = [np.asarray(value) for value in tf.nest.flatten(answer)]
-        products.update({f"{name}, call {len(products)}": value for value in values})
-        return answer
+    A layer that is called for each step gives the values of all one after another.
+    """
 
-    return call
+    def __init__(self) -> None:
+        self.found: dict[str, Array] = {}
+        self.repeated: set[str] = set()
+        self._steps: dict[str, list[Array]] | None = None
+
+    def begin(self) -> None:
+        """Forgets what was found."""
+        self.found, self.repeated = {}, set()
+
+    def of(self, name: str, layer: Any) -> Callable[..., Any]:
+        """What a layer calls, with its values kept."""
+        before = layer.call
+
+        def call(*given: Any, **named: Any) -> Any:
+            answer = before(*given, **named)
+            for place, value in enumerate(tf.nest.flatten(answer)):
+                array = np.asarray(value)
+                if self._steps is None:
+                    self.found[f"{name}, call {len(self.found)}"] = array
+                else:
+                    self._steps.setdefault(f"{name}, output {place}", []).append(array)
+            return answer
+
+        return call
+
+    def together(self, layer: Any) -> Callable[..., Any]:
+        """What a layer calls that calls another for each step."""
+        before = layer.call
+
+        def call(*given: Any, **named: Any) -> Any:
+            if self._steps is not None:  # for each step of another's
+                return before(*given, **named)
+            self._steps = {}
+            try:
+                answer = before(*given, **named)
+            finally:
+                steps, self._steps = self._steps, None
+            for name, values in steps.items():
+                key = f"{name}, call {len(self.found)}"
+                self.found[key] = np.concatenate(values)
+                self.repeated.add(key)
+            return answer
+
+        return call

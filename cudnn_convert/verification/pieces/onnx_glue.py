@@ -10,12 +10,12 @@ import onnx
 from onnx import helper
 
 from cudnn_convert.formats import part_file
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, Part
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import elsewhere
 from cudnn_convert.verification.computed import Call, nearest
 from cudnn_convert.verification.pieces import glue
-from cudnn_convert.verification.pieces.glue import Given, Run, Seen
+from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.onnx import FUSED, fused_nodes, recorded_layers
 from cudnn_convert.verification.pieces.piece import Artifact
 
@@ -29,23 +29,40 @@ _Taken: TypeAlias = tuple[str, Given, dict[int, Array]]
 
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model, also in branches and loops."""
+    """Runs the glue of a model, or of one model for each part, also in branches and loops."""
 
-    def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
-        if len(artifact.plan.parts) != 1:
-            raise LookupError("the artifact is several files")
-        (part,) = artifact.plan.parts
-        file = part_file(artifact.path, part.name)
-        model = onnx.load(str(file))
-        fitting = _fitting(artifact.plan, model, calls)
-        keys = {tensor: key for key, tensor in artifact.plan.signature.inputs.items()}
-        named = elsewhere.inputs(file, part.signature.inputs, [one.name for one in model.graph.input])
-        fed = {named[keys[tensor]]: value for tensor, value in feed.items()}
-        is_nested = any(node.op_type in _NESTED for node in model.graph.node)
-        values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)
-        return _seen(model, values, taken, part)
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+        for one in passes:
+            yield _joined([_run(artifact, part, one) for part in artifact.plan.parts])
 
     return run
+
+
+def _joined(seen: Sequence[Seen]) -> Seen:
+    """What several files answered, as one."""
+    outputs: dict[str, Array] = {}
+    products: dict[str, Array] = {}
+    for one in seen:
+        outputs |= one.outputs
+        products |= one.products
+    entered = [value for one in seen for value in one.entered]
+    beside = [value for one in seen for value in one.beside]
+    return Seen(outputs, entered, products, beside, [name for one in seen for name in one.hidden])
+
+
+def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
+    """The glue in the file of one part, on what it takes of a feed."""
+    plan, file = artifact.plan, part_file(artifact.path, part.name)
+    model = onnx.load(str(file))
+    nodes = {node for _, node, _ in recorded_layers(model)}
+    calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
+    fitting = _fitting(plan, model, calls)
+    keys = {tensor: key for key, tensor in part.signature.inputs.items()}
+    named = elsewhere.inputs(file, part.signature.inputs, [one.name for one in model.graph.input])
+    fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
+    is_nested = any(node.op_type in _NESTED for node in model.graph.node)
+    values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)
+    return _seen(model, values, taken, part)
 
 
 def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
@@ -169,21 +186,24 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
     return found
 
 
-def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Any) -> Seen:
+def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
     entered: list[tuple[str, Array, Array]] = []
     for name, of, found in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
         expected = {_X: of.x, _LENGTHS: full.astype(np.float32), _H: of.h, _C: of.c}
-        entered += [(f"{_WHAT[place]} of {name}", found[place], expected[place]) for place in found]
+        entered += [
+            (f"{_WHAT[place]} of {part.prefix}{name}", found[place], expected[place]) for place in found
+        ]
     names = [one.name for one in model.graph.output]
     keys = elsewhere.keys(part.signature.outputs, names)
-    outputs = {keys[name]: values[name] for name in names if name in values}
+    outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
     products = {
-        f"{node.op_type} {node.name}": values[node.output[0]]
+        f"{node.op_type} {part.prefix}{node.name}": values[node.output[0]]
         for node in model.graph.node
         if node.op_type in _PRODUCTS and node.output[0] in values
     }
-    hidden = [f"{node.op_type} {node.name}" for node in _inner(model.graph) if node.op_type in _PRODUCTS]
+    inner = (node for node in _inner(model.graph) if node.op_type in _PRODUCTS)
+    hidden = [f"{node.op_type} {part.prefix}{node.name}" for node in inner]
     return Seen(outputs, entered, products, [value for _, of, _ in taken for value in of.beside], hidden)
 
 

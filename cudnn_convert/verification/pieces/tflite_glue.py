@@ -10,7 +10,7 @@ lite/kernels/while.cc, lite/kernels/if.cc.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final
@@ -21,9 +21,9 @@ from tensorflow.lite.python import schema_py_generated as schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification import elsewhere
-from cudnn_convert.verification.computed import Call, nearest
+from cudnn_convert.verification.computed import nearest
 from cudnn_convert.verification.pieces import glue
-from cudnn_convert.verification.pieces.glue import Given, Run, Seen
+from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece import Artifact
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
 from cudnn_convert.verification.pieces.tflite_graph import OPS, Model, answered, makers_of, opened, read
@@ -44,7 +44,7 @@ _NONE: Final = schema.ActivationFunctionType.NONE
 def runner(artifact: Artifact) -> Run:
     """Runs the glue of a file, also in branches and loops."""
 
-    def run(feed: Mapping[str, Array], calls: Sequence[Call]) -> Seen:
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         plan = artifact.plan
         if len(plan.parts) != 1:
             raise LookupError("the artifact is several files")
@@ -56,15 +56,16 @@ def runner(artifact: Artifact) -> Run:
         inputs, outputs = _ends(model)
         names = elsewhere.inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        running = _Running(model, layers, others, glue.fitting(plan, calls, named, projected=True))
-        values = running.main({inputs[names[keys[tensor]]]: value for tensor, value in feed.items()})
         outputs_by_key = elsewhere.keys(part.signature.outputs, outputs)
-        return Seen(
-            {outputs_by_key[name]: values[place] for name, place in outputs.items()},
-            [*running.entered, *running.missed()],
-            running.products,
-            hidden=running.hidden(),
-        )
+        for one in passes:
+            running = _Running(model, layers, others, glue.fitting(plan, one.calls, named, projected=True))
+            values = running.main({inputs[names[keys[tensor]]]: value for tensor, value in one.feed.items()})
+            yield Seen(
+                {outputs_by_key[name]: values[place] for name, place in outputs.items()},
+                [*running.entered, *running.missed()],
+                running.products,
+                hidden=running.hidden(),
+            )
 
     return run
 

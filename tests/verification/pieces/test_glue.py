@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import hiding
+import keras_files
 import numpy as np
 import onnx
 import pytest
@@ -18,9 +20,14 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
+from cudnn_convert import planning
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
+from cudnn_convert.options import Options
 from cudnn_convert.report import GlueReport
+from cudnn_convert.verification import run, way
+from cudnn_convert.verification.pieces import asking
+from cudnn_convert.verification.pieces.piece import Artifact
 
 v1 = tf.compat.v1
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
@@ -502,3 +509,32 @@ def test_a_block_lstm_runs_where_a_recurrence_is_given(tmp_path: Path) -> None:
     assert converted(path, out).products == 0
     other_constant_in_tflite(out, 0.7, 0.8)
     require_refused(path, out, "input of rnn/layer_0_forward: off by ")
+
+
+def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_path: Path) -> None:
+    rng, source, out = np.random.default_rng(2), tmp_path / "weights.h5", tmp_path / "out"
+    gates = {"first": 4, "second": 3}
+    weights = {name: keras_files.cudnn(rng, count, 5, 3, f"{name}/") for name, count in gates.items()}
+    with h5py.File(source, "w") as file:
+        keras_files.put(file, weights)
+    flags = Options.of({"format": "onnx", "states": True})
+    cudnn_convert.convert(source, out, format="onnx", states=True)
+    plan = planning.planned(planning.opened(source, flags, tag=flags.tag), flags)
+    with way.of(plan).opened(plan) as judge:
+        feed = way.of(plan).generated(plan, judge, seed=1)[0]
+
+    def around() -> GlueReport:
+        artifact = Artifact("onnx", out, plan, run.opened("onnx", out, plan.parts))
+        return asking.glue(artifact, feed, dtype=np.dtype(np.float32), stored="float32", trust=False)
+
+    right = around()
+    assert (right.asked, right.passed, right.message) == (True, True, "")
+    assert right.compared > sum(value.size for value in feed.values())  # each enters, and outputs
+    model = onnx.load(str(out / "second.onnx"))
+    (node,) = [one for one in model.graph.node if one.op_type == "GRU"]
+    model.graph.node.insert(0, helper.make_node("Neg", [node.input[5]], ["negative"]))
+    node.input[5] = "negative"
+    onnx.save(model, str(out / "second.onnx"))
+    wrong = around()
+    assert not wrong.passed
+    assert wrong.message.startswith("initial h of second/GRU_0: off by ")

@@ -16,11 +16,20 @@ from cudnn_convert.errors import VerificationError
 KERAS = ROOT / "tests/data/keras/keras-2.2.4"
 
 
-@pytest.mark.parametrize(("name", "form", "layers"), [("nested", "keras", 3), ("go_backwards", "h5", 2)])
+@pytest.mark.parametrize(
+    ("name", "form", "layers"),
+    [
+        ("keras-2.2.4/nested", "keras", 3),
+        ("keras-2.2.4/go_backwards", "h5", 2),
+        ("keras-2.2.4/time_distributed_layer", "keras", 1),
+        ("tf.keras-1.15.5/time_major", "h5", 2),
+    ],
+)
 def test_layers_are_asked_in_models_and_wrappers_and_whichever_way_they_go(
     name: str, form: str, layers: int, tmp_path: Path
 ) -> None:
-    proof = cudnn_convert.convert(KERAS / name / "model.h5", tmp_path / "out", format=form).verification
+    source = KERAS.parent / name / "model.h5"
+    proof = cudnn_convert.convert(source, tmp_path / "out", format=form).verification
     assert proof is not None
     assert {one.asked for one in proof.recurrences} == {True}
     assert len({one.piece for one in proof.recurrences}) == layers
