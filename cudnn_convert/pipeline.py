@@ -291,7 +291,12 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
-    return planning.planned(model, options), path, options, is_copy
+    if recorded or model.signatures or options.signature is None:
+        return planning.planned(model, options), path, options, is_copy
+    # A source without signatures has nothing to choose from: the artifact's is meant.
+    made = planning.planned(model, replace(options, signature=None))
+    named = [replace(part, name=options.signature) for part in made.parts]
+    return replace(made, parts=tuple(named) if len(named) == 1 else made.parts), path, options, is_copy
 
 
 def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
