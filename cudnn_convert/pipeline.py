@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,14 +222,14 @@ def _recorded(options: Options) -> dict[str, Any]:
 @limited
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
-    made, path, options, is_copy = _paired(source, artifact, options)
+    pair = paired(source, artifact, options)
     progress.at("verifying")
     try:
-        result = checked(made, path, options, is_copy=is_copy)
+        result = checked(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
     except VerificationError as error:
-        result = replace(error.report, subject=_subject(made, source, path, options))
+        result = replace(error.report, subject=_subject(pair.plan, source, pair.path, pair.options))
         raise VerificationError(result, *error.reasons) from error
-    return replace(result, subject=_subject(made, source, path, options))
+    return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
 @quiet()
@@ -241,8 +241,8 @@ def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
     """
     options = replace(options, lineage=True, verify=False, force_convert=True)
     if artifact is not None:
-        made, path, options, _ = _paired(source, artifact, options)
-        return _subject(made, source, path, options)
+        pair = paired(source, artifact, options)
+        return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
         found = convert(source, Path(folder, "out"), options)
     shared = {name: getattr(found, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")}
@@ -266,11 +266,20 @@ def load(source: Path, options: Options) -> Loaded:
     return weights.Loaded(str(source), made.model.kind, found, made.notes)
 
 
-def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path, Options, bool]:
-    """The plan that an artifact was or could have been made by, its own path, and options with its format.
+@dataclass(frozen=True)
+class Pair:
+    """An artifact beside the plan that it was, or could have been, made by."""
 
-    Last, whether its weights are copies of the source's, read as they were read then.
-    """
+    plan: Plan
+    #: Of the artifact's own file or folder, and the options with its format.
+    path: Path
+    options: Options
+    #: Whether its weights are copies of the source's, read as they were read then.
+    is_copy: bool
+
+
+def paired(source: Path, artifact: Path, options: Options) -> Pair:
+    """Plans a source as an artifact's provenance says, or as the options where it carries none."""
     with progress.on(artifact):
         form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
@@ -292,11 +301,12 @@ def _paired(source: Path, artifact: Path, options: Options) -> tuple[Plan, Path,
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
-        return planning.planned(model, options), path, options, is_copy
+        return Pair(planning.planned(model, options), path, options, is_copy)
     # A source without signatures has nothing to choose from: the artifact's is meant.
     made = planning.planned(model, replace(options, signature=None))
-    named = [replace(part, name=options.signature) for part in made.parts]
-    return replace(made, parts=tuple(named) if len(named) == 1 else made.parts), path, options, is_copy
+    if len(made.parts) == 1:
+        made = replace(made, parts=(replace(made.parts[0], name=options.signature),))
+    return Pair(made, path, options, is_copy)
 
 
 def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:

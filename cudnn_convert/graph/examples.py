@@ -84,6 +84,6 @@ def _names(index: Index, parser: Any) -> Iterator[str]:
         last = 2 + (_sparse(parser) + parser.attr["Ndense"].i if parser.op == "ParseExample" else 2)
         for name in index.data_inputs(parser)[2:last]:
             node = index.nodes[split(name)[0]]
-            if node.op == "Const":
+            if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
                 keys = tf.make_ndarray(node.attr["value"].tensor).reshape(-1)
                 yield from (bytes(key).decode(errors="replace") for key in keys)

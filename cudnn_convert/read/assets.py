@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.read import graphs
 
 _COLLECTION: Final = "saved_model_assets"
 _WHOLE: Final = "copy the whole folder"
@@ -57,18 +58,12 @@ def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
         if node.op in _FROM_FILE:
             name = _tensor(node.input[1])
             held = nodes.get(name.removesuffix(":0"))
-            text = _text(held) if held is not None and held.op == "Const" else ""
+            names = graphs.strings(held)
+            text = names[0] if len(names) == 1 else ""
             path = folder / PureWindowsPath(PurePosixPath(text).name).name
             if text and path.is_file():
                 found[name] = path
     return found
-
-
-def _text(node: Any) -> str:
-    import tensorflow as tf
-
-    value = tf.make_ndarray(node.attr["value"].tensor)
-    return bytes(value.item()).decode(errors="replace") if value.size == 1 else ""
 
 
 def _tensor(name: str) -> str:

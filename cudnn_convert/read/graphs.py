@@ -22,6 +22,8 @@ _SHOWN: Final = 3
 _LONG: Final = 200
 #: Bytes of an element where the type has none of its own, such as a string's.
 _LARGEST: Final = 16
+#: tensorflow v2.21.0 core/framework/types.proto DT_STRING.
+_STRING: Final = 7
 #: The largest size of a dimension.
 _WIDEST: Final = 2**31 - 1
 
@@ -55,6 +57,15 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         _require_countable(path, f"{where}: {_shown(node.name)}", node)
         if node.op == "Const":
             _require_stored(path, f"{where}: {_shown(node.name)}", node.attr["value"].tensor)
+
+
+def strings(node: Any) -> list[str]:
+    """The strings in a Const node, none in any other node; a stranger's may hold numbers."""
+    if node is None or node.op != "Const" or node.attr["value"].tensor.dtype != _STRING:
+        return []
+    import tensorflow as tf
+
+    return [text.decode(errors="replace") for text in tf.make_ndarray(node.attr["value"].tensor).reshape(-1)]
 
 
 def _op(name: str) -> str:

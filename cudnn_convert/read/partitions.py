@@ -18,6 +18,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.model import Tensor
+from cudnn_convert.read import graphs
 from cudnn_convert.read.bundle import CheckpointTensor
 
 _VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
@@ -153,20 +154,12 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
         node = nodes.get(_op(name))
     if node is None or node.op not in _RESTORES:
         return None
-    keys = _words(nodes.get(_op(node.input[1])))
-    slices = _words(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
+    keys = graphs.strings(nodes.get(_op(node.input[1])))
+    slices = graphs.strings(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
     number = name.partition(":")[2] or "0"
     pairs = list(zip(keys, slices, strict=False))
     is_number = number.isdecimal() and len(number) < _DIGITS
     return pairs[int(number)] if is_number and int(number) < len(pairs) else None
-
-
-def _words(node: Any) -> list[str]:
-    if node is None or node.op != "Const":
-        return []
-    import tensorflow as tf
-
-    return [word.decode(errors="replace") for word in tf.make_ndarray(node.attr["value"].tensor).ravel()]
 
 
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:

@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from cudnn_convert.model import Tensor
+from cudnn_convert.read import graphs
 
-#: tensorflow v2.21.0 core/framework/types.proto DT_STRING.
-_STRING: Final = 7
 #: Of a number of an output: no op has so many.
 _DIGITS: Final = 10
 
@@ -43,20 +42,11 @@ def _assigned(function: Any) -> Iterator[tuple[str, str]]:
         if node.op == "AssignVariableOp":
             source, name = _behind_identities(nodes, node.input[1])
             if source is not None and source.op == "RestoreV2":
-                keys = _words(nodes.get(_op(source.input[1])))
+                keys = graphs.strings(nodes.get(_op(source.input[1])))
                 place = name.rpartition(":")[2]
                 # Where it does not say which key it is, the variable has no value, and is refused for that.
                 if place.isdecimal() and len(place) < _DIGITS and int(place) < len(keys):
                     yield node.input[0], keys[int(place)]
-
-
-def _words(node: Any) -> list[str]:
-    """The strings in a constant, none in anything else."""
-    if node is None or node.op != "Const" or node.attr["value"].tensor.dtype != _STRING:
-        return []
-    import tensorflow as tf
-
-    return [word.decode(errors="replace") for word in tf.make_ndarray(node.attr["value"].tensor).reshape(-1)]
 
 
 def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:

@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--count", type=int, help="inputs that have to be tried; default 20000 in 600 s")
+    parser.add_argument("--count", type=int, help="stop after as many; default 20000 in 600 s at least")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", type=int, default=0, help="the number to begin with")
     parser.add_argument("--only", type=int, metavar="K", help="one input, in this process")
@@ -49,7 +49,7 @@ def main() -> int:
     if given.only is not None:
         return once(given.seed, given.only, readers, given.out)
     tried = partial(trial.tried, given.seed, readers, chosen)
-    crew = Crew(tried, first=given.first, count=10**9, jobs=given.jobs, patience=PATIENCE)
+    crew = Crew(tried, first=given.first, count=given.count or 10**9, jobs=given.jobs, patience=PATIENCE)
     found = tally.Tally(given.seed, readers, given.out)
     for verdict in crew.verdicts(begun + given.seconds):
         found.add(verdict)

@@ -112,20 +112,20 @@ def _architecture(path: Path) -> None:
 
 def _artifact(path: Path) -> None:
     """Paired with its source, and its weights, which a map of them looks for."""
-    _, own, options = pipeline._paired(origins.SOURCE, path, Options())
-    arrays.read(options.format, own)
+    pair = pipeline.paired(origins.SOURCE, path, Options())
+    arrays.read(pair.options.format, pair.path)
 
 
 def _verified(path: Path) -> None:
     """As `verify` does before a runtime sees the artifact."""
-    made, own, options = pipeline._paired(origins.SOURCE, path, Options())
-    run.examined(options.format, own, made.parts)
+    pair = pipeline.paired(origins.SOURCE, path, Options())
+    run.examined(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _arrays(path: Path) -> None:
     """Paired with its source, and opened to be computed."""
-    made, own, options = pipeline._paired(origins.SOURCE, path, Options())
-    run.opened(options.format, own, made.parts)
+    pair = pipeline.paired(origins.SOURCE, path, Options())
+    run.opened(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _recording(path: Path) -> None:

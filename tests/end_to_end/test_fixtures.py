@@ -76,12 +76,14 @@ def test_the_plans_have_what_all_samples_have() -> None:
 
 @pytest.mark.parametrize(
     "sample",
-    [sample for sample in FIXTURES if sample.goes_to("savedmodel")],
-    ids=lambda sample: sample.name,
+    [
+        pytest.param(sample, marks=pytest.mark.xdist_group(sample.form), id=sample.name)
+        for sample in FIXTURES
+        if sample.goes_to(sample.form)
+    ],
 )
-@pytest.mark.xdist_group("savedmodel")
 def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
-    report, _ = converted("savedmodel")[sample.name]
+    report, _ = converted(sample.form)[sample.name]
     keys = ("node", "op", "mode", "layers", "directions", "units", "input_size")
     found = [{key: getattr(recurrence, key) for key in keys} for recurrence in report.recurrences]
     expected = [{key: recurrence[key] for key in keys} for recurrence in sample.case["recurrences"]]

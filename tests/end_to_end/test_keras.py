@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
-from samples import EVERY, REAL, fixture
+from samples import EVERY, REAL, WITH_ALL, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
@@ -34,7 +34,7 @@ PLAIN = [found for found in WHOLE if found not in CODE + _CUSTOM]
 #: Of the oldest writer alone: what a class of the user's own meets does not hang on who wrote the file.
 CUSTOM = _CUSTOM if EVERY else _CUSTOM[:1]
 ONCE = {found.folder.name: found for found in reversed(PLAIN)}
-#: For formats that share the graph of `savedmodel`.
+#: For formats that share a graph with the one that all go to.
 MAIN = (
     "sequential_lstm",
     "stacked",
@@ -46,15 +46,16 @@ MAIN = (
 )
 
 
-#: What Keras' own files are converted to as a whole; tests/keras/test_artifacts.py judges them on all.
+#: For Keras' own formats, which tests/keras/test_artifacts.py judges on all, and for a graph that another
+#: format shares.
 LAYERS = ("stacked", "bidirectional", "stateful_gru")
 
 
 def chosen(form: str) -> list[KerasFixture]:
     """The samples that go to a format."""
     found = PLAIN if EVERY else [*ONCE.values()]
-    if not EVERY and form != "savedmodel":
-        found = [ONCE[name] for name in (LAYERS if form in ("keras", "h5") else MAIN)]
+    if not EVERY and form != WITH_ALL:
+        found = [ONCE[name] for name in (LAYERS if form in ("keras", "h5", "frozen") else MAIN)]
     return [sample for sample in found if fits(sample, form)]
 
 
@@ -146,10 +147,10 @@ def compared(job: dict[str, Any], sample: KerasFixture, outputs: list[str]) -> N
                 assert artifacts.within(found, feed[key], atol=bound, rtol=bound) <= 1
 
 
-@pytest.mark.parametrize("sample", chosen("savedmodel"), ids=lambda sample: sample.name)
-@pytest.mark.xdist_group("keras-savedmodel")
+@pytest.mark.parametrize("sample", chosen(WITH_ALL), ids=lambda sample: sample.name)
+@pytest.mark.xdist_group(f"keras-{WITH_ALL}")
 def test_says_what_the_recurrences_are(everything, sample: KerasFixture) -> None:
-    report, _ = everything("savedmodel")[sample.name]
+    report, _ = everything(WITH_ALL)[sample.name]
     keys = ("mode", "units", "input_size")
     found = {tuple(getattr(recurrence, key) for key in keys) for recurrence in report.recurrences}
     assert found == {tuple(recurrence[key] for key in keys) for recurrence in sample.case["recurrences"]}

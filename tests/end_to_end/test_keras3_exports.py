@@ -6,6 +6,7 @@ The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +23,8 @@ from cudnn_convert.verification import origin
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
-#: What the other writers' files have to show where the newest one's stand for the rest.
-MAIN: Final = ("masked", "cudnn_layers", "portable")
+#: Whose SavedModel is repaired beside the newest one's: the oldest writer's. Those between differ in names.
+OLDEST: Final = "keras-3.3.3-masked"
 #: The newest writer's sample of each case.
 ONCE: Final = [
     *{
@@ -33,11 +34,11 @@ ONCE: Final = [
 ]
 #: A case of each kind: modes, directions, masks, states in variables, types, layers in layers.
 KINDS: Final = (
-    *("lstm", "gru", "masked", "bidirectional", "raw_ops", "stateful", "initial_state", "float64", "nested"),
+    *("lstm", "gru", "masked", "bidirectional", "stateful", "initial_state", "float64", "nested"),
     *("mixed_float16", "bfloat16", "signatures", "cudnn_layers", "portable"),
 )
 #: Kinds that TensorFlow Lite's loops do not know from the others, for functions were laid flat before.
-NOT_FOR_TFLITE: Final = ("raw_ops", "nested", "signatures", "bfloat16")
+NOT_FOR_TFLITE: Final = ("nested", "signatures", "bfloat16")
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -68,17 +69,22 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 def chosen(form: str) -> list[Signature]:
     """The signatures that go to a format.
 
-    To what needs functions laid flat, a case of each kind goes.
+    What becomes of functions laid flat, ONNX shows of all cases; to the others a case of each kind goes, and
+    to SavedModels what ONNX cannot hold.
     """
     return [
         signature
         for sample in EXPORTED
-        if EVERY or sample in ONCE or (form == "savedmodel" and sample.folder.name in MAIN)
-        if EVERY or form == WITH_ALL or sample.folder.name in KINDS
+        if EVERY or sample in ONCE or (form == "savedmodel" and sample.name == OLDEST)
+        if EVERY or form == WITH_ALL or sample.folder.name in (*KINDS, *_alone(form))
         if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
         for signature in sample.signatures
         if fits(signature, form)
     ]
+
+
+def _alone(form: str) -> Collection[str]:
+    return REFUSED[WITH_ALL] if form == "savedmodel" else ()
 
 
 def fits(signature: Signature, form: str) -> bool:

@@ -164,6 +164,16 @@ def test_what_the_graph_does_not_hold(tensors: Mapping[str, Any], lost: str, op:
     assert not partitions.find(meta, tensors).values
 
 
+@pytest.mark.parametrize("lost", ["save/names", "save/slices"])
+def test_names_that_are_numbers(tensors: Mapping[str, Any], lost: str) -> None:
+    meta = meta_graph_pb2.MetaGraphDef()
+    variables(meta.graph_def, "one")
+    saver(meta.graph_def, [("w", "", "one")])
+    (node,) = (node for node in meta.graph_def.node if node.name == lost)
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([7]))
+    assert not partitions.find(meta, tensors).values
+
+
 def declared(meta: Any, name: str, key: str = "", **info: Any) -> None:
     proto = variable_pb2.VariableDef(variable_name=name)
     if key:

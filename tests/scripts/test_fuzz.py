@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +160,17 @@ def test_an_input_is_the_same_every_time() -> None:
     assert len({tuple(one.changed.values()) for one in first}) > len(numbers) // 2
     other = [inputs.made(6, number, readers) for number in numbers]
     assert [one.changed for one in first] != [one.changed for one in other]
+
+
+@pytest.mark.slow("scripts/fuzz/", "cudnn_convert/pipeline.py", "cudnn_convert/planning.py")
+def test_no_reader_fails_at_once(tmp_path: Path) -> None:
+    """A few inputs of each reader, as the command tries them: a child that TensorFlow did not run in."""
+    words = ["--count", "70", "--seconds", "300", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "fuzz", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "all                              70 " in done.stdout
 
 
 def test_a_usage_error_has_a_line_for_each_reason() -> None:
