@@ -53,13 +53,13 @@ ASKED: Final = (
         r"outputs chosen from the graph: scores:0; others with (--outputs)",
         {"--outputs": "early"},
     ),
-    Advice(["graph/branches.py: --set"], "1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
     Advice(
         ["graph/branches.py: --set"],
         "1.15.5-cond_training",
         [],
         r"meant for training; choose with (--set \S+)$",
     ),
+    Advice(["graph/branches.py: --set"], "1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
     Advice(["graph/before.py: cut before it"], asking.unknown_op, [], r"cut before it with (--outputs \S+)$"),
     Advice(
         ["graph/candidates.py: --outputs"],

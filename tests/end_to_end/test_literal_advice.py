@@ -73,6 +73,7 @@ _COSTLY: Final = frozenset(
         "write/tflite.py: unproven with",
         "graph/stored.py: convert it alone",
         "graph/stored.py: convert one call",
+        "graph/agreement.py: --forget-bias",
         "graph/agreement.py: choose with",
         "graph/refuse.py: --set {}:0={}",
         "keras/modern.py: expected a layer of Keras 3",
