@@ -300,7 +300,13 @@ def paired(source: Path, artifact: Path, options: Options) -> Pair:
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
-    return Pair(planning.planned(model, options), path, options, is_copy)
+    if recorded or model.signatures or options.signature is None:
+        return Pair(planning.planned(model, options), path, options, is_copy)
+    # A source without signatures has nothing to choose from: the artifact's is meant.
+    made = planning.planned(model, replace(options, signature=None))
+    if len(made.parts) == 1:
+        made = replace(made, parts=(replace(made.parts[0], name=options.signature),))
+    return Pair(made, path, options, is_copy)
 
 
 def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:

@@ -52,7 +52,8 @@ def refuse_bound(graph: Any, outputs: Sequence[str], bound: Collection[str]) -> 
         for found in state.find(needed, outputs):
             if found.tensor in bound:
                 what = f"found {found.tensor}, which {found.writes[-1].op} writes"
-                raise UsageError(f"--set: expected a tensor that is no state, {what}; name it with --inputs")
+                cure = "leave it out, or name it with --inputs in the place of --set"
+                raise UsageError(f"--set: expected a tensor that is no state, {what}; {cure}")
 
 
 def next_outputs(

@@ -120,7 +120,7 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tu
         write_onnx.write(found.model, found.weights, file, provenance=said_of)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
-        raise UsageError(f"--quantize: expected {expected}, found none; leave it out")
+        raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")
     return tuple(said)
 
 
@@ -157,6 +157,7 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
             provenance=text,
             built_in=options.verify,
             known={node.name for node in made.graph.node},
+            recurrences={one.node for one in made.recurrences},
         )
         needs = f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(found)}"
         said += [needs] if found else []
@@ -255,7 +256,6 @@ def notes(made: Plan, options: Options) -> tuple[str, ...]:
         from cudnn_convert.write import keras_hdf5
 
         rewritten = _rewritten(made, options)
-        keras_hdf5.refuse(made.model.path, rewritten.architecture)
         return (*rewritten.notes, *keras_hdf5.notes(rewritten.architecture))
     if options.format == "tflite":
         from cudnn_convert.lower import tflite as lower_tflite

@@ -8,7 +8,8 @@ graph of Cudnn layers anywhere, it only cannot run it. So every case is built tw
 gradients and savers, gives model.ckpt.meta. Its twin of CudnnCompatible cells, whose variables have the very
 keys that the Cudnn graph's saver writes, gives the checkpoint and golden.npz. The graphs of cases_block run on
 a CPU as they are and need no twin. Op-level classes of TensorFlow 1.2 and 1.3 are made by
-tf1_fixtures/old_params.py. Every run writes the same bytes.
+tf1_fixtures/old_params.py. The case horovod is made where horovod==0.22.1 is installed, built with
+HOROVOD_WITHOUT_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1. Every run writes the same bytes.
 """
 import os
 import sys
@@ -75,6 +76,13 @@ if tf.__version__.startswith("1.15."):
     ONLY_1_15 += cases_estimators.CASES_1_15
     OTHER_RECORDERS.update((build, cases_estimators.record_saved_model) for build in cases_estimators.SAVED_MODELS)
     OTHER_RECORDERS.update((build, cases_estimators.record_weights) for build in cases_estimators.WEIGHTS)
+
+try:
+    import horovod  # noqa: F401
+except ImportError:
+    pass
+else:
+    ONLY_1_15 += cases_distributed.CASES_HOROVOD
 
 if hasattr(tf.keras.layers, "CuDNNLSTM"):  # since TensorFlow 1.9, as what these cases import
     from tf1_fixtures import cases_keras, cases_keras_weights, keras_record

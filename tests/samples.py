@@ -46,11 +46,11 @@ NOT_FOR_TFLITE = frozenset(
 #: What tells them apart is chosen before anything is lowered: a SavedModel of some shows it.
 CHOOSING = frozenset(
     "attention_memory averages_saver cond_training cond_training_default decoder_inputs features_loss "
-    "lengths_mask printed_scatter regression target_saver two_heads".split()
+    "horovod horovod_gathered lengths_mask printed_scatter regression target_saver two_heads".split()
 )
 CHOSEN = frozenset(
-    "attention_memory averages_saver cond_training cond_training_default lengths_mask printed_scatter "
-    "target_saver".split()
+    "attention_memory averages_saver cond_training cond_training_default horovod lengths_mask "
+    "printed_scatter target_saver".split()
 )
 #: Cases of a format alone: loops in loops, which tf2onnx rewrites, and what TensorFlow fuses in constants.
 MORE = {"onnx": ("cond_in_while", "while_nested"), "frozen": ("frozen_layer_norm",)}

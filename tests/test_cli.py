@@ -224,9 +224,12 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "shape of words": (["--inputs=x[a],h0"], "--inputs: expected [KEY=]TENSOR[[shape]], found 'x[a]'"),
     "another width": (
         ["--inputs=x[?,?,4],h0"],
-        "tensor x:0: expected a shape like (None, None, 3), found (None, None, 4) in --inputs",
+        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,?,4] in --inputs",
     ),
-    "another rank": (["--inputs=x[?,3],h0"], "tensor x:0: expected a shape like (None, None, 3), found"),
+    "another rank": (
+        ["--inputs=x[?,3],h0"],
+        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,3]",
+    ),
     "a key twice": (["--inputs=a=x,a=h0"], "expected keys that differ, found a twice"),
     "an input twice": (["--inputs=x,h0,h0"], "--inputs: expected each tensor once, found h0:0 twice"),
     "too few inputs": (["--inputs=x"], "--inputs: the outputs also need h0:0; add them, or bind them"),

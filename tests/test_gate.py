@@ -56,7 +56,7 @@ def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
         ({"rtol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
         (
             {"quantize": None},
-            "--max-error: expected --quantize, found none; an exact artifact has --atol",
+            "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error",
         ),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
     )
     assert gate.failed(found, Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on feeds.npz, found 7.50e-01 in output worse, "
-        "5.00e-01 in output bad; raise --max-error or leave out --quantize"
+        "5.00e-01 in output bad; raise --max-error, or leave out --quantize and --max-error"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | 
     bad = output("tags", 3.0, passed=False, message="3 of 6 values differ", max_abs=largest)
     assert gate.failed(result(bad), Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on feeds.npz, found 3 of 6 values differ in output tags; "
-        "raise --max-error or leave out --quantize"
+        "leave out --quantize and --max-error"
     )
 
 

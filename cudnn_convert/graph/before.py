@@ -10,7 +10,7 @@ from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.graph.cut import PLACEHOLDERS
 from cudnn_convert.graph.frames import frames
-from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.index import CUDNN_OPS, Index, split
 
 _FLOATS: Final = frozenset(
     kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -20,11 +20,19 @@ _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
 
 class Cuts:
-    """Where a graph may be cut: at tensors of floats outside all loops, of ops that are `known`."""
+    """Where a graph may be cut: at tensors of floats outside all loops, of ops that are `known`.
 
-    def __init__(self, index: Index, known: Collection[str]) -> None:
-        """`index` may be of a graph made from the one whose ops are `known`: a user has that one."""
+    An input is no output by itself, and where there are recurrences, one of them has to be left.
+    """
+
+    def __init__(self, index: Index, known: Collection[str], *, recurrences: Collection[str] = ()) -> None:
+        """`index` may be of a graph made from the one whose ops are `known`: a user has that one.
+
+        `recurrences` are their nodes where they are no cuDNN ops any more.
+        """
         self._index, self._known, self._frames = index, known, frames(index)
+        cudnn = (name for name, node in index.nodes.items() if node.op in CUDNN_OPS)
+        self._recurrences = {*recurrences, *cudnn}
 
     def before(self, name: str, avoid: Collection[str]) -> str:
         """The advice that does without the node `name` and those to `avoid`, "" where nothing is left."""
@@ -39,7 +47,8 @@ class Cuts:
                 needed = self._index.ancestors([op])
                 if not any(self._index.nodes[one].op in PLACEHOLDERS for one in needed):
                     continue
-                if self._is_offered(op, k) and not needed & {*avoid, name}:
+                is_part = needed & self._recurrences or not self._recurrences
+                if is_part and self._is_offered(op, k) and not needed & {*avoid, name}:
                     found.append((len(needed), tensor))
                 else:
                     todo.append(op)
@@ -47,7 +56,7 @@ class Cuts:
 
     def _is_offered(self, op: str, k: int) -> bool:
         node: Any = self._index.nodes[op]
-        if op not in self._known or self._frames.get(op) or node.op in _SHAPED:
+        if op not in self._known or self._frames.get(op) or node.op in _SHAPED | PLACEHOLDERS:
             return False
         types = [*_types(node)]
         return k < len(types) and types[k] in _FLOATS

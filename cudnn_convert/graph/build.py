@@ -165,10 +165,32 @@ def _first_input(found: Any) -> tf.DType | None:
     return None
 
 
+def unknown(graph: Any) -> list[Any]:
+    """The nodes whose op TensorFlow does not know, such as those of another package."""
+    library = {function.signature.name for function in graph.library.function}
+    return [one for one in graph.node if op_def_registry.get(one.op) is None and one.op not in library]
+
+
+def _known(graph: Any) -> Any:
+    """`graph` with placeholders for ops that TensorFlow does not know, as far as their types are told.
+
+    What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
+    """
+    made = {
+        one.name: placeholder(one.name, tf.as_dtype(dtype), tf.TensorShape(None))
+        for one in unknown(graph)
+        if (dtype := one.attr["T"].type or one.attr["dtype"].type)
+    }
+    return rewritten(graph, made) if made else graph
+
+
 def sound(graph: Any) -> tf.Graph:
-    """`imported` for a graph that comes from a file. Raises InvalidModelError where TensorFlow refuses it."""
+    """`imported` for a graph that comes from a file, of which ops may be unknown; not to be run.
+
+    Raises InvalidModelError where TensorFlow refuses it.
+    """
     try:
-        return imported(graph)
+        return imported(_known(graph))
     except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
         found = first_line(cause)
         raise InvalidModelError(

@@ -90,6 +90,7 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
     closed = {name for source in sources if source.is_label for name in source.below}
+    closed |= index.descendants(node.name for node in build.unknown(graph))
     open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
     places = {name: place for place, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}

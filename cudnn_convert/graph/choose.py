@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph import branches, candidates, trace
+from cudnn_convert.graph import branches, build, candidates, trace
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split
 from cudnn_convert.graph.training import Source, Walk
 
@@ -50,8 +50,9 @@ def outputs(path: Path, graph: Any) -> Choice:
     others = [node.name for node in nodes if node not in wanted]
     dropped = branches.below(index, others, [node.name for node in wanted])
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
-    optional = branches.inside(index)
-    leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in optional]
+    # What another package's op gives has a value nowhere but where that package is.
+    elsewhere = branches.inside(index) | {node.name for node in build.unknown(graph)}
+    leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
     kinds = candidates.kinds(graph, index, leaves)
     found = [name for name, kind in kinds.items() if kind == candidates.NUMBERS]
     sources = walk.sources({split(name)[0] for name in found})

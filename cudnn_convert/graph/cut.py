@@ -148,15 +148,16 @@ def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool
 
 def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
-    if not wanted.is_compatible_with(shape):
-        raise UsageError(f"tensor {found.tensor}: expected a shape like {shape}, found {wanted} in --inputs")
-    if wanted != shape and wanted != wanted.merge_with(shape):
-        known, asked = (
-            ",".join("?" if width is None else str(width) for width in of) for of in (shape, wanted)
-        )
-        expected = f"expected [{known}] or narrower, to which the graph is bound, found [{asked}] in --inputs"
-        raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}[{known}]")
+    if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
+        known, asked = written(shape), written(wanted)
+        expected = f"expected {known} or narrower, to which the graph is bound, found {asked} in --inputs"
+        raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}{known}")
     return wanted.merge_with(shape)
+
+
+def written(shape: Iterable[int | None]) -> str:
+    """A shape as `--inputs` takes it."""
+    return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
 def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
@@ -199,6 +200,6 @@ def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
         raise UsageError(f"--set {name}: expected a {dtype.name}, found {text!r}") from cause
     shape = known if known.rank is not None else tf.TensorShape([])
     if not shape.is_fully_defined():
-        cure = "make it an input with --inputs"
+        cure = f"leave it out, or make it an input with --inputs {name} in the place of --set"
         raise UsageError(f"--set {name}: expected a tensor of known shape, found {shape}; {cure}")
     return np.array(np.broadcast_to(value, shape.as_list()))

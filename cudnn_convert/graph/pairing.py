@@ -26,10 +26,10 @@ def by_scope(model: Model, variable: str, mode: Mode, directions: int) -> Canoni
     return None
 
 
-def by_sizes(model: Model, facts: Facts) -> CanonicalParameters | None:
+def by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalParameters | None:
     """The only set of the node's sizes: savers of TensorFlow before 1.4 take a scope of the user's choice.
 
-    Raises AmbiguousSourceError where there are several.
+    Raises AmbiguousSourceError where there are several; with `has_blob` the file has the weights once more.
     """
     sets = [
         found
@@ -42,7 +42,8 @@ def by_sizes(model: Model, facts: Facts) -> CanonicalParameters | None:
     if len(known) > 1:
         scopes = ", ".join(found.scope.rstrip("/") or "the root scope" for found in known)
         reason = f"{facts.node}: expected one set of canonical keys of its sizes, found {scopes}"
-        raise AmbiguousSourceError(model.path, [f"{reason}; use the blob with --weights raw"])
+        cure = "use the blob with --weights raw" if has_blob else "give a checkpoint that holds the blob"
+        raise AmbiguousSourceError(model.path, [f"{reason}; {cure}"])
     return known[0] if known else None
 
 

@@ -24,9 +24,15 @@ _SHOWN: Final = 5
 
 def unsupported(path: Path, graph: Any, *, outputs: Iterable[str] = (), hint: str | None = None) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
-    hidden = parameters_only(Index(graph), {split(name)[0] for name in outputs})
+    whole = Index(graph)
+    hidden = parameters_only(whole, {split(name)[0] for name in outputs})
     index = Index(build.kept(graph, {node.name for node in graph.node} - hidden))
-    reasons = [*_random(index), *_training(index), *_without_kernel(graph, index), *reserved(index, outputs)]
+    reasons = [
+        *_random(index),
+        *_training(index, whole),
+        *_without_kernel(graph, index),
+        *reserved(index, outputs),
+    ]
     if reasons:
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
@@ -61,12 +67,13 @@ def _cure(index: Index, rate: str, neutral: int) -> str:
     return f"--set {rate}={neutral}"
 
 
-def _training(index: Index) -> Iterator[str]:
+def _training(index: Index, whole: Index) -> Iterator[str]:
+    """Batch normalisation of training, with what leaves its branch, which `whole` knows."""
     for node in index.nodes.values():
         # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
-            held = branches.leaving(index, node.name)
+            held = branches.leaving(whole, node.name)
             cure = "choose an output of the inference graph with --outputs"
             cure = f"leave its branch with {branches.flag(*held)}" if held else cure
             yield (

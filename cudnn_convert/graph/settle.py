@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.graph import build, detach, state, updates
+from cudnn_convert.graph import build, cut, detach, state, updates
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.state import State
 from cudnn_convert.model import InMemory, Model
@@ -97,7 +97,7 @@ def settled(
 
 def _refuse_read(model: Model, others: Iterable[State]) -> None:
     """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
-    cure = "choose other --outputs, or the format savedmodel"
+    cure = "choose other --outputs, or --format savedmodel"
     reasons = [
         f"variable {one.variable}: expected one that is only read, or a recurrence's state, found that "
         f"{one.writes[0].op} changes it; {cure}"
@@ -167,7 +167,8 @@ def _start(
         declared = written or tf.TensorShape([None] * len(model.variables[one.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
-        expected = f"a shape like {declared}"
-        raise UsageError(f"tensor {one.tensor}: expected {expected}, found {shape} in --inputs")
+        known, asked = cut.written(declared), cut.written(shape)
+        expected = f"expected {known} or narrower, as the variable has it, found {asked} in --inputs"
+        raise UsageError(f"tensor {one.tensor}: {expected}; give {one.tensor}{known}")
     dtype = tf.as_dtype(attributes["dtype"].type)
     return build.placeholder(one.variable, dtype, declared.merge_with(shape))

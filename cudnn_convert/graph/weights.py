@@ -53,7 +53,7 @@ def take(
     canonical = pairing.by_scope(model, variable, facts.mode, facts.directions) if has_canonical else None
     blob = read() if copy != "canonical" else None
     if canonical is None and blob is None and has_canonical:
-        canonical = pairing.by_sizes(model, facts)
+        canonical = pairing.by_sizes(model, facts, has_blob=copy == "canonical" and read() is not None)
     if canonical is not None:
         found = _from_canonical(canonical, facts)
         if blob is not None:

@@ -70,7 +70,7 @@ def _keys(model: Model, facts: Facts, origin: Origin, blob: Held | None) -> Cano
     found = pairing.by_scope(model, origin.op, facts.mode, facts.directions)
     if found is None and blob is None:
         try:
-            return pairing.by_sizes(model, facts)
+            return pairing.by_sizes(model, facts, has_blob=False)
         except AmbiguousSourceError:  # the refusal says so
             return None
     return found

@@ -31,6 +31,10 @@ class Vouched:
         kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
         return replace(self, tf_keras=kept)
 
+    def for_keras_3(self) -> Vouched:
+        """For a source of Keras 3, which nothing of tf_keras's belongs into."""
+        return replace(self, tf_keras=self.keras)
+
 
 NOTHING: Final = Vouched()
 
@@ -54,6 +58,23 @@ def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
     """What is brought, by its own names and by those that a model has its classes registered under."""
     named = {layers.registered(entry): layers.bare(entry) for _, entry in architecture.walk(model)}
     return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
+
+
+def by_name(brought: Mapping[str, Any], value: Any) -> Any:
+    """A config of Keras 3 in which what is brought goes by its own name alone.
+
+    keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn` imports the module that a config names
+    where nothing is brought under the registered name.
+    """
+    if isinstance(value, list):
+        return [by_name(brought, found) for found in value]
+    if not isinstance(value, Mapping):
+        return value
+    made = {key: by_name(brought, found) for key, found in value.items()}
+    kind = str(value.get("class_name")).rpartition(">")[2]
+    name = value.get("config") if kind == "function" else kind
+    known = "class_name" in value and isinstance(name, str) and name in brought
+    return {**made, "module": None, "registered_name": name} if known else made
 
 
 def _libraries(brought: Any) -> set[str]:

@@ -22,7 +22,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
 from cudnn_convert.graph import build, endpoints
 from cudnn_convert.graph.index import unique
-from cudnn_convert.keras import vetting
+from cudnn_convert.keras import custom, vetting
 from cudnn_convert.keras.custom import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 
@@ -68,15 +68,17 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
 def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
     import keras
 
-    found = [str(one) for one in vetting.refused(described.config, vouched)]
-    if not found and not vetting.is_plain(described.config):
-        told = "config: expected Keras' own classes, found the name of another module"
-        found = [f"{told}; bring it with --custom-objects"]
+    refused = vetting.refused(described.config, vouched.for_keras_3())
+    found = [str(replace(one, library="Keras 3")) for one in refused]
+    config = custom.by_name(vouched.keras, described.config)
+    if not found and (names := vetting.modules(config)):
+        told = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
+        found = [f"{told}; bring it with --custom-objects MODULE:{names[0]}"]
     if found:
         raise UnsupportedModelError(path, found)
     try:
         built = keras.saving.deserialize_keras_object(
-            dict(described.config), custom_objects=dict(vouched.keras), safe_mode=True
+            config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
         )
     except Exception as cause:
         expected = f"a model that Keras {keras.__version__} can build"

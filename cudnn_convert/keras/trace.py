@@ -41,11 +41,11 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
     weights do not fit.
     """
     assert model.architecture is not None
+    if model.architecture.keras_version.partition(".")[0] == "3":
+        return export.traced(model, vouched)
     found = [*vetting.refused(model.architecture.config, vouched)]
     if found:
         raise UnsupportedModelError(model.path, [str(one) for one in found])
-    if model.architecture.keras_version.partition(".")[0] == "3":
-        return export.traced(model, vouched)
     return _traced(model, model.architecture, vouched.tf_keras)
 
 

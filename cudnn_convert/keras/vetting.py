@@ -28,18 +28,19 @@ _ARITHMETIC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A layer that is not built. `runs`: building it runs what the file names."""
+    """A layer that is not built. `runs`: building it runs what the file names. `library`: who would."""
 
     layer: str
     class_name: str
     runs: bool
+    library: str = "tf_keras"
 
     def __str__(self) -> str:
         start = f"layer {self.layer}: expected a layer of Keras itself, found {self.class_name}"
         if self.runs:
             return f"{start}, which runs code that the file names; vouch for the file with --trust"
         own = self.class_name.rpartition(">")[2]
-        return f"{start}; bring it for tf_keras with --custom-objects MODULE:{own}"
+        return f"{start}; bring it for {self.library} with --custom-objects MODULE:{own}"
 
 
 def refused(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
@@ -121,8 +122,15 @@ def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
 
 def is_plain(value: Any) -> bool:
     """Whether a config names no module but Keras' own: tf_keras imports what the newer writing names."""
+    return not modules(value)
+
+
+def modules(value: Any) -> list[str]:
+    """The classes and functions of other modules than Keras' own that a config names."""
     if isinstance(value, Mapping):
         module = str(value.get("module") or "keras").partition(".")[0]
         own = "class_name" not in value or module in ("keras", "tf_keras", "builtins")
-        return own and all(is_plain(found) for found in value.values())
-    return not isinstance(value, list) or all(is_plain(found) for found in value)
+        named = value.get("config") if value.get("class_name") == "function" else value.get("class_name")
+        inner = [name for found in value.values() for name in modules(found)]
+        return [*dict.fromkeys([*([] if own else [str(named).rpartition(">")[2]]), *inner])]
+    return [name for found in value for name in modules(found)] if isinstance(value, list) else []

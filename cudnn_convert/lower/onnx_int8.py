@@ -144,7 +144,7 @@ def _scales(name: str, parts: Parts, directions: int) -> Array:
     if not np.isfinite(scales).all():
         found = scales[~np.isfinite(scales)][0]
         what = f"expected finite numbers to store as int8, found {found:g}"
-        raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --quantize"])
+        raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --quantize and --max-error"])
     scales[scales == 0] = 1
     return scales
 

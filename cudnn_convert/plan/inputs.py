@@ -9,7 +9,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import build, tables
+from cudnn_convert.graph import build, cut, tables
 from cudnn_convert.graph.index import INPUT, split
 from cudnn_convert.plan import Plan
 
@@ -68,7 +68,7 @@ def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
 
 
 def _bracketed(shape: Shape | None) -> str:
-    return "" if shape is None else f"[{','.join('?' if width is None else str(width) for width in shape)}]"
+    return "" if shape is None else cut.written(shape)
 
 
 def _likely(plan: Plan, name: str) -> Shape | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cudnn_convert import notes, states
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph import branches, flat, refuse, reserved, resolve, tables, updates, variables
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
@@ -67,7 +67,7 @@ def make(
     # A SavedModel that stays whole is asked for by no flag at all.
     flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
-    parts = _parts(model, wanted.given, found.signature, alone=bool(found.settled.leaving))
+    parts = _parts(model, wanted.given, found.signature)
     words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
     named = dict(zip(found.signature.inputs.values(), words, strict=True))
     fills = tables.fills(model, graph, named, found.signature.outputs.values())
@@ -115,16 +115,10 @@ def flattened(model: Model) -> Model:
     return replace(model, graph=flat.flattened(graph, keep)) if flat.calls(graph, keep) else model
 
 
-def _parts(model: Model, given: Sequence[Part], union: Signature, *, alone: bool) -> tuple[Part, ...]:
-    """The parts in the tensors of the cut graph; `alone`: state became inputs, which belong to one."""
+def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
+    """The parts in the tensors of the cut graph."""
     if not model.together or not given:
         return (Part(SERVING, union),)
-    if alone and len(given) > 1:
-        listed = ", ".join(part.name for part in given)
-        reason = f"signatures: expected one where state becomes inputs, found {listed}"
-        raise UnsupportedModelError(model.path, [f"{reason}; choose with --signature"])
-    if alone:
-        return (Part(given[0].name, union),)
 
     def of(part: Part) -> Signature:
         kept, prefix = part.signature, part.prefix

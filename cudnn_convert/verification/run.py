@@ -10,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -143,7 +143,8 @@ def tflite(path: Path, part: Part) -> Runner:
     if not signatures:
         made: Runner = elsewhere.by_tensors(file, interpreter, part.signature.inputs, part.signature.outputs)
         return made
-    runner = interpreter.get_signature_runner(elsewhere.signature(file, SERVING, signatures))
+    name = part.name if part.name in signatures else SERVING
+    runner = interpreter.get_signature_runner(elsewhere.signature(file, name, signatures))
     dtypes = {key: told["dtype"] for key, told in runner.get_input_details().items()}
 
     inputs = elsewhere.inputs(file, part.signature.inputs, dtypes)
@@ -161,11 +162,14 @@ def keras(path: Path, part: Part, vouched: Vouched = NOTHING) -> Runner:
     """A `.keras` archive through Keras 3, up to where the source could be traced."""
     import keras as keras_3
 
-    from cudnn_convert.keras import custom, excerpt, vetting
+    from cudnn_convert.keras import custom, excerpt, layers, vetting
 
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
-    foreign, brought = vetting.foreign(config, vouched), custom.by_all_names(vouched.keras, config)
+    # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.
+    own = {name: found for name, found in vouched.keras.items() if name in layers.BUILT_IN}
+    known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
+    foreign, brought = vetting.foreign(config, known), custom.by_all_names(vouched.keras, config)
     if foreign:
         model = excerpt.before(path, foreign, brought)
     else:

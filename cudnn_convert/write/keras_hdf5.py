@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import architecture as keras_architecture
 from cudnn_convert.keras import lambdas, training
 from cudnn_convert.model import Architecture, Tensor
@@ -24,13 +23,6 @@ PROVENANCE: Final = "cudnn_convert"
 _LIMIT: Final = 64512
 #: For a config that does not say which Keras wrote it: without a version, loaders take it for Keras 1's.
 _VERSION: Final = "2.2.4"
-
-
-def refuse(path: Path, model: Architecture) -> None:
-    """Raises UnsupportedModelError for a model that tf_keras cannot read."""
-    if model.keras_version.partition(".")[0] == "3":
-        told = f"model: expected one of Keras 2, found Keras {model.keras_version}; choose --format keras"
-        raise UnsupportedModelError(path, [told])
 
 
 def notes(model: Architecture) -> tuple[str, ...]:

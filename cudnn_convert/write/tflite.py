@@ -45,10 +45,12 @@ def write(
     provenance: str,
     built_in: bool,
     known: Collection[str] | None = None,
+    recurrences: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Writes a frozen GraphDef of float32 to `path`; gives the ops in it that are not TensorFlow Lite's own.
 
-    `known` are the ops of the graph that it was made from, all of them by default: where a user can cut.
+    `known` are the ops of the graph that it was made from, all of them by default: where a user can cut;
+    `recurrences` are its recurrences, without which nothing of a model is left.
 
     The file has the one signature `serving_default`, with the keys of `signature`; the same graph gives the
     same bytes. Raises UnsupportedModelError with a line for each op that TensorFlow Lite does not have, or
@@ -57,7 +59,7 @@ def write(
     ends = [*signature.inputs.values(), *signature.outputs.values()]
     graph = build.kept(graph, Index(graph).ancestors(split(name)[0] for name in ends))
     index = Index(graph)
-    cuts = Cuts(index, index.nodes if known is None else known)
+    cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
     if others := [*pure.computed(graph)]:
         names = {node.name for node in others}
         reasons = [_unknown([one.name], one.op, cuts.before(one.name, names) or _ELSE) for one in others]

@@ -61,4 +61,37 @@ def distributed(rnn, strategy):
     return Case(["probs:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
 
 
+def horovod(rnn):
+    """Horovod: gradients averaged over workers, variables broadcast from the first; TensorFlow knows neither op."""
+    tf.nn.softmax(with_horovod(rnn, "gru", 2), name="probs")
+    return Case(["probs:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}])
+
+
+def horovod_gathered(rnn):
+    """Horovod, all workers' predictions gathered for a metric: what nothing reads is an op of Horovod's."""
+    probs = tf.nn.softmax(with_horovod(rnn, "lstm", 1), name="probs")
+    if rnn.trains:
+        import horovod.tensorflow as hvd
+
+        hvd.allgather(tf.reshape(probs, [-1, 3]), name="everywhere")
+    return Case(["probs:0"], [{"x:0": (7, 3, 4)}, {"x:0": (12, 2, 4)}], ["--outputs", "probs:0"])
+
+
+def with_horovod(rnn, mode, directions):
+    x = tf.placeholder(tf.float32, [None, None, 4], name="x")
+    outputs, _ = rnn.layer(mode, 1, 5, directions=directions, name="encoder")(x, training=rnn.trains)
+    logits = tf.layers.dense(outputs, 3, name="head")
+    if rnn.trains:
+        import horovod.tensorflow as hvd
+
+        hvd.init()
+        loss = tf.reduce_mean(tf.square(logits))
+        optimizer = hvd.DistributedOptimizer(tf.train.AdamOptimizer(1e-3 * hvd.size()))
+        optimizer.minimize(loss, tf.train.get_or_create_global_step())
+        hvd.BroadcastGlobalVariablesHook(0).begin()
+    return logits
+
+
 CASES_1_15 = (towers_split, mirrored, multi_worker)
+#: These need Horovod too.
+CASES_HOROVOD = (horovod, horovod_gathered)

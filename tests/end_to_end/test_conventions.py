@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from artifacts import within
+from asking_files import Values, columns, lingvo, rewritten, without_forget_bias
 from graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
 from samples import GRAPH_FORMATS, Fixture, fixture
 
@@ -20,41 +19,6 @@ from cudnn_convert.verification import origin
 from cudnn_convert.verification.run import opened
 
 LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
-Values = dict[str, np.ndarray]
-
-
-def rewritten(sample: Fixture, folder: Path, change: Callable[[Values], Values]) -> Path:
-    """A copy of a sample's checkpoint with other values."""
-    shutil.copytree(sample.folder, folder)
-    prefix = folder / "model.ckpt"
-    reader = tf.train.load_checkpoint(str(prefix))
-    values = change({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
-    names = sorted(values)
-    tensors = [tf.constant(values[name]) for name in names]
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-    )
-    return prefix
-
-
-def columns(value: np.ndarray, order: list[int]) -> np.ndarray:
-    """The blocks of the last axis, one a gate, in another order."""
-    blocks = np.split(value, len(order), axis=-1)
-    return np.concatenate([blocks[k] for k in order], axis=-1)
-
-
-def without_forget_bias(values: Values) -> Values:
-    """As Magenta's saveable writes them: 1 less in the forget gate, for a cell that adds 1."""
-    shift = np.repeat(np.float32([0, 0, 1, 0]), 5)
-    return {key: value - shift if key.endswith("cell/bias") else value for key, value in values.items()}
-
-
-def lingvo(values: Values) -> Values:
-    """Canonical kernels as c, i, f, o."""
-    return {
-        key: columns(value, [1, 0, 2, 3]) if key.endswith(("cell/kernel", "cell/bias")) else value
-        for key, value in values.items()
-    }
 
 
 def blob(values: np.ndarray, sizes: dict[str, int], gates: int, order: list[int]) -> np.ndarray:

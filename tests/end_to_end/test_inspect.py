@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import containers
 import pytest
 from keras3_samples import EXPORTED, Export
 from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, EVERY, Fixture
+from samples import _ALL, EVERY, FIXTURES, STATEFUL, Fixture
 from sources import command
 
 import cudnn_convert
@@ -82,6 +83,33 @@ def test_tensorflow_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: F
             sorted(end.tensor for end in taken.inputs.values() if end.tensor not in states) == case["inputs"]
         )
         assert {end.tensor for end in taken.outputs.values()} == set(case["outputs"])
+    converted(found, tmp_path, sample.folder.name)
+
+
+#: Frozen graphs and SavedModels of TensorFlow 1, of every sample that can be one; a few are seen each time.
+MAKERS = {"frozen": containers.frozen, "saved_model": containers.saved_model}
+WITNESSES = {("frozen", "dropout_needs_set"), ("frozen", "horovod"), ("saved_model", "cond")}
+
+
+def contained() -> Iterator[Any]:
+    for kind in MAKERS:
+        for sample in once(FIXTURES + STATEFUL):
+            if containers.unfit(sample, kind) is None:
+                slow = pytest.mark.slow("cudnn_convert/inspection/", "tests/containers.py")
+                is_seen = (kind, sample.folder.name) in WITNESSES
+                yield pytest.param(kind, sample, id=f"{kind}-{sample.name}", marks=() if is_seen else slow)
+
+
+@pytest.mark.parametrize(("kind", "sample"), contained())
+@pytest.mark.xdist_group("inspect")
+def test_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, sample: Fixture) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = MAKERS[kind](sample, tmp_path / ("source.pb" if kind == "frozen" else "source"), verify=True)
+    flags = {key: value for key, value in made.options.items() if key in ("outputs", "signature", "tag")}
+    found = cudnn_convert.inspect(made.prefix, **flags)
+    live = {(one.name, one.op) for one in found.recurrences if one.needs_gpu and one.live}
+    # A signature that leads through a branch for training needs that recurrence too, until a flag says no.
+    assert live >= {(one["node"], one["op"]) for one in sample.case["recurrences"]}
     converted(found, tmp_path, sample.folder.name)
 
 

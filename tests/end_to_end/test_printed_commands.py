@@ -292,57 +292,6 @@ def test_the_printed_command_heals(answered: dict[str, Healed | Exception], name
             healed.judge(key, answers)
 
 
-#: A refusal of a conversion: the flags that it is asked with, and the flags that its message names.
-ADVICE: Final = {
-    "dropout that is on": ("1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"),
-    "no signature is the usual one": (
-        "keras-3.15.1-raw_ops",
-        ["--format", "onnx"],
-        r"found (?P<value>\w+), .*; choose with (?P<flag>--signature)$",
-    ),
-    "a class that nobody brings": (
-        "keras-2.2.4-custom_layer",
-        ["--format", "keras"],
-        r"convert it with (--no-verify)$",
-    ),
-    "batch normalisation in training": ("1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
-    "a branch for training": ("1.15.5-cond_training", [], r"meant for training; choose with (--set \S+)$"),
-    "an input of unknown rank": ("1.15.5-unknown_rank", [], r"refine it: (--inputs .+)$"),
-    "two tables": (
-        "1.15.5-two_lookups",
-        ["--format", "onnx"],
-        r"cut behind every lookup with (--inputs \S+)$",
-    ),
-}
-#: The same, in `make test-every`.
-MORE_ADVICE: Final = {
-    "two tables, frozen": (
-        "1.15.5-two_lookups",
-        ["--format", "frozen"],
-        r"cut behind every lookup with (--inputs \S+)$",
-    ),
-    "cells that the format lacks": (
-        "1.15.5-block_cell_loop",
-        ["--format", "tflite"],
-        r"found LSTMBlockCell; cut before it with (--outputs \S+)$",
-    ),
-    "a table in two parts": (
-        "1.15.5-partitioned",
-        ["--format", "tflite"],
-        r"write a kernel of TensorFlow's unproven with (--no-verify)$",
-    ),
-    "a shape that is too wide": (
-        "1.15.5-string_outputs",
-        ["--inputs", "x:0[?,?,?]"],
-        r"; give (?P<value>\S+)$",
-    ),
-    "weights that a format of cells cannot hold": (
-        "1.15.5-op_proj_lstm",
-        ["--format", "keras"],
-        r"choose (?P<value>\w+)",
-    ),
-}
-SLOW: Final = pytest.mark.slow("cudnn_convert/inspection/", "cudnn_convert/notes.py")
 #: What a note names a flag for: the flags asked with, and the flags that it names.
 NOTED: Final = {
     "strings left out": ("1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
@@ -363,25 +312,6 @@ NOTED: Final = {
 def source_of(name: str) -> Path:
     known = {one.name: one.source for one in broken()}
     return known[name] if name in known else fixture(name).prefix
-
-
-@pytest.mark.parametrize("case", [*ADVICE, *(pytest.param(case, marks=SLOW) for case in MORE_ADVICE)])
-def test_what_a_refusal_advises_helps(out: Path, case: str) -> None:
-    name, flags, told = (ADVICE | MORE_ADVICE)[case]
-    source = source_of(name)
-    refused = command(source, out, *flags)
-    assert refused.code in (1, 2), refused.stderr
-    assert not out.exists()
-    match = next(match for line in refused.stderr.splitlines() if (match := re.search(told, line)))
-    named = match.groupdict()
-    if not named:
-        flags = [*flags, *shlex.split(match[1])]
-    else:  # in the place of the value that was refused, or behind the flag that the message names
-        flags = [*(flags if "flag" in named else flags[:-1]), *([named["flag"]] if "flag" in named else [])]
-        flags = [*flags, named["value"]]
-    ended = command(source, out, *flags)
-    assert ended.code == 0, ended.stderr
-    assert out.exists()
 
 
 @pytest.mark.slow("cudnn_convert/notes.py", "cudnn_convert/plan/averages.py", "cudnn_convert/graph/labels.py")

@@ -171,7 +171,7 @@ def test_a_gate_that_fails_leaves_nothing(tmp_path: Path) -> None:
     start, _, rest = line.partition(f"expected no error above 0.001 on {given[-1]}, found ")
     assert start == f"{SMALL.prefix}: --quantize: "
     errors, _, cure = rest.partition("; ")
-    assert cure == "raise --max-error or leave out --quantize"
+    assert cure == "raise --max-error, or leave out --quantize and --max-error"
     found = {part.rpartition(" ")[2]: float(part.partition(" ")[0]) for part in errors.split(", ")}
     assert set(found) == {"rnn_out", "state_h", "state_c"}
     assert all(0.001 < error < BOUND for error in found.values())
@@ -183,7 +183,7 @@ def test_a_model_without_an_lstm_is_refused(tmp_path: Path) -> None:
     given = ["--format", "onnx", "--quantize", "int8", "--data", data(sample, tmp_path), "--max-error", "1"]
     (line,) = refused(tmp_path, sample.prefix, tmp_path / "out", *given, code=2)
     expected = "an LSTM of float32 whose weights are constants"
-    assert line == f"--quantize: expected {expected}, found none; leave it out"
+    assert line == f"--quantize: expected {expected}, found none; leave it out, and --max-error"
 
 
 def test_the_gate_cannot_be_left_open(tmp_path: Path) -> None:
@@ -191,7 +191,9 @@ def test_the_gate_cannot_be_left_open(tmp_path: Path) -> None:
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", *flags(tmp_path), code=2)
     assert line == "--quantize: expected --max-error, the largest error that you accept, found none"
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", "--max-error", "1", code=2)
-    assert line == "--max-error: expected --quantize, found none; an exact artifact has --atol"
+    assert (
+        line == "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error"
+    )
 
 
 def test_a_single_file_tells_its_bound(tmp_path: Path) -> None:

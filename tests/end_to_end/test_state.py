@@ -320,5 +320,5 @@ def test_a_counter_that_an_output_reads_is_refused(tmp_path: Path, form: str) ->
         cudnn_convert.convert(counted(tmp_path, lambda y, count: y * count), tmp_path / "out", format=form)
     assert refused.value.reasons == (
         "variable count: expected one that is only read, or a recurrence's state, found that tick changes "
-        "it; choose other --outputs, or the format savedmodel",
+        "it; choose other --outputs, or --format savedmodel",
     )

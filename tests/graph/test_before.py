@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from graphs import drawing, placeholder
+from graphs import BLOB, drawing, lstm, placeholder, variable
 
 from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.index import Index
@@ -38,7 +38,7 @@ def drawn() -> Any:
         ("odd", (), "first:0"),  # neither its sizes nor what is made of them
         ("odder", (), "wide:0"),
         ("odder", ("odd",), "first:0"),  # nothing that another refusal is of
-        ("odder", ("odd", "first"), "x:0"),
+        ("odder", ("odd", "first"), None),  # an input is no output by itself
         ("third", (), "parts:2"),
         ("fixed", (), None),  # no input is left of it
         ("of another graph", (), None),
@@ -48,6 +48,20 @@ def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: st
     index = Index(drawn())
     advice = f"cut before it with --outputs {wanted}" if wanted else ""
     assert Cuts(index, index.nodes).before(name, avoid) == advice
+
+
+def test_a_recurrence_is_left() -> None:
+    """Where the graph has one: a model without it is not the one that its user has."""
+    with drawing() as graph:
+        scaled = tf.multiply(placeholder("x"), 2.0, name="scaled")
+        odd = tf.identity(lstm(tf.exp(scaled, name="odd"), variable("blob", BLOB.shape)).output, "odd_too")
+        tf.tanh(odd, name="last")
+    index = Index(graph.as_graph_def())
+    assert Cuts(index, index.nodes).before("last", ()) == "cut before it with --outputs odd_too:0"
+    assert Cuts(index, index.nodes).before("odd", ()) == ""
+    lowered = Index(drawn())
+    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odder", ()).endswith(" wide:0")
+    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odd", ()) == ""
 
 
 def test_no_tensor_of_a_loop_is_offered() -> None:

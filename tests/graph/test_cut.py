@@ -138,9 +138,9 @@ def test_a_shape_against_the_graph_is_refused(shape: tuple[int | None, ...]) -> 
         tf.identity(placeholder("x"), "out")
     with pytest.raises(UsageError) as refused:
         made(graph, Cut("x:0", shape))
-    assert str(refused.value) == (
-        f"tensor x:0: expected a shape like (None, None, 3), found {tf.TensorShape(shape)} in --inputs"
-    )
+    asked = ",".join("?" if width is None else str(width) for width in shape)
+    expected = f"expected [?,?,3] or narrower, to which the graph is bound, found [{asked}] in --inputs"
+    assert str(refused.value) == f"tensor x:0: {expected}; give x:0[?,?,3]"
 
 
 def test_a_shape_wider_than_the_graph_is_refused() -> None:
@@ -271,7 +271,8 @@ def test_the_text_of_a_value(text: str, dtype: Any, shape: Any, expected: Any) -
         ("maybe", tf.bool, [], "--set x:0: expected a bool, found 'maybe'"),
         (
             "1", tf.float32, [None, 3],
-            "--set x:0: expected a tensor of known shape, found (None, 3); make it an input with --inputs",
+            "--set x:0: expected a tensor of known shape, found (None, 3); leave it out, or make it an input "
+            "with --inputs x:0 in the place of --set",
         ),
     ],
 )  # fmt: skip

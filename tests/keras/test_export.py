@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import asking_keras
 import keras
 import numpy as np
 import pytest
@@ -98,3 +100,19 @@ def test_a_layer_that_is_nobodys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="layer twice: expected a layer of Keras itself"):
         cudnn_convert.convert(path, tmp_path / "out", format="onnx")
     assert not (tmp_path / "out").exists()
+
+
+def test_no_module_that_a_file_names_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is brought takes the place of a class by its name, whatever module and package the file names."""
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("raise SystemExit('imported')")
+    Path("brought.py").write_text("import keras\n\n\nclass Start(keras.initializers.Zeros):\n    pass\n")
+    named = {"module": "evil", "class_name": "Start", "config": {}, "registered_name": "pack>Start"}
+    source = asking_keras.archive(tmp_path, kernel_initializer=named)
+    told = "found Start of another module; bring it with --custom-objects MODULE:Start"
+    with pytest.raises(UnsupportedModelError, match=told):
+        cudnn_convert.convert(source, tmp_path / "refused", format="onnx")
+    report = cudnn_convert.convert(source, tmp_path / "out", format="onnx", custom_objects=["brought:Start"])
+    assert report.verification is not None
+    assert report.verification.passed
+    assert "evil" not in sys.modules

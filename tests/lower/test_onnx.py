@@ -454,7 +454,7 @@ def test_an_unknown_op_alone_is_refused_in_words_of_tensorflow() -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"odd": "odd:0"}), [])
     assert refused.value.reasons == (
-        "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs x:0",
+        "odd: expected an op that ONNX has, found Digamma; choose --format savedmodel or frozen",
     )
 
 

@@ -243,7 +243,7 @@ def test_what_is_no_finite_number_is_refused(value: float) -> None:
     with pytest.raises(UnsupportedModelError) as caught:
         onnx_int8.quantized(layer.model())
     found = f"{abs(value):g}"
-    what = f"expected finite numbers to store as int8, found {found}; leave out --quantize"
+    what = f"expected finite numbers to store as int8, found {found}; leave out --quantize and --max-error"
     assert str(caught.value) == f"onnx: R: {what}"
 
 

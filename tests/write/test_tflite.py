@@ -113,7 +113,7 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
     (reason,) = refused.value.reasons
     assert "\n" not in reason
     assert reason == (
-        "left: expected an op that TensorFlow Lite has, found Unbatch; cut before it with --outputs a:0"
+        "left: expected an op that TensorFlow Lite has, found Unbatch; choose --format savedmodel or frozen"
     )
 
 

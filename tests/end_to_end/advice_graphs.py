@@ -1,0 +1,347 @@
+"""Tables of `Advice`: messages about sources with a graph of TensorFlow's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import asking
+import asking_files
+import numpy as np
+from advice import Advice
+from asking import X
+from sources import command
+
+
+def with_feeds(**values: Any) -> Any:
+    """Makes feeds.npz."""
+    return lambda here, _: np.savez(here / "feeds.npz", **values)
+
+
+def converted(*flags: str, name: str = "artifact") -> Any:
+    """Makes an artifact of the source."""
+
+    def made(here: Path, source: Path) -> None:
+        assert command(source, here / name, *flags).code == 0
+
+    return made
+
+
+ASKED: Final = (
+    Advice(
+        ["graph/refuse.py: --set {}:0={}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"
+    ),
+    Advice(["graph/refuse.py: --set {}={}"], asking.dropout_of_two, [], r"turn it off with (--set \S+)$"),
+    Advice(
+        ["graph/refuse.py: expected the same numbers in every run"],
+        asking.noise,
+        [],
+        r"bind it with (--set \S+)|cut behind it with (--inputs)",
+        {"VALUE": "0.5", "--inputs": "x,noise"},
+    ),
+    Advice(
+        ["graph/refuse.py: choose an output of the inference graph"],
+        asking.batch_normalisation,
+        [],
+        r"choose an output of the inference graph with (--outputs)",
+        {"--outputs": "early"},
+    ),
+    Advice(
+        ["graph/refuse.py: ; others with"],
+        asking.batch_normalisation,
+        [],
+        r"outputs chosen from the graph: scores:0; others with (--outputs)",
+        {"--outputs": "early"},
+    ),
+    Advice(
+        ["graph/branches.py: --set"],
+        "1.15.5-cond_training",
+        [],
+        r"meant for training; choose with (--set \S+)$",
+    ),
+    Advice(["graph/branches.py: --set"], "1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
+    Advice(["graph/before.py: cut before it"], asking.unknown_op, [], r"cut before it with (--outputs \S+)$"),
+    Advice(
+        ["graph/candidates.py: --outputs"],
+        "1.15.5-horovod_gathered",
+        [],
+        r"(--outputs \S+)(?= \| |$)",
+    ),
+    Advice(
+        ["graph/refuse.py: choose other --outputs"],
+        asking.unknown_op_at_an_input,
+        [],
+        r"choose other (--outputs)$",
+        {"--outputs": "rnn:0"},
+    ),
+    Advice(
+        ["graph/refuse.py: found {}:{}, which only gradients need"],
+        asking.kept_for_gradients,
+        ["--outputs", "scores,kept"],
+        r"choose other (--outputs)$",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["graph/refuse.py: --outputs {}: expected outputs 0 to 2"],
+        asking.kept_for_gradients,
+        ["--outputs", "rnn:3"],
+        r"(--outputs)(?= rnn:3: )",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["lower/onnx.py: which only gradients need"],
+        asking.kept_for_gradients,
+        ["--format", "onnx", "--outputs", "scores,kept"],
+        r"choose other (--outputs)$",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["graph/resolve.py: {} in a {}; choose"],
+        asking.projected,
+        [],
+        r"choose (--outputs) without it",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["graph/resolve.py: {}; choose --outputs without it"],
+        asking.projected_too_wide,
+        [],
+        r"choose (--outputs) without it",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["graph/settle.py: or --format savedmodel"],
+        asking.counted,
+        ["--format", "frozen"],
+        r"choose other (--outputs)|or (--format savedmodel)",
+        {"--outputs": "rnn:0"},
+    ),
+    Advice(
+        ["graph/settle.py: give a file that holds it"],
+        asking.state_that_nothing_holds,
+        [],
+        r"choose other (--outputs)$",
+        {"--outputs": "others"},
+    ),
+    Advice(
+        ["graph/order.py: assignments in a certain order"],
+        asking.state_in_no_order,
+        ["--format", "frozen"],
+        r"choose other (--outputs)$",
+        {"--outputs": "others"},
+    ),
+    Advice(
+        ["graph/weights.py: refine its input"],
+        asking.states_of_unknown_shape,
+        [],
+        r"refine its input with (--inputs)",
+        {"--inputs": "x,h[1,?,2]"},
+    ),
+    Advice(
+        ["graph/tables.py: choose other"],
+        asking.size_of_a_table,
+        ["--format", "frozen"],
+        r"choose other (--outputs)$",
+        {"--outputs": "rnn:0"},
+    ),
+    Advice(
+        ["graph/tables.py: cut behind"],
+        "1.15.5-two_lookups",
+        ["--format", "onnx"],
+        r"cut behind every lookup with (--inputs \S+)$",
+    ),
+    Advice(
+        ["graph/tables.py: cut behind"],
+        "1.15.5-two_lookups",
+        ["--format", "frozen"],
+        r"cut behind every lookup with (--inputs \S+)$",
+    ),
+    Advice(
+        ["graph/parameters.py: the placeholder"],
+        asking.scaled_parameters,
+        [],
+        r"bind it with (--set \S+)$",
+        {"VALUE": "0.5"},
+    ),
+    Advice(
+        ["graph/choose.py: {}; name --outputs"],
+        asking.in_branches_alone,
+        [],
+        r"name (--outputs)",
+        {"--outputs": "total/Merge"},
+    ),
+    Advice(
+        ["graph/choose.py: name --outputs"],
+        asking.no_recurrence,
+        [],
+        r"name (--outputs)",
+        {"--outputs": "one"},
+    ),
+    Advice(["graph/candidates.py: --outputs"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
+    Advice(
+        ["graph/cut.py: or narrower"],
+        asking.plain,
+        ["--inputs", "x:0[?,?,4]"],
+        r"in (--inputs); give (\S+)$",
+    ),
+    Advice(
+        ["graph/cut.py: or narrower"],
+        "1.15.5-string_outputs",
+        ["--inputs", "x:0[?,?,?]"],
+        r"in (--inputs); give (\S+)$",
+    ),
+    Advice(
+        ["graph/settle.py: or narrower"],
+        "1.15.5-state_lstm",
+        ["--inputs", "x,stream/h_state[1,9,8]"],
+        r"in (--inputs); give (\S+)$",
+        {"stream": "x,stream"},
+    ),
+    Advice(
+        ["graph/cut.py: in the place of --set", "graph/cut.py: expected a tensor of known shape"],
+        asking.plain,
+        ["--set", "x=0"],
+        r"make it an input with (--inputs \S+) in the place of (?P<gone>--set)",
+    ),
+    Advice(
+        ["states.py: expected a tensor that is no state", "states.py: in the place of"],
+        "1.15.5-state_lstm",
+        ["--set", "stream/h_state=0"],
+        r"leave it out, or name it with (--inputs) in the place of (?P<gone>--set)",
+        {"--inputs": "x,h=stream/h_state"},
+    ),
+    Advice(
+        ["plan/request.py: in --inputs; leave it out of one"],
+        asking.scaled_input,
+        ["--inputs", "x,scale", "--set", "scale=2"],
+        r"(?P<gone>--set): .* leave it out of one",
+    ),
+    Advice(
+        ["plan/request.py: leave one out"],
+        asking.plain,
+        ["--inputs", "x,x"],
+        r"(--inputs): expected each tensor once",
+        {"--inputs": "x"},
+    ),
+    Advice(
+        ["plan/section.py: leave them out"],
+        asking.scaled_input,
+        ["--inputs", "x,scale,mul"],
+        r"(--inputs): the outputs do not need x:0, scale:0; leave them out",
+        {"--inputs": "mul"},
+    ),
+    Advice(
+        ["plan/section.py: add them, or bind them", "plan/section.py: also need"],
+        asking.scaled_input,
+        ["--inputs", "x"],
+        r"(--inputs): the outputs also need|bind them with (--set)",
+        {"--inputs": "x,scale", "--set": "scale=2"},
+    ),
+    Advice(["plan/inputs.py: refine it"], "1.15.5-unknown_rank", [], r"refine it: (--inputs .+)$"),
+    Advice(
+        ["plan/inputs.py: found strings; give"],
+        asking.strings,
+        [],
+        r"give (--data)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=with_feeds(x=X, words=np.array([b"four", b"no"])),
+    ),
+    Advice(
+        ["plan/inputs.py: or bind it with"],
+        asking.an_integer,
+        [],
+        r"give (--data)|bind it with (--set \S+)",
+        {"--data": "{here}/feeds.npz", "VALUE": "3"},
+        prepare=with_feeds(x=X, n=np.int32(3)),
+    ),
+    Advice(
+        ["verification/feeds.py: give --data"],
+        asking.guarded,
+        [],
+        r"give (--data)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=with_feeds(x=X + 200),
+    ),
+    Advice(
+        ["verification/source.py: or convert with"],
+        asking.acting,
+        ["--outputs", "scores"],
+        r"(?:file|convert) with (--trust|--no-verify)",
+    ),
+    Advice(["read/links.py: --trust"], asking.beside_a_link, [], r"with (--trust)"),
+    Advice(
+        ["write/place.py: --force"],
+        asking.plain,
+        [],
+        r"replace it with (--force)",
+        prepare=converted(name="out"),
+    ),
+    Advice(
+        ["read/saved_model.py: choose with --tag"],
+        asking.two_tags,
+        [],
+        r"choose with (--tag)",
+        {"--tag": "a"},
+    ),
+    Advice(
+        ["graph/weights.py: without --weights"],
+        asking.plain,
+        ["--weights", "canonical"],
+        r"without (?P<gone>--weights)",
+    ),
+    Advice(
+        ["plan/averages.py: take the weights"],
+        asking.plain,
+        ["--weights", "ema"],
+        r"without (?P<gone>--weights)",
+    ),
+    Advice(
+        ["plan/make.py: --outputs"],
+        asking.trained_in_a_branch,
+        [],
+        r"meant for training; choose with (--outputs \S+)",
+    ),
+    Advice(
+        ["graph/stored.py: convert it alone"],
+        asking_files.called_with_any_blob,
+        [],
+        r"convert it alone with (--signature)",
+        {"--signature": "serving_default"},
+    ),
+    Advice(
+        ["graph/stored.py: convert one call"],
+        asking_files.called_with_two_sizes,
+        [],
+        r"convert one call of it with (--signature)",
+        {"--signature": "wide"},
+    ),
+)
+
+#: Notes of conversions that are done, on what else there is.
+NOTES: Final = (
+    Advice(["notes.py: --outputs"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    Advice(["plan/averages.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"),
+    Advice(["states.py: --outputs"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"),
+    Advice(
+        ["targets.py: keep them with"],
+        "1.15.5-twins_training",
+        ["--format", "checkpoint"],
+        r"dropped; keep them with (--slots)",
+    ),
+    Advice(
+        ["notes.py: feeds.npz of serialized tf.Examples"],
+        "1.15.5-estimator_examples",
+        [],
+        r"keep it with (--data feeds.npz)",
+        {"feeds.npz": "{here}/feeds.npz"},
+        prepare=lambda here, _: asking_files.examples(here / "feeds.npz"),
+    ),
+    Advice(
+        ["verification/verdict.py: give milder inputs"],
+        asking.ill_conditioned,
+        [],
+        r"give milder inputs with (--data)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=with_feeds(x=X * 1e-4),
+    ),
+)

@@ -1,0 +1,158 @@
+"""Each flag that a message names is typed as the message says, and leads where it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from unittest import mock
+
+import advice_calls
+import advice_graphs
+import advice_keras
+import advice_weights
+import asking
+import pytest
+from advice import Advice, called, followed, offered
+from keras3_samples import EXPORTED
+from keras_samples import KERAS_FIXTURES
+from messages import Piece, pieces
+from samples import fixture
+
+ROWS: Final = (
+    *(*advice_graphs.ASKED, *advice_graphs.NOTES, *advice_weights.WEIGHTS),
+    *(*advice_calls.QUANTIZED, *advice_calls.FORMATS, *advice_calls.LIMITED),
+    *(*advice_calls.PROVEN, *advice_calls.PORTABLE),
+    *(*advice_keras.WRITTEN, *advice_keras.BROUGHT),
+)
+#: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
+OF_PROCESS: Final = MappingProxyType(
+    {"cli/guard.py: --limit seconds": "seconds=1", "cli/guard.py: --limit memory": "memory=300M"}
+)
+#: What names a flag and does not say that it be given.
+EXCEPTIONS: Final = MappingProxyType(
+    {
+        "cli/charted.py: what --format {} writes": "the title of a map",
+        "gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",
+        "inspection/advice.py: --units N": "looked for in the message of graph/lone_blob.py",
+        "inspection/walk.py: --tag={}": "a command, which test_inspect.py runs",
+        "notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
+        "plan/make.py: --weights={}": "a call repeated, which test_printed_commands.py types",
+        "page/__init__.py: Nothing was compared": "the flag that was given",
+        "tables.py: NOT VERIFIED": "the flag that was given",
+        "verification/own_feeds.py: --data {}": "where the mistake is, with the path",
+        "verification/origin.py: weights as --format": "what another file is expected to be",
+    }
+)
+#: What stays out of `--fast` in any case: each costs half a second and more.
+_COSTLY: Final = frozenset(
+    {
+        "cli/described.py: --json",
+        "graph/candidates.py: --outputs",
+        "graph/graphless.py: --mode {} --layers",
+        "graph/graphless.py: --mode, --layers",
+        "graph/lone_blob.py: --mode chooses",
+        "graph/lone_blob.py: choose with --signature",
+        "targets.py: keep them with",
+        "keras/built.py: one that Keras 3 builds",
+        "keras/built.py: a fixed number of steps",
+        "keras/built.py: {}; write --format h5",
+        "keras/keys.py: found {}; write",
+        "keras/keys.py: a function of both",
+        "read/contrib_names.py: need --forget-bias",
+        "graph/interface.py: --layout chooses",
+        "inspection/answer.py: --force-convert",
+        "keras/trace.py: convert it with",
+        "read/graphs.py: --limit nodes",
+        "write/tflite.py: choose --format",
+        "write/tflite.py: unproven with",
+        "graph/stored.py: convert it alone",
+        "graph/stored.py: convert one call",
+        "graph/agreement.py: --forget-bias",
+        "graph/agreement.py: choose with",
+        "graph/refuse.py: --set {}:0={}",
+        "keras/modern.py: expected a layer of Keras 3",
+        "keras/keys.py: Keras 3 has no such layer",
+    }
+)
+_SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
+
+
+def _rows() -> Iterator[Any]:
+    """The first row of each file, and the others for `make test-every` or where their files changed."""
+    seen = set(_COSTLY)
+    for row in ROWS:
+        files = {piece.partition(": ")[0] for piece in row.pieces}
+        is_first = row.pieces[0] not in _COSTLY and not files & seen
+        seen |= files if is_first else set()
+        slow = pytest.mark.slow(*(f"cudnn_convert/{file}" for file in files))
+        marks = [pytest.mark.xdist_group("advice"), *([] if is_first else [slow])]
+        yield pytest.param(row, id=row.name, marks=marks)
+
+
+@pytest.mark.parametrize("row", _rows())
+def test_what_is_advised_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: Advice) -> None:
+    monkeypatch.chdir(tmp_path)
+    if isinstance(row.source, str):
+        source = _SOURCES[row.source] if row.source in _SOURCES else fixture(row.source).prefix
+    else:
+        (tmp_path / "source").mkdir()
+        source = row.source(tmp_path / "source")
+    if row.prepare:
+        row.prepare(tmp_path, source)
+    with mock.patch(*row.patch) if row.patch else nullcontext():
+        first = called(row, source, tmp_path, row.flags)
+    ways = offered(row, first)
+    assert ways, first.stderr
+    for piece in row.pieces:
+        assert any(meant(piece).pattern.search(line) for line, _ in ways), piece
+    taken = [flags for _, match in ways for flags in followed(row, match)]
+    for number, flags in enumerate(taken):
+        ended = called(row.next(number), source, tmp_path, flags)
+        if ended.code:
+            assert row.then, f"{flags}: {ended.stderr}"
+            assert re.search(row.then, ended.stderr), f"{flags}: {ended.stderr}"
+
+
+def meant(words: str) -> Piece:
+    """The piece of a file that has these words in it, or no others."""
+    file, _, text = words.partition(": ")
+    found = [piece for piece in pieces() if piece.file == file and text in piece.text]
+    exact = [piece for piece in found if piece.text == text]
+    (one,) = exact or found
+    return one
+
+
+def test_every_message_that_names_a_flag_is_followed() -> None:
+    """A message that is added needs a row, or a reason why nobody types what it says."""
+    rows = {meant(words) for row in ROWS for words in row.pieces}
+    known = rows | {meant(words) for words in (*OF_PROCESS, *EXCEPTIONS)}
+    left = [f"{piece.file}: {piece.text}" for piece in pieces() if not piece.is_place and piece not in known]
+    assert left == []
+    assert not rows & {meant(words) for words in EXCEPTIONS}
+
+
+@pytest.mark.slow("cudnn_convert/cli/guard.py")
+@pytest.mark.parametrize("words", OF_PROCESS)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
+def test_what_a_process_is_told_helps(tmp_path: Path, words: str) -> None:
+    source = asking.plain(tmp_path)
+    narrow = OF_PROCESS[words]
+
+    def ended(limit: str) -> subprocess.CompletedProcess[str]:
+        call = [sys.executable, "-m", "cudnn_convert", str(source), str(tmp_path / "out"), "--limit", limit]
+        return subprocess.run(call, capture_output=True, text=True, check=False)
+
+    refused = ended(narrow)
+    assert refused.returncode == 1, refused.stderr
+    match = re.search(r"--limit (\w+=)NUMBER", refused.stderr)
+    assert match, refused.stderr
+    assert meant(words).pattern.search(refused.stderr)
+    assert not (tmp_path / "out").exists()
+    helped = ended(match[1] + ("600" if "seconds" in match[1] else "16G"))
+    assert helped.returncode == 0, helped.stderr

@@ -1,0 +1,71 @@
+"""The pieces of text in cudnn_convert that name a flag: what a user may read, and so type."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from samples import ROOT
+
+PACKAGE: Final = ROOT / "cudnn_convert"
+_FLAG: Final = re.compile(r"--[a-z]")
+#: Calls whose strings are no message: what argparse declares, and patterns.
+_DECLARING: Final = frozenset(
+    {"add", "add_argument", "add_argument_group", "addoption", "getoption", "compile"}
+)
+#: Flags by which a message begins: the place of a mistake. `--layers, --units: `, `{path}: --tag: `.
+_PLACE: Final = re.compile(r"(\{\}: )?--[a-z-]+(, --[a-z-]+)*(( \{\}| \w+)?: |$)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A string of the source, `{}` where an f-string has a value; `file` within the package."""
+
+    file: str
+    text: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What a message looks like that has this piece in it."""
+        return re.compile(".*".join(map(re.escape, self.text.split("{}"))))
+
+    @property
+    def is_place(self) -> bool:
+        """Whether its flags say which flag of the call the message is about, and nothing is advised."""
+        match = _PLACE.match(self.text)
+        return match is not None and not re.search(r"--[a-z]|; ", self.text[match.end() :])
+
+
+@cache
+def pieces() -> tuple[Piece, ...]:
+    """All pieces that name a flag, each once."""
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "style.py")  # of CSS
+    named = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths)
+    return tuple(dict.fromkeys(Piece(file, text) for file, tree in named for text in _texts(tree)))
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    left = {id(node) for node in _left(tree)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if id(node) not in left and (is_text or isinstance(node, ast.JoinedStr)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+            if _FLAG.search(text):
+                yield text
+
+
+def _left(tree: ast.AST) -> Iterator[ast.AST]:
+    """Docstrings, the constants of f-strings, and what `_DECLARING` calls take."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield from (part for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            yield from ast.walk(node) if name in _DECLARING else ()
