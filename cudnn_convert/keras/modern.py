@@ -51,9 +51,6 @@ def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) ->
         raise UnsupportedModelError(path, [reason])
     told = Told(vouched)
     config = translated(model.config, "", told)
-    if foreign.is_foreign(model.config, vouched):
-        kind = layers.bare(model.config)
-        told.reasons.append(f"model: expected a model of Keras, found {kind}; write --format h5")
     if told.reasons:
         raise UnsupportedModelError(path, told.reasons)
     return Modern(config, *(tuple(dict.fromkeys(found)) for found in (told.notes, told.functions)))

@@ -33,7 +33,6 @@ WRITTEN: Final = (
         {"MODULE": "thresholded"},
         prepare=lambda here, _: (here / "thresholded.py").write_text(asking.THRESHOLDED),
     ),
-    Advice(["keras/modern.py: expected a model of Keras"], asking.of_another_class, _ALONE, _H5),
     Advice(
         ["keras/modern.py: a name without /"],
         asking.behind(entry("Dense", "a/b", units=2), **{"a/b": asking.values((3, 2), (2,))}),

@@ -105,15 +105,6 @@ def plain(folder: Path) -> Path:
     return whole(folder / "model.h5", sequential(first), {"rnn": values(*shapes)})
 
 
-def of_another_class(folder: Path) -> Path:
-    """A model of a class of its user's."""
-    path = dense()(folder)
-    with h5py.File(path, "r+") as file:
-        config = json.loads(file.attrs["model_config"])
-        file.attrs["model_config"] = json.dumps({**config, "class_name": "MyModel"})
-    return path
-
-
 def without_shape(folder: Path) -> Path:
     """Of a class of its user's in front, with no shape."""
     path = apart(entry("Dense", "dense", units=2), "a")(folder)

@@ -122,12 +122,6 @@ def test_a_function_that_nobody_brings_stays_a_name() -> None:
     assert modern.modern(HERE, model(sequential(dense), {}), vouched={"mine"}).functions == ()
 
 
-def test_a_model_of_no_class_of_keras_is_refused() -> None:
-    config = {**sequential(entry("Dense", "dense", **SHAPE)), "class_name": "MyModel"}
-    with pytest.raises(UnsupportedModelError, match="model: expected a model of Keras, found MyModel; write"):
-        modern.modern(HERE, model(config, {}))
-
-
 def test_a_model_without_a_shape_says_what_to_do() -> None:
     with pytest.raises(
         UnsupportedModelError, match=r"model: expected an input shape, found none; build the model"
