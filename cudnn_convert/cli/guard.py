@@ -51,25 +51,25 @@ def guarded(
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to.
     """
-    parent, told = os.getpid(), _Told()
+    parent, shared = os.getpid(), _Shared()
     with _scratch() as scratch:
         signal.pthread_sigmask(signal.SIG_BLOCK, _numbers())  # until each side has its own handlers
         child = os.fork()
         if not child:
-            _work(work, limits, scratch, parent, told)
-        code, why = _outcome(child, limits, native, told)
+            _work(work, limits, scratch, parent, shared)
+        code, why = _outcome(child, limits, native, shared)
     if why:
         if out is not None:
             with suppress(OSError):
                 place.sweep(Path(os.path.realpath(out)))
         _wipe()
         # What a conversion has just written is nothing that its user knows.
-        where = subject if out is not None else told.artifact or subject
+        where = subject if out is not None else shared.artifact or subject
         print(visible(f"cudnn-convert: {where}: {why}"), file=sys.stderr)
     return code
 
 
-class _Told:
+class _Shared:
     """What a child says to its parent where it can say nothing more: memory that both have."""
 
     def __init__(self) -> None:
@@ -141,13 +141,13 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
-def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, told: _Told) -> None:
+def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, shared: _Shared) -> None:
     """The child's whole life. It ends at once: destructors of native libraries have crashed before."""
     code = _CRASHED
     try:
         _bind(limits, parent)
         tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
-        progress.mark_with(told.mark)
+        progress.mark_with(shared.mark)
         code = work()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -156,7 +156,7 @@ def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, t
     except KeyboardInterrupt:
         code = INTERRUPTED
     finally:
-        told.end()
+        shared.end()
         os._exit(code)
 
 
@@ -191,7 +191,7 @@ def _handle(handler: Callable[..., None] | signal.Handlers) -> None:
             signal.signal(number, handler)
 
 
-def _outcome(child: int, limits: Limits, native: IO[bytes] | None, told: _Told) -> tuple[int, str]:
+def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shared) -> tuple[int, str]:
     """The child's exit code, and in words why it is not its own."""
     stopped, late = False, False
 
@@ -216,7 +216,7 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None, told: _Told) 
     _handle(signal.SIG_IGN)
     signal.alarm(0)
     code = os.waitstatus_to_exitcode(status)
-    if code >= 0 and told.has_ended:
+    if code >= 0 and shared.has_ended:
         return code, ""
     if stopped:
         return INTERRUPTED, "stopped in the middle of native code"
