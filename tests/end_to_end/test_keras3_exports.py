@@ -39,6 +39,8 @@ KINDS: Final = (
 )
 #: Kinds that TensorFlow Lite's loops do not know from the others, for functions were laid flat before.
 NOT_FOR_TFLITE: Final = ("nested", "signatures", "bfloat16")
+#: Kinds that frozen graphs do not show as ONNX does: both are made of the same graph laid flat.
+NOT_FOR_FROZEN: Final = ("gru", "masked", "bidirectional", "initial_state", "nested", "bfloat16")
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -78,6 +80,7 @@ def chosen(form: str) -> list[Signature]:
         if EVERY or sample in ONCE or (form == "savedmodel" and sample.name == OLDEST)
         if EVERY or form == WITH_ALL or sample.folder.name in (*KINDS, *_alone(form))
         if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
+        if EVERY or form != "frozen" or sample.folder.name not in NOT_FOR_FROZEN
         for signature in sample.signatures
         if fits(signature, form)
     ]

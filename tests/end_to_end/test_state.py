@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
-from samples import GRAPH_FORMATS, STATEFUL, Fixture
+from samples import EVERY, GRAPH_FORMATS, STATEFUL, Fixture
 from sources import contents
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -240,7 +240,7 @@ def stored(
     return saved(folder, graph, {"blob": BLOB} if local else {"blob": BLOB, "h": H})
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS if EVERY else ("savedmodel", "onnx"))
 def test_a_local_variable_begins_as_its_initializer_says(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(stored(tmp_path), tmp_path / "out", format=form)
     assert report.verification is not None
@@ -283,7 +283,7 @@ def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS)
+@pytest.mark.parametrize("form", GRAPH_FORMATS if EVERY else ("savedmodel", "onnx"))
 @pytest.mark.parametrize("reset", ["true", "false"])
 def test_a_reset_that_is_bound(tmp_path: Path, reset: str, form: str) -> None:
     """A state that every call sets anew is none."""
