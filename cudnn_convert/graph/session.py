@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,9 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.graph.trace import VARIABLES
 from cudnn_convert.graph.variables import checkpoint_key
 from cudnn_convert.model import Array, Tensor
+
+#: Bytes of values that are set in one run; a larger value has a run to itself.
+_TOGETHER: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,8 @@ def session(
     config = tf.compat.v1.ConfigProto(graph_options=options)
     with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
         restored = {found.variable for found in restores}
-        for node in variable_ops(graph):
-            if node.name not in restored:
-                _assign(running, node, variables[checkpoint_key(node)])
+        others = [node for node in variable_ops(graph) if node.name not in restored]
+        _assign(running, others, variables)
         for found in restores:
             running.run(made.get_operation_by_name(found.op), dict.fromkeys(found.files, str(found.prefix)))
         names = {op.name for op in made.get_operations()}
@@ -80,13 +82,29 @@ def session(
         yield running
 
 
-def _assign(running: Any, node: Any, value: Tensor) -> None:
-    """Sets a variable op of the session's graph, whichever of the two kinds it is."""
-    target = running.graph.get_tensor_by_name(f"{node.name}:0")
-    fed = tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape)
+def _assign(running: Any, nodes: Iterable[Any], variables: Mapping[str, Tensor]) -> None:
+    """Sets variable ops of the session's graph to their values.
+
+    A run costs what it takes to prepare one: small values share it, large ones are not in memory together.
+    """
+    assigned: list[Any] = []
+    fed: dict[Any, Array] = {}
+    for node in nodes:
+        value = variables[checkpoint_key(node)]
+        given = tf.compat.v1.placeholder(tf.as_dtype(value.dtype), value.shape)
+        assigned.append(_assignment(running.graph, node, given))
+        fed[given] = value.read()
+        if sum(array.nbytes for array in fed.values()) >= _TOGETHER:
+            running.run(assigned, fed)
+            assigned, fed = [], {}
+    if assigned:
+        running.run(assigned, fed)
+
+
+def _assignment(graph: tf.Graph, node: Any, value: Any) -> Any:
+    """What gives a variable op a value, whichever of the two kinds it is."""
+    target = graph.get_tensor_by_name(f"{node.name}:0")
     if node.op == "VarHandleOp":
-        assign = tf.raw_ops.AssignVariableOp(resource=target, value=fed)
-    else:
-        # TensorFlow 1 lets a variable be declared without its shape; the value's own counts then.
-        assign = tf.raw_ops.Assign(ref=target, value=fed, validate_shape=False)
-    running.run(assign, {fed: value.read()})
+        return tf.raw_ops.AssignVariableOp(resource=target, value=value)
+    # TensorFlow 1 lets a variable be declared without its shape; the value's own counts then.
+    return tf.raw_ops.Assign(ref=target, value=value, validate_shape=False)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,6 @@ from keras3_samples import BROKEN, Call, Export, Signature
 from keras_samples import KERAS_FIXTURES, KerasFixture
 from samples import _ALL, EVERY, Fixture, fixture
 from sources import command
-
-import cudnn_convert
 
 #: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
 SOME: Final = frozenset(
@@ -46,9 +45,12 @@ TRAINING: Final = "train"
 
 @dataclass(frozen=True)
 class Printed:
-    """What `inspect` printed: the commands, and by key the signatures that they take, `{key: tensor}`."""
+    """What `inspect` printed: the commands, the types that recurrences compute in, and by key the signatures
+    that the commands take, `{key: tensor}`.
+    """
 
     commands: list[list[str]]
+    dtypes: set[str]
     takes: dict[str, dict[str, str]]
     gives: dict[str, dict[str, str]]
 
@@ -113,7 +115,15 @@ def inspected(source: Path, *flags: str) -> Printed:
             name, equals, tensor, *_ = told.split()
             assert equals == "="
             ends[f"{begin}s"].setdefault(key, {})[name] = tensor
-    return Printed(commands, takes, gives)
+    return Printed(commands, printed_dtypes(lines), takes, gives)
+
+
+def printed_dtypes(lines: list[str]) -> set[str]:
+    """The column `dtype` of the table of recurrences."""
+    (first,) = (number for number, line in enumerate(lines) if re.match(r"recurrence +op +mode ", line))
+    begin = lines[first].index(" dtype ") + 1
+    cells = (line[begin:].partition(" ")[0] for line in lines[first + 1 :])
+    return {*takewhile(BOUNDS.__contains__, cells)}
 
 
 def followed(patient: Patient, folder: Path) -> Healed:
@@ -125,24 +135,13 @@ def followed(patient: Patient, folder: Path) -> Healed:
         _, _, _, _, _, *flags = printed.commands[0]
         printed = inspected(patient.source, *flags)
     (words,) = printed.commands
-    dtypes = {one.dtype for one in cudnn_convert.inspect(patient.source, **keywords(flags)).recurrences}
     ended = command(*words[1:])
     assert ended.code == 0, ended.stderr
     (path,) = (Path(line) for line in ended.stdout.splitlines())
     assert path.is_relative_to(words[2])
     form = words[words.index("--format") + 1]
-    bound = max(BOUNDS[one] for one in dtypes)
+    bound = max(BOUNDS[one] for one in printed.dtypes)
     return patient.healed(Converted(printed, form, path.resolve(), folder, bound))
-
-
-def keywords(flags: list[str]) -> dict[str, Any]:
-    """Flags as the library's keywords, for the types of the recurrences, which the text has in a table."""
-    found: dict[str, Any] = {}
-    for flag in flags:
-        name, _, value = flag.removeprefix("--").partition("=")
-        found[name] = int(value) if value.isdigit() else value or True
-        found[name] = [value] if name == "outputs" else found[name]
-    return found
 
 
 def tensorflow_1(sample: Fixture, made: Converted) -> Healed:

@@ -104,11 +104,14 @@ def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) ->
 def _assign(session: Any, index: Index, needed: Collection[str], weights: Values) -> None:
     """Gives variables the values of the artifact, whose own restore op was not laid flat."""
     holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
+    assigned, fed = [], {}
     with session.graph.as_default():
         for name, value in weights(holders).items():
+            given = tf.compat.v1.placeholder(value.dtype)
             target = session.graph.get_tensor_by_name(f"{name}:0")
-            fed = tf.compat.v1.placeholder(value.dtype)
-            session.run(tf.raw_ops.AssignVariableOp(resource=target, value=fed), {fed: value})
+            assigned.append(tf.raw_ops.AssignVariableOp(resource=target, value=given))
+            fed[given] = value
+    session.run(assigned, fed)
 
 
 def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
