@@ -27,7 +27,7 @@ from cudnn_convert import pipeline, planning
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, inputs
 from cudnn_convert.quiet import quiet
 from cudnn_convert.verification import origin
 from cudnn_convert.write import tflite
@@ -73,6 +73,8 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
     """The artifact of a sample; None where it is portable already."""
     options = Options.of({**given, "format": form, "verify": False})
     one = Converted(f"{name} {form}", source, folder / f"{name}-{form}", options)
+    if reasons := inputs.undrawable(one.plan):  # which no proof draws either
+        raise UnsupportedModelError(one.plan.model.path, reasons)
     if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
     # A conversion that is not verified lets kernels of TensorFlow in, which no proof can run.
