@@ -1,11 +1,12 @@
 """Every sample of tests/data in every format that takes it, proven again and again with other seeds.
 
     python scripts/prove_seeds.py [--seeds 20] [--seconds 3600] [--formats onnx] [--only gru] [--folder DIR]
+                                   [--from N]
 
 Converts each sample once a format, in one process, and verifies those artifacts with one seed after another,
 in an order that is drawn, until all seeds or the time is used. No correct conversion may be refused: prints
 each that is, and ends with 1 then. What a format does not take is counted. Artifacts in DIR are kept, and
-used again by the next run.
+used again by the next run; where time ran out, it says the N that goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cudnn_convert import pipeline, planning
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, inputs
 from cudnn_convert.quiet import quiet
 from cudnn_convert.verification import origin
 from cudnn_convert.write import tflite
@@ -72,6 +73,8 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
     """The artifact of a sample; None where it is portable already."""
     options = Options.of({**given, "format": form, "verify": False})
     one = Converted(f"{name} {form}", source, folder / f"{name}-{form}", options)
+    if reasons := inputs.undrawable(one.plan):  # which no proof draws either
+        raise UnsupportedModelError(one.plan.model.path, reasons)
     if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
     # A conversion that is not verified lets kernels of TensorFlow in, which no proof can run.
@@ -99,6 +102,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--only", default="", help="samples with this in their names")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="how many pairs earlier runs saw")
     parser.add_argument("--folder", type=Path, help="where artifacts are kept")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +115,7 @@ def proven(given: argparse.Namespace, end: float, folder: Path) -> int:
     pairs = [(one, seed) for one in artifacts for seed in range(given.seeds)]
     random.Random(0).shuffle(pairs)
     refused, seen, asked = 0, set[str](), 0
-    for one, seed in pairs:
+    for one, seed in pairs[given.first :]:
         if time.monotonic() > end:
             break
         reason = refusal(one, seed)
@@ -120,9 +124,11 @@ def proven(given: argparse.Namespace, end: float, folder: Path) -> int:
             refused += 1
             print(f"REFUSED {one.name} seed {seed}: {reason}", flush=True)
         if asked % 50 == 0:
-            print(f"{asked} of {len(pairs)} verified, {refused} refused", flush=True)
+            print(f"{given.first + asked} of {len(pairs)} verified, {refused} refused", flush=True)
     counts = f"{len(seen)} of {len(artifacts)} artifacts"
     print(f"{asked} of {len(pairs)} pairs of artifact and seed verified, {counts}: {refused} refused")
+    if given.first + asked < len(pairs):
+        print(f"of the same artifacts, --from {given.first + asked} goes on")
     return int(refused > 0)
 
 

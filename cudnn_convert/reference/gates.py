@@ -1,12 +1,13 @@
 """The weights of one pseudo-layer gate by gate, in one order whatever the source, and a step that they make.
 
 The step is a second writing of the dialects' own equations. It can add up its products in another order,
-which shows what rounding alone does, and its parts can be exchanged, which `reference.mutants` does.
+with activations as inexact as those of runtimes, which shows what rounding alone does; and its parts can be
+exchanged, which `reference.mutants` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -89,7 +90,10 @@ class Gates:
         return [h @ matrix.T for matrix in self.recurrent_kernel]
 
     def step(self, order: np.random.Generator | None = None) -> Step:
-        """A step of these weights; with an `order` its products are added up in one that is drawn."""
+        """A step of these weights; with an `order` it rounds in another way, which is drawn.
+
+        Products are added up in another order, and activations are off as `_inexact` says.
+        """
         if order is None:
             return Step(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
         columns, states = order.permutation(self.inputs), order.permutation(self.width)
@@ -101,13 +105,21 @@ class Gates:
             return moved.weigh(x if kernel is None else x[:, columns])
 
         def advance(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
-            return self.finish(wx, moved.recur(h[:, states]), h, c)
+            return self.finish(wx, moved.recur(h[:, states]), h, c, order)
 
         return Step(weigh, advance, lambda: self)
 
-    def finish(self, wx: Sequence[F64], rh: Sequence[F64], h: F64, c: F64) -> tuple[F64, F64]:
+    def finish(
+        self,
+        wx: Sequence[F64],
+        rh: Sequence[F64],
+        h: F64,
+        c: F64,
+        order: np.random.Generator | None = None,
+    ) -> tuple[F64, F64]:
         """The next `h` and `c` from both shares of each gate; the biases are added here."""
-        h, c = finished(self.mode, self._with(wx, self.bias), self._with(rh, self.recurrent_bias), h, c)
+        sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)
+        h, c = finished(self.mode, *sums, h, c, order=order)
         return h if self.projection is None else h @ self.projection.T, c
 
     @staticmethod
@@ -115,17 +127,42 @@ class Gates:
         return [product + bias for product, bias in zip(products, biases, strict=True)]
 
 
-def finished(mode: str, wx: Sequence[F64], rh: Sequence[F64], h: F64, c: F64) -> tuple[F64, F64]:
+def finished(
+    mode: str,
+    wx: Sequence[F64],
+    rh: Sequence[F64],
+    h: F64,
+    c: F64,
+    *,
+    order: np.random.Generator | None = None,
+) -> tuple[F64, F64]:
     """The next `h`, before a projection, and `c` from both sums of each gate, biases in them.
 
-    The sums are `[batch, units]`, or of any shape that goes with those of `h` and `c`.
+    The sums are `[batch, units]`, or of any shape that goes with those of `h` and `c`. With an `order`
+    activations are off as `_inexact` says.
     """
+
+    def of(function: Callable[[F64], F64], x: F64) -> F64:
+        return function(x) if order is None else _inexact(function(x), order)
+
     if mode == "lstm":
         i, f, g, o = (one + other for one, other in zip(wx, rh, strict=True))
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        return sigmoid(o) * np.tanh(c), c
+        c = of(sigmoid, f) * c + of(sigmoid, i) * of(np.tanh, g)
+        return of(sigmoid, o) * of(np.tanh, c), c
     if mode == "gru":
-        r, z = (sigmoid(one + other) for one, other in zip(wx[:2], rh[:2], strict=True))
-        n = np.tanh(wx[2] + r * rh[2])
+        r, z = (of(sigmoid, one + other) for one, other in zip(wx[:2], rh[:2], strict=True))
+        n = of(np.tanh, wx[2] + r * rh[2])
         return (1 - z) * n + z * h, c
+    if mode == "rnn_tanh":
+        return of(np.tanh, wx[0] + rh[0]), c
     return activation(mode)(wx[0] + rh[0]), c
+
+
+def _inexact(value: F64, order: np.random.Generator) -> F64:
+    """Values of sigmoid or tanh, off by up to one unit in the last place of 1.
+
+    Runtimes approximate both within a few of these at any value, also where they are saturated: what they
+    give for 0 or 1 is not quite that, and large recurrent weights multiply the difference.
+    """
+    unit = np.finfo(value.dtype).eps
+    return np.asarray(value + unit * order.uniform(-1, 1, value.shape), value.dtype)

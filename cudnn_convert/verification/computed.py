@@ -69,6 +69,11 @@ class Draw:
     calls: list[Call] = field(default_factory=list)
     given: Mapping[str, Sequence[Call]] = field(default_factory=dict)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether every node gives what the reference gives in its own order."""
+        return not (self.number or self.disturbed or self.given)
+
     def choose(self, number: int) -> None:
         """Makes that evaluation from now on."""
         self.number = number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,18 @@ from cudnn_convert.graph.state import WRITES
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import beams, block_guard
-from cudnn_convert.verification.computed import Computation, Draw, computation
+from cudnn_convert.verification.computed import Call, Computation, Draw, computation
 from cudnn_convert.verification.memory import Memory
 from cudnn_convert.verification.way import Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What a run gave by tensor, and what its recurrences saw and took."""
+
+    values: Mapping[str, Array]
+    sizes: Sequence[tuple[int, int]]
+    calls: Sequence[Call]
 
 
 @contextmanager
@@ -47,8 +57,16 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
     model = plan.model
     with session(graph, model.variables, initializers=plan.initializers, assets=model.assets) as running:
         memory = Memory(running, plan)
+        # A feed that was tried when it was chosen is not run again for its answers.
+        answered: dict[Any, _Answered] = {}
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+            is_repeatable = draw.is_exact and not (plan.states or trust)
+            key = tuple((name, *_content(value)) for name, value in feeds.items()) if is_repeatable else None
+            earlier = answered.get(key)
+            if earlier is not None and earlier.values.keys() >= {*wanted}:
+                seen[:], draw.calls[:] = earlier.sizes, earlier.calls
+                return [earlier.values[name] for name in wanted]
             seen.clear()
             draw.calls.clear()
             memory.set({name: value for name, value in feeds.items() if name in memory.starts})
@@ -56,11 +74,20 @@ def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Itera
             fetched = [name for name in wanted if name not in memory.ends]
             values, _ = running.run((fetched, memory.writes), fed)
             found = dict(zip(fetched, values, strict=True)) | memory.held()
-            return [np.asarray(found[name]) for name in wanted]
+            answers = [np.asarray(found[name]) for name in wanted]
+            if key is not None:
+                answered[key] = _Answered(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
+            return answers
 
         words = tables.words(running, plan.initializers)
         yield Source(run, seen, memory.restart, draw.choose, draw.disturb, draw.give, draw.calls, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
+
+
+def _content(value: Array) -> tuple[Any, ...]:
+    """What tells an array from every other one."""
+    content = tuple(value.ravel()) if value.dtype.kind == "O" else value.tobytes()
+    return value.dtype.str, value.shape, content
 
 
 def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
 
 import cudnn_convert
+from cudnn_convert import reference
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import Model
 from cudnn_convert.plan import Plan
@@ -160,3 +161,35 @@ def test_the_judge_computes_in_the_dtype_asked_for() -> None:
     exact, single, half = answers
     assert np.abs(single - exact).max() < 1e-6
     assert 1e-5 < np.abs(half - exact).max() < 1e-2
+
+
+def test_a_feed_is_run_once_but_for_what_is_asked_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    run = reference.run
+
+    def counting(*given: Any, **named: Any) -> Any:
+        ran.append(1)
+        return run(*given, **named)
+
+    monkeypatch.setattr(reference, "run", counting)
+    other = {"x:0": 2 * FEED["x:0"]}
+    with drawing() as graph:
+        tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, name="scores")
+    with source.opened(planned(graph)) as judge:
+        first = judge.run(FEED, ["scores:0"])[0].copy()
+        (second,), again = judge.run(other, ["scores:0"]), judge.run(FEED, ["scores:0"])[0]
+        assert len(ran) == 2
+        assert judge.sizes == [(4, 2)]
+        assert len(judge.calls) == 1
+        np.testing.assert_array_equal(judge.calls[0].x, FEED["x:0"])
+        np.testing.assert_array_equal(again, first)
+        assert np.abs(second - first).max() > 1e-3
+        judge.disturb([one.node for one in make(model(graph), outputs=["scores"]).recurrences])
+        assert np.abs(judge.run(FEED, ["scores:0"])[0] - first).max() > 1e-4
+        judge.disturb(())
+        judge.draw(1)
+        judge.run(FEED, ["scores:0"])
+        assert len(ran) == 4
+        judge.draw(0)
+        np.testing.assert_array_equal(judge.run(FEED, ["scores:0"])[0], first)
+        assert len(ran) == 4

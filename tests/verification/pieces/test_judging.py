@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from cases import Case
+from onnx import TensorProto, helper, numpy_helper
 
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
@@ -143,6 +145,50 @@ def test_tiny_recurrent_weights_become_visible_by_large_states() -> None:
 
     gone = report(recurrence, zero)
     assert not gone.passed
+
+
+@pytest.mark.parametrize("largest", [40, 300, 3000])
+@pytest.mark.parametrize("change", [None, one_weight, two_gates])
+def test_runtimes_whose_activations_do_not_saturate_pass_and_wrong_weights_do_not(
+    largest: float, change: Change | None
+) -> None:
+    """ONNX Runtime gives 1.5e-8 for the sigmoid of -100, which recurrent weights of 3000 multiply."""
+    case = Case(Mode.GRU, units=6)
+    blob, inputs = case.blob.copy(), 3 * case.units * case.inputs
+    blob[inputs : inputs + 3 * case.units**2] = largest * np.random.default_rng(5).standard_normal(108)
+    recurrence = replace(case.recurrence(), evidence=BlobEvidence(blob))
+    cells = judging.read_gates(recurrence, (0,))
+    ask = onnx_runtime(cells[0] if change is None else change(cells)[0])
+    found = judging.judge_piece(Piece("rnn", (0,), "node", ask, lengths=False), recurrence, cells, TERMS)
+    assert found.passed == (change is None), found.message
+    assert found.atol == pytest.approx(1e-5)
+
+
+def onnx_runtime(cell: Gates) -> Callable[[Asked], Answer]:
+    """What runs a GRU in ONNX Runtime, whose gates are update, reset, candidate."""
+    order, names = (1, 0, 2), ("x", "W", "R", "B", "", "h")
+    assert cell.kernel is not None
+    biases = [group[k] for group in (cell.bias, cell.recurrent_bias) for k in order]
+    weights = {
+        "W": np.concatenate([cell.kernel[k] for k in order])[None],
+        "R": np.concatenate([cell.recurrent_kernel[k] for k in order])[None],
+        "B": np.concatenate(biases)[None],
+    }
+    node = helper.make_node("GRU", names, ["y", "h_end"], hidden_size=cell.units, linear_before_reset=1)
+    ends = [
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, [None] * n) for k, n in group.items()]
+        for group in ({"x": 3, "h": 3}, {"y": 4, "h_end": 3})
+    ]
+    held = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    graph = helper.make_graph([node], "gru", *ends, held)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def ask(asked: Asked) -> Answer:
+        y, h = session.run(None, {"x": np.float32(asked.x), "h": np.float32(asked.h)})
+        return y[:, 0], h, None
+
+    return ask
 
 
 def test_weights_that_nothing_shows_are_named() -> None:
