@@ -9,11 +9,11 @@ each sample in one format, and of the others a part in which every mode, op and 
 whole takes some ten minutes of CPU time, `--fast` some four.
 
 An artifact's digest is of all bytes of all its files, by their paths under OUT; the notes of a conversion
-have a digest beside it; a refusal stands in FILE as it is. Of a TensorFlow Lite file with
-ops of TensorFlow's own kernels the order of the bytes is left out. So that two checkouts give the same, samples
-are copied to a temporary folder, which is the working directory: sources and OUT are relative paths. Artifacts
-contain the versions of this tool and of the libraries that wrote them, so FILE has those too, and a check
-with others ends with 2.
+have a digest beside it; a refusal stands in FILE as it is. Of a TensorFlow Lite file with ops of TensorFlow's
+own kernels the order of the bytes is left out. So that two checkouts give the same, samples are copied to a
+temporary folder, which is the working directory: sources and OUT are relative paths. Artifacts contain the
+versions of this tool and of the libraries that wrote them, so FILE has those too, and a check with others
+ends with 2.
 """
 
 from __future__ import annotations
