@@ -65,7 +65,7 @@ BASIC_LSTM_CELL: Final = Layout(
 LOOP: Final = Layout(
     "loop",
     MappingProxyType({Mode.LSTM: (_I, _F, _O, _C), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
-    "cudnn_convert.lower.tensorflow: the sigmoid gates first, so that one Sigmoid takes them together",
+    "cudnn_convert.lower.steps: the sigmoid gates first, so that one Sigmoid takes them together",
 )
 ONNX: Final = Layout(
     "onnx",

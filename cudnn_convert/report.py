@@ -325,7 +325,7 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
     """
     return json.dumps(
         {
-            "cudnn_convert": options.pop("version"),
+            "cudnn_convert": options["version"],
             "source": {"name": PurePath(report.source).name, "kind": report.kind},
             "format": report.format,
             "inputs": report.inputs,
@@ -333,7 +333,7 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
             "tensors": tensors,
             "recurrences": [asdict(found) for found in report.recurrences],
             "notes": list(report.notes),
-            "options": options,
+            "options": {name: value for name, value in options.items() if name != "version"},
         },
         indent=2,
     )

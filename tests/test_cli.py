@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
 from sources import beside, command, contents, copied, make_foreign, make_symlink, refused
 
 import cudnn_convert
-from cudnn_convert import tables, targets
+from cudnn_convert import cli, tables, targets
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.report import RecurrenceReport, Report
 
@@ -138,6 +139,12 @@ def test_a_usage_error_is_one_line(words: list[str], message: str) -> None:
     [line] = ended.stderr.splitlines()
     assert line.startswith("cudnn-convert: ")
     assert message in line
+
+
+def test_the_help_names_every_subcommand() -> None:
+    also = command("--help").stdout.partition("Also:")[2]
+    for name in cli._COMMANDS:
+        assert re.search(rf"\b{name}\b", also), name
 
 
 def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,5 +100,6 @@ def test_the_provenance_names_the_source_but_not_where_it_lay() -> None:
     assert found["cudnn_convert"] == "1.2.3"
     assert found["source"] == {"name": "model.ckpt", "kind": "TensorFlow 1 checkpoint"}
     assert found["options"] == {"set": ["a=1"]}
+    assert options == {"version": "1.2.3", "set": ["a=1"]}  # the caller's own
     assert "folder" not in text
     assert "verification" not in found

@@ -47,7 +47,8 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     parser = Parser(
         prog="cudnn-convert",
         description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
-        epilog="Also: cudnn-convert inspect SOURCE; verify SOURCE ARTIFACT; record SOURCE; formats.",
+        epilog="Also: cudnn-convert inspect SOURCE; map SOURCE [ARTIFACT]; verify SOURCE ARTIFACT; "
+        "record SOURCE; formats.",
     )
     parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
