@@ -12,9 +12,9 @@ from threading import Lock
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from cudnn_convert.model import Array
+
 #: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
 _ALIGNED: Final = 64
 #: The blocks in which a matrix is turned: what a processor's cache holds beside all else. Their rows do not

@@ -30,15 +30,15 @@ def add(meta: Any, folder: Path, initializers: Sequence[str], files: Mapping[str
         meta.graph_def.node.append(build.node(name, "NoOp", [f"^{op}" for op in initializers]))
         meta.collection_def[_MAIN_OP].node_list.value.append(name)
     names: dict[Path, str] = {}
-    for tensor, path in sorted(files.items()):
-        if split(tensor)[0] not in present:
+    for asset, path in sorted(files.items()):
+        if split(asset)[0] not in present:
             continue
         if path not in names:
             names[path] = unique(path.name, names.values())
             (folder / "assets").mkdir(exist_ok=True)
             shutil.copyfile(path, folder / "assets" / names[path])
         proto = meta_graph_pb2.AssetFileDef(filename=names[path])
-        proto.tensor_info.name = tensor
+        proto.tensor_info.name = asset
         meta.asset_file_def.append(proto)
         packed = any_pb2.Any()
         packed.Pack(proto)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context as eager
 from tensorflow.python.framework import ops
 
 from cudnn_convert import progress
@@ -85,7 +85,7 @@ def _tensor(array: Array) -> Any:
     """
     if array.dtype.kind == "O":
         return tf.convert_to_tensor(array)
-    current = context.context()
+    current = eager.context()
     current.ensure_initialized()
     kind = tf.as_dtype(array.dtype).as_datatype_enum
     return ops.EagerTensor(array, device=current.device_name, dtype=kind)
