@@ -27,14 +27,13 @@ from cudnn_convert.errors import (
     VerificationError,
     WriteError,
 )
+from cudnn_convert.version import __version__ as __version__
 
-if TYPE_CHECKING:  # a usage error of the command line needs none of them, nor NumPy
-    from cudnn_convert.inspection.value import Inspection
+if TYPE_CHECKING:
+    from cudnn_convert.inspection.result import Inspection
     from cudnn_convert.options import Options
+    from cudnn_convert.recurrences.named_weights import Loaded
     from cudnn_convert.report import Report, Verification
-    from cudnn_convert.weights import Loaded
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AccessError",
@@ -61,7 +60,7 @@ __all__ = [
 _FILES: Final = frozenset({"source", "out", "artifact"})
 #: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
-    "Inspection": "cudnn_convert.inspection.value",
+    "Inspection": "cudnn_convert.inspection.result",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
 }
@@ -161,9 +160,9 @@ def inspect(
     raises ReadError and AccessError where the source cannot be read, UsageError for the call.
     """
     options = _options(locals())
-    from cudnn_convert.inspection import walk
+    from cudnn_convert.inspection import inspect
 
-    return walk.inspected(Path(source), options, form=format)
+    return inspect.inspect_source(Path(source), options, form=format)
 
 
 def load(
@@ -185,7 +184,7 @@ def load(
     limit: str | Sequence[str] = (),
     trust: bool = False,
 ) -> Loaded:
-    """The recurrences at `source`, each with its decoded weights as NumPy arrays (`weights.Weights`).
+    """The recurrences at `source`, each with its decoded weights as NumPy arrays (`named_weights.Weights`).
 
     Every recurrence that a signature reaches, or that stands in a graph without any; what else the graph
     needs is no matter. Imports TensorFlow only for a source with a graph. Raises ReadError, AccessError,

@@ -1,4 +1,4 @@
-"""The targets: what lies at OUT. Imports nothing heavy, so that the command line can list them at once."""
+"""The target formats: what lies at OUT. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -124,3 +124,10 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         ),
     }
 )
+
+FROZEN_KEY: Final = "_cudnn_convert"
+
+#: The key of metadata.json that holds the provenance.
+KERAS_PROVENANCE: Final = "cudnn_convert"
+
+TFLITE_KEY: Final = "cudnn_convert"

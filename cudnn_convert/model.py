@@ -1,4 +1,4 @@
-"""The waist: what every reader makes and every target takes. Knows neither files nor TensorFlow.
+"""The waist: what every reader makes and every target takes.
 
 Arrays follow cuDNN's own convention: weights are `[gates, units, inputs]` (a matrix multiplies a column
 vector), biases are `[gates, units]`, gates in the order of `Mode.gates`, and the two biases stay apart,

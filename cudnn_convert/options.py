@@ -1,4 +1,4 @@
-"""The flags of a conversion, checked. Imports nothing heavy: the command line takes its choices here."""
+"""The options of a conversion, checked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
+from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.limits import OF_PROCESS, Limits, within
 
 #: The options that say how a source is read: a later verification needs them too.
 READING: Final = (

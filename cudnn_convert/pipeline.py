@@ -1,4 +1,4 @@
-"""The walk: read, plan, lower, write, verify. Everything else is a room of its own."""
+"""Converts, verifies, records, loads and maps: read, plan, lower, write, verify."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import __version__, gate, matrices, notes, planning, progress, read, report, specs, targets
+from cudnn_convert import context, read, report
+from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.context import muted, silence
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, is_seed, kept, limited
-from cudnn_convert.plan import Plan
-from cudnn_convert.quiet import muted, quiet
-from cudnn_convert.read import extent, links
+from cudnn_convert.plan import Plan, notes, prepare
+from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import origin, recording
-from cudnn_convert.verification.check import SEED, verified
-from cudnn_convert.verification.run import Runner
-from cudnn_convert.write import place
+from cudnn_convert.storage import atomic_output
+from cudnn_convert.targets import registry
+from cudnn_convert.verify import recordings
+from cudnn_convert.verify.check import SEED, verify_artifact
+from cudnn_convert.version import __version__
+from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
-    from cudnn_convert.weights import Loaded
+    from cudnn_convert.recurrences.named_weights import Loaded
 
 
-@quiet()
+@silence()
 @limited
 def convert(
     source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
@@ -36,18 +40,18 @@ def convert(
     `ready` is called with the report once all is done but for putting the artifact in its place; what it
     raises ends the conversion.
     """
-    targets.refuse(options)
+    registry.check_options(options)
     read.require(source)
-    destination = place.Target(out, origin.is_ours, apart(source, options), options.force)
-    place.refuse(destination)
-    model = planning.opened(source, options, tag=options.tag)
-    if planning.is_portable(model, options) and not options.force_convert:
+    destination = atomic_output.Target(out, origin.is_ours, apart(source, options), options.force)
+    atomic_output.refuse(destination)
+    model = prepare.read_source(source, options, tag=options.tag)
+    if prepare.is_portable(model, options) and not options.force_convert:
         summary = _left_alone(model, source, options)
         ready(summary)
         return summary
-    targets.require(model, options)
-    made = planning.planned(model, options)
-    made = replace(made, notes=(*made.notes, *targets.notes(made, options)))
+    registry.check_source(model, options)
+    made = prepare.make_plan(model, options)
+    made = replace(made, notes=(*made.notes, *registry.target_notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)
     text = report.provenance(
@@ -55,24 +59,24 @@ def convert(
         tensors={"inputs": dict(made.signature.inputs), "outputs": dict(made.signature.outputs)},
         options={"version": __version__, **_recorded(options)},
     )
-    with place.placed(destination, folder=folder) as fresh:
+    with atomic_output.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
-        progress.at("lowering")
-        with matrices.recycled():
-            said = targets.write(made, artifact, options, provenance=text)
+        context.report_progress("lowering")
+        with lazy.buffer_pool():
+            said = registry.write_artifact(made, artifact, options, provenance=text)
         said += notes.late(made.recurrences, summary.notes)
         summary = replace(summary, notes=(*summary.notes, *said))
         if options.lineage:
             summary = replace(summary, weights=_weights(made, artifact, options))
         if folder and options.format != "savedmodel":
-            (fresh / place.RECORD).write_text(text, encoding="utf-8")
+            (fresh / atomic_output.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
-            progress.at("verifying")
+            context.report_progress("verifying")
             summary = _proven(summary, made, artifact, options)
         if options.quantize and (proof := summary.verification):
-            summary = replace(summary, notes=(*summary.notes, gate.note(proof, options)))
+            summary = replace(summary, notes=(*summary.notes, registry.note(proof, options)))
             if folder:
-                (fresh / place.RECORD).write_text(gate.told(text, proof), encoding="utf-8")
+                (fresh / atomic_output.RECORD).write_text(registry.add_errors(text, proof), encoding="utf-8")
         ready(summary)
     return summary
 
@@ -134,7 +138,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: b
     where the numbers differ.
     """
     with muted():
-        result = verified(
+        result = verify_artifact(
             made,
             artifact,
             form=options.format,
@@ -145,12 +149,12 @@ def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: b
             rtol=options.rtol,
             max_error=options.max_error,
             seed=_seed(options),
-            vouched=planning.vouched(options),
+            vouched=prepare.vouched(options),
         )
     if isinstance(artifact, Path):
         result = _mapped(result, made, artifact, options, is_copy=is_copy)
     if not result.passed and options.quantize:
-        raise VerificationError(result, f"{made.model.path}: {gate.failed(result, options)}")
+        raise VerificationError(result, f"{made.model.path}: {registry.failure_message(result, options)}")
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
         lines = [f"{made.model.path}: output {found.output}: {found.message}" for found in wrong]
@@ -174,7 +178,7 @@ def _mapped(
     result: Verification, made: Plan, artifact: Path, options: Options, *, is_copy: bool
 ) -> Verification:
     """A verification that also fails where weights lie in the artifact as they should not."""
-    from cudnn_convert.lineage.objections import objections
+    from cudnn_convert.weight_map.search import objections
 
     try:
         misplaced = objections(made, options.format, artifact, is_copy=is_copy)
@@ -214,16 +218,16 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     found = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    found |= gate.recorded(options) | {"seed": _seed(options)}
+    found |= registry.recorded(options) | {"seed": _seed(options)}
     return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
-@quiet()
+@silence()
 @limited
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
     pair = paired(source, artifact, options)
-    progress.at("verifying")
+    context.report_progress("verifying")
     try:
         result = checked(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
     except VerificationError as error:
@@ -232,7 +236,7 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
-@quiet()
+@silence()
 @limited
 def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
     """Where each weight of `source` went in an artifact, by default in one that a conversion would write.
@@ -249,21 +253,21 @@ def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
     return Subject(found.source, found.kind, found.format, artifact=None, **shared)
 
 
-@quiet()
+@silence()
 @limited
 def alone(source: Path, options: Options) -> Plan:
     """The plan of a source's recurrences by themselves, for a format of weights."""
-    return planning.planned(planning.opened(source, options, tag=options.tag), options)
+    return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
 @limited
 def load(source: Path, options: Options) -> Loaded:
     """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
-    from cudnn_convert import weights
+    from cudnn_convert.recurrences import named_weights
 
     made = alone(source, options)
-    found = tuple(weights.decoded(one) for one in made.singles)
-    return weights.Loaded(str(source), made.model.kind, found, made.notes)
+    found = tuple(named_weights.decoded(one) for one in made.singles)
+    return named_weights.Loaded(str(source), made.model.kind, found, made.notes)
 
 
 @dataclass(frozen=True)
@@ -280,16 +284,16 @@ class Pair:
 
 def paired(source: Path, artifact: Path, options: Options) -> Pair:
     """Plans a source as an artifact's provenance says, or as the options where it carries none."""
-    with progress.on(artifact):
+    with context.on(artifact):
         form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
-    model = planning.opened(source, options, tag=again.get("tag", options.tag))
+    model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
     if recorded and told:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not (together or FORMATS[form].alone or planning.stays_whole(model, given)):
+        if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             again["inputs"] = again["inputs"] or _pairs(recorded["inputs"])
             again["outputs"] = _pairs(recorded["outputs"])
@@ -301,9 +305,9 @@ def paired(source: Path, artifact: Path, options: Options) -> Pair:
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
-        return Pair(planning.planned(model, options), path, options, is_copy)
+        return Pair(prepare.make_plan(model, options), path, options, is_copy)
     # A source without signatures has nothing to choose from: the artifact's is meant.
-    made = planning.planned(model, replace(options, signature=None))
+    made = prepare.make_plan(model, replace(options, signature=None))
     if len(made.parts) == 1:
         made = replace(made, parts=(replace(made.parts[0], name=options.signature),))
     return Pair(made, path, options, is_copy)
@@ -312,9 +316,9 @@ def paired(source: Path, artifact: Path, options: Options) -> Pair:
 def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
     """What an artifact is, and its provenance; its files lie in its folder, unless it is trusted."""
     try:
-        links.refuse(artifact, trust=trust)
-        form, path, recorded = origin.read(artifact)
-        links.refuse(artifact, [path, *extent.prefix_files(path)], trust=trust)
+        paths.refuse(artifact, trust=trust)
+        form, path, recorded = origin.identify(artifact)
+        paths.refuse(artifact, [path, *paths.prefix_files(path)], trust=trust)
     except OSError as cause:
         raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
     return form, path, recorded
@@ -336,14 +340,14 @@ def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subj
 
 
 def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
-    progress.at("tracing")
-    from cudnn_convert import lineage
+    context.report_progress("tracing")
+    from cudnn_convert import weight_map
 
-    with progress.on(artifact):
-        return lineage.traced(made, options.format, artifact)
+    with context.on(artifact):
+        return weight_map.traced(made, options.format, artifact)
 
 
-@quiet()
+@silence()
 @limited
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """Runs the original on `options.data` and writes what it answers to `out`; gives the file's `meta`.
@@ -353,19 +357,19 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     read.require(source)
-    destination = place.Target(out, recording.is_ours, apart(source, options), options.force)
-    place.refuse(destination)
-    model = planning.opened(source, options, tag=options.tag)
+    destination = atomic_output.Target(out, recordings.is_ours, apart(source, options), options.force)
+    atomic_output.refuse(destination)
+    model = prepare.read_source(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
-    from cudnn_convert.verification.record import recorded
+    from cudnn_convert.verify.record import recorded
 
-    made = planning.planned(model, options)
-    with place.placed(destination, folder=False) as fresh, muted():
-        progress.at("recording")
+    made = prepare.make_plan(model, options)
+    with atomic_output.atomic_output(destination, folder=False) as fresh, muted():
+        context.report_progress("recording")
         return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:
-    return [specs.item(key, name) for key, name in names.items()]
+    return [notes.item(key, name) for key, name in names.items()]

@@ -15,11 +15,11 @@ import numpy as np
 
 from cudnn_convert import pipeline
 from cudnn_convert.errors import MissingDependencyError, UsageError
-from cudnn_convert.graph.interface import Single
 from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
-from cudnn_convert.plan.bare import joined
+from cudnn_convert.plan.from_weights import joined
+from cudnn_convert.recurrences.graphless import Single
 
 try:
     import torch

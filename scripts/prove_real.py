@@ -28,14 +28,14 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from cudnn_convert import pipeline, planning
+from cudnn_convert import pipeline
+from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, first_line
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
-from cudnn_convert.quiet import quiet
-from cudnn_convert.verification import origin, run
-from cudnn_convert.verification.pieces import asking
-from cudnn_convert.verification.pieces.piece import Artifact
+from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.verify.pieces import ask
+from cudnn_convert.verify.pieces.piece_inputs import Artifact
 
 Array = np.ndarray
 #: Other weights for a recurrent kernel `[units, gates*units]` of so many units.
@@ -208,8 +208,8 @@ def proven(source: Path, form: str, seeds: int, folder: Path) -> Iterator[tuple[
         yield "converted", False, first_line(error)
         return
     assert proof is not None
-    with quiet():
-        plan = planning.planned(planning.opened(source, options, tag=options.tag), options)
+    with silence():
+        plan = prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
         refusals = [_refused(plan, out, replace(options, seed=seed)) for seed in range(seeds)]
     passed = refusals.count(None)
     worst = max(one.needed for one in proof.recurrences)
@@ -221,14 +221,14 @@ def proven(source: Path, form: str, seeds: int, folder: Path) -> Iterator[tuple[
         other = folder / f"other{_SUFFIX[form]}"
         (shutil.copytree if out.is_dir() else shutil.copy)(out, other)
         CHANGERS[form](other, units, change)
-        with quiet():
+        with silence():
             yield change.__name__, *_seen(plan, other, form)
         shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
 def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
     """Why an artifact is refused; None where it is proven."""
-    _, path, _ = origin.read(artifact)
+    _, path, _ = origin.identify(artifact)
     try:
         pipeline.checked(plan, path, options, is_copy=True)
     except CudnnConvertError as error:
@@ -238,9 +238,9 @@ def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
 
 def _seen(plan: Plan, artifact: Path, form: str) -> tuple[bool, str]:
     """Whether recurrences, asked by themselves alone, show other weights, and how."""
-    _, path, _ = origin.read(artifact)
-    answer = run.opened(form, path, plan.parts)
-    reports = asking.reports(Artifact(form, path, plan, answer), stored="float32", seed=0)
+    _, path, _ = origin.identify(artifact)
+    answer = runners.opened(form, path, plan.parts)
+    reports = ask.reports(Artifact(form, path, plan, answer), stored="float32", seed=0)
     silent = [one.message for one in reports if not one.asked]
     wrong = [one for one in reports if not one.passed]
     seen = (

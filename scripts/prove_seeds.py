@@ -23,14 +23,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import pipeline, planning
+from cudnn_convert import pipeline
+from cudnn_convert.artifacts import origin, tflite_file
+from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, inputs
-from cudnn_convert.quiet import quiet
-from cudnn_convert.verification import origin
-from cudnn_convert.write import tflite
+from cudnn_convert.plan import Plan, obstacles, prepare
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # whose lists of samples these are
@@ -51,8 +50,8 @@ class Converted:
 
     @cached_property
     def plan(self) -> Plan:
-        return planning.planned(
-            planning.opened(self.source, self.options, tag=self.options.tag), self.options
+        return prepare.make_plan(
+            prepare.read_source(self.source, self.options, tag=self.options.tag), self.options
         )
 
 
@@ -73,12 +72,12 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
     """The artifact of a sample; None where it is portable already."""
     options = Options.of({**given, "format": form, "verify": False})
     one = Converted(f"{name} {form}", source, folder / f"{name}-{form}", options)
-    if reasons := inputs.undrawable(one.plan):  # which no proof draws either
+    if reasons := obstacles.undrawable(one.plan):  # which no proof draws either
         raise UnsupportedModelError(one.plan.model.path, reasons)
     if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
     # A conversion that is not verified lets kernels of TensorFlow in, which no proof can run.
-    if kernels := {name for file in one.out.rglob("*.tflite") for name in tflite.flexible(file)}:
+    if kernels := {name for file in one.out.rglob("*.tflite") for name in tflite_file.flex_ops(file)}:
         raise UnsupportedModelError(
             "tflite", [f"ops of TensorFlow's own kernels: {', '.join(sorted(kernels))}"]
         )
@@ -88,8 +87,8 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
 def refusal(one: Converted, seed: int) -> str | None:
     """Why an artifact is refused with a seed; None where it is proven."""
     try:
-        with quiet():
-            _, artifact, _ = origin.read(one.out)
+        with silence():
+            _, artifact, _ = origin.identify(one.out)
             pipeline.checked(one.plan, artifact, replace(one.options, seed=seed), is_copy=True)
     except CudnnConvertError as error:
         return f"{type(error).__name__}: {error}"

@@ -22,11 +22,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from cudnn_convert import pipeline, planning
+from cudnn_convert import pipeline
+from cudnn_convert.context import silence
 from cudnn_convert.options import Options
-from cudnn_convert.quiet import quiet
-from cudnn_convert.verification.pieces import asking
-from cudnn_convert.verification.pieces.piece import Artifact
+from cudnn_convert.plan import prepare
+from cudnn_convert.verify.pieces import ask
+from cudnn_convert.verify.pieces.piece_inputs import Artifact
 
 DATA: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "tf1" / "1.15.5"
 _FUSED: Final = ("LSTM", "GRU", "RNN")
@@ -100,15 +101,15 @@ def main() -> int:
     given = parser.parse_args()
     source, rng = DATA / given.fixture / "model.ckpt", np.random.default_rng(given.seed)
     options = Options(format=given.format)
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder, silence():
         out, other = (Path(folder, f"{name}.{given.format}") for name in ("model", "other"))
         pipeline.convert(source, out, options)
-        plan = planning.planned(planning.opened(source, options, tag=None), options)
+        plan = prepare.make_plan(prepare.read_source(source, options, tag=None), options)
         shown = []
         for _ in range(given.count):
             name = MOVES[given.format](out, plan, rng, other)
             artifact = Artifact(given.format, other, plan, lambda _: {})
-            reports = asking.reports(artifact, stored="float32", seed=given.seed)
+            reports = ask.reports(artifact, stored="float32", seed=given.seed)
             shown.append((max(one.needed for one in reports), name))
     hidden = [name for share, name in shown if share <= 1]
     least = min(shown)

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 from cases import BATCH, STEPS, Case, swapped
 
-from cudnn_convert.lower import loop, steps
-from cudnn_convert.lower import recurrence as body
+from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Array, Cell
 
 #: (steps, batch): many and few steps, fewer rows than steps and more, and a run without any. Of 10 steps an
@@ -48,11 +47,11 @@ def cells(case: Case) -> list[Cell]:
 
 
 def stored(case: Case, *, block: bool) -> list[Array]:
-    return [value for cell in cells(case) for value in body.weights(cell, block=block).values()]
+    return [value for cell in cells(case) for value in layer_stack.layer_weights(cell, block=block).values()]
 
 
-def looped(case: Case, together: Sequence[int]) -> body.Stack:
+def looped(case: Case, together: Sequence[int]) -> layer_stack.Stack:
     """The loop over steps, `together` of them an iteration."""
-    layer = partial(loop.layer, together=together)
-    each = len(steps.weights(cells(case)[0]))
-    return body.stacked(case.sizes, layer, each, time_major=case.time_major)
+    layer = partial(while_loop.layer, together=together)
+    each = len(while_loop.weights(cells(case)[0]))
+    return layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)

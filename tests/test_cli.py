@@ -19,9 +19,10 @@ from samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
 from sources import beside, command, contents, copied, make_foreign, make_symlink, refused
 
 import cudnn_convert
-from cudnn_convert import cli, tables, targets
+from cudnn_convert import cli
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.report import RecurrenceReport, Report
+from cudnn_convert.report import RecurrenceReport, Report, console
+from cudnn_convert.targets import registry
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
@@ -30,7 +31,7 @@ UNNEEDED = (
     *(f"cudnn_convert.{name}" for name in ("tables", "inspection", "page", "cli.bar")),
     *(f"cudnn_convert.keras.{name}" for name in ("rewrite", "vetting", "modern", "trace")),
     *(f"cudnn_convert.write.{name}" for name in ("saver", "keras_archive", "keras_hdf5", "tflite")),
-    *(f"cudnn_convert.verification.{name}" for name in ("by_hand", "graphs", "loading", "source")),
+    *(f"cudnn_convert.verify.{name}" for name in ("by_hand", "graphs", "loading", "source")),
 )
 
 
@@ -82,7 +83,7 @@ def test_nothing_heavy_is_loaded_before_there_is_work(words: list[str], code: in
     ("words", "unneeded"),
     [
         ((), UNNEEDED),
-        (("--no-verify",), (*UNNEEDED, "onnxruntime", "cudnn_convert.reference", "cudnn_convert.lineage")),
+        (("--no-verify",), (*UNNEEDED, "onnxruntime", "cudnn_convert.reference", "cudnn_convert.weight_map")),
     ],
     ids=["verified", "not verified"],
 )
@@ -356,7 +357,7 @@ def test_a_failing_writer_leaves_all_as_it_was(
     if old:
         assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
     before = contents(tmp_path)
-    monkeypatch.setattr(targets, "WRITERS", {form: failing(error)})
+    monkeypatch.setattr(registry, "WRITERS", {form: failing(error)})
     ended = command(source, tmp_path / name, "--format", form, "--force", "--quiet")
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr
@@ -473,7 +474,7 @@ NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
 def shown() -> str:
     found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
     report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
-    tables.explain(report)
+    console.explain(report)
     return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from samples import ROOT
 
-from cudnn_convert.cli import guard
+from cudnn_convert.cli import child_process
 
-pytestmark = pytest.mark.skipif(not guard.can_fork(), reason="a system without fork has no child")
+pytestmark = pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 
 #: A command whose work is `{work}`, run as the console script runs it; `out` is what it would write.
 PROGRAM = """

@@ -7,9 +7,9 @@ import weakref
 import numpy as np
 import pytest
 
-from cudnn_convert import layers
-from cudnn_convert.layers import Layers
 from cudnn_convert.model import Array, Cell, InMemory, Mode, Sizes
+from cudnn_convert.weights import lazy
+from cudnn_convert.weights.lazy import Layers
 
 
 def cell(value: float, inputs: int = 3) -> Cell:
@@ -56,10 +56,10 @@ def test_a_walk_over_layers_holds_two_at_most() -> None:
 
 def test_changes_are_made_as_layers_are_decoded() -> None:
     decode = Decoder()
-    found = layers.changed(Layers(2, decode), lambda one: cell(-one.bias[0, 0]))
+    found = lazy.map_cells(Layers(2, decode), lambda one: cell(-one.bias[0, 0]))
     assert decode.asked == []
     assert [layer[0].kernel[0, 1, 2] for layer in found] == [-0.5, -1.5]
-    there = layers.changed(((cell(2),), (cell(3),)), lambda one: cell(-one.bias[0, 0]))
+    there = lazy.map_cells(((cell(2),), (cell(3),)), lambda one: cell(-one.bias[0, 0]))
     assert [layer[0].kernel[0, 1, 2] for layer in there] == [-2, -3]
 
 
@@ -76,11 +76,11 @@ def test_what_is_no_number_is_known_once_its_layer_was_decoded(value: float) -> 
 @pytest.mark.parametrize("place", [(0, 0, 0), (0, 1, 99_999), (0, 1, 65_536)])
 def test_one_value_among_many_is_found(place: tuple[int, int, int]) -> None:
     good = cell(1.0, inputs=100_000)
-    assert layers.is_finite(good)
+    assert lazy.is_finite(good)
     good.kernel[place] = np.nan
-    assert not layers.is_finite(good)
+    assert not lazy.is_finite(good)
     turned = Cell(good.mode, good.kernel.transpose(2, 0, 1).copy().transpose(1, 2, 0), *rest(good))
-    assert not layers.is_finite(turned)
+    assert not lazy.is_finite(turned)
 
 
 def rest(one: Cell) -> tuple[Array, Array, Array]:
@@ -89,13 +89,13 @@ def rest(one: Cell) -> tuple[Array, Array, Array]:
 
 def test_large_is_what_has_more_bytes_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = Sizes(Mode.RNN_TANH, 1, 1, 2, 3)  # 6 + 4 + 4 values
-    monkeypatch.setattr(layers, "LARGE", 56)
-    assert not layers.are_large(sizes, np.dtype(np.float32))
-    assert layers.are_large(sizes, np.dtype(np.float64))
+    monkeypatch.setattr(lazy, "LARGE", 56)
+    assert not lazy.exceeds_memory_budget(sizes, np.dtype(np.float32))
+    assert lazy.exceeds_memory_budget(sizes, np.dtype(np.float64))
 
 
 def test_tensors_are_read_by_name() -> None:
-    found = layers.read({"a": InMemory(np.arange(3)), "b": InMemory(np.arange(2))})
+    found = lazy.read({"a": InMemory(np.arange(3)), "b": InMemory(np.arange(2))})
     assert [*found] == ["a", "b"]
     assert len(found) == 2
     assert {key: [*value] for key, value in found.items()} == {"a": [0, 1, 2], "b": [0, 1]}

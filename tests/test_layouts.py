@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Cell, Convention, Mode
+from cudnn_convert.weights import layouts
 
 
 def test_columns_multiply_from_the_right_and_rows_from_the_left() -> None:

@@ -17,7 +17,7 @@ from sources import DATA, beside, contents, copied
 import cudnn_convert
 from cudnn_convert.model import InMemory
 from cudnn_convert.read import read
-from cudnn_convert.write.variables import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
 
 FORMATS = ("savedmodel", "frozen", "onnx")
 SINGLE = {"frozen": "out.pb", "onnx": "out.onnx"}

@@ -8,9 +8,9 @@ import pytest
 from samples import fixture
 
 import cudnn_convert
-from cudnn_convert import limits
+from cudnn_convert import context
+from cudnn_convert.context import Limits
 from cudnn_convert.errors import UsageError
-from cudnn_convert.limits import Limits
 from cudnn_convert.options import Options, limited
 
 
@@ -31,19 +31,19 @@ def test_anything_else_is_a_usage_error(given: str) -> None:
 
 
 def test_limits_hold_where_they_are_set() -> None:
-    usual = limits.current()
-    with limits.within(Limits(nodes=1)):
-        assert limits.current() == Limits(nodes=1)
-    assert limits.current() == usual == Limits()
+    usual = context.current()
+    with context.within(Limits(nodes=1)):
+        assert context.current() == Limits(nodes=1)
+    assert context.current() == usual == Limits()
 
 
 def test_a_call_works_under_the_limits_of_its_options() -> None:
     @limited
     def call(_: str, options: Options) -> int:
-        return limits.current().expansion
+        return context.current().expansion
 
     assert call("x", Options(limit=["expansion=7"])) == 7
-    assert limits.current() == Limits()
+    assert context.current() == Limits()
 
 
 def test_the_library_takes_limits_of_reading() -> None:
@@ -54,21 +54,21 @@ def test_the_library_takes_limits_of_reading() -> None:
 
 
 def test_the_machine_has_memory() -> None:
-    found = limits.machine_memory()
+    found = context.machine_memory()
     assert found is None or found > 1 << 28
 
 
 def test_a_container_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, expected in (("123456\n", 123456), ("max\n", limits.machine_memory())):
+    for text, expected in (("123456\n", 123456), ("max\n", context.machine_memory())):
         (tmp_path / "memory.max").write_text(text)
         with monkeypatch.context() as patched:
-            patched.setattr(limits, "Path", lambda _: tmp_path / "memory.max")
-            assert limits.machine_memory() == expected
+            patched.setattr(context, "Path", lambda _: tmp_path / "memory.max")
+            assert context.machine_memory() == expected
 
 
 @pytest.mark.parametrize(
     ("size", "stored", "found"), [(100, 1, False), (101, 1, True), (120, 40, False), (121, 40, True)]
 )
 def test_a_bomb_is_large_and_made_of_little(size: int, stored: int, found: bool) -> None:
-    with limits.within(Limits(expanded=100, expansion=3)):
-        assert limits.is_bomb(size, stored) is found
+    with context.within(Limits(expanded=100, expansion=3)):
+        assert context.is_bomb(size, stored) is found

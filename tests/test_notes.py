@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cases import Case
 
-from cudnn_convert import notes
 from cudnn_convert.model import Mode, Signature
+from cudnn_convert.plan import notes
 
 
 def told(case: Case) -> tuple[str, ...]:

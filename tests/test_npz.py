@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_convert import npz
-from cudnn_convert.limits import Limits, within
+from cudnn_convert.context import Limits, within
+from cudnn_convert.weights import npz_archive
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -45,7 +45,7 @@ def test_arrays_are_as_numpy_wrote_them(tmp_path: Path) -> None:
         "words": np.array(["x", "yz"]),
     }
     np.savez_compressed(tmp_path / "a.npz", **given)
-    found = npz.load(tmp_path / "a.npz")
+    found = npz_archive.load(tmp_path / "a.npz")
     assert list(found) == list(given)
     for key, value in given.items():
         assert found[key].dtype == value.dtype
@@ -54,10 +54,10 @@ def test_arrays_are_as_numpy_wrote_them(tmp_path: Path) -> None:
 
 def test_one_key_is_read_without_the_others(tmp_path: Path) -> None:
     path = written(tmp_path, {"a.npy": member(VALUES), "b.npy": b"nothing"})
-    np.testing.assert_array_equal(npz.load(path, only="a")["a"], VALUES)
-    assert npz.load(path, only="c") == {}
+    np.testing.assert_array_equal(npz_archive.load(path, only="a")["a"], VALUES)
+    assert npz_archive.load(path, only="c") == {}
     with pytest.raises(ValueError, match="magic"):
-        npz.load(path)
+        npz_archive.load(path)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -69,14 +69,14 @@ def test_strings_keep_their_zeros(tmp_path: Path, protocol: int) -> None:
         header = member(given).partition(b"\n")[0] + b"\n"
         content = header + pickle.dumps(given, protocol=protocol)
         path = written(tmp_path, {"a.npy": content})
-        found = npz.load(path, strings=True)["a"]
+        found = npz_archive.load(path, strings=True)["a"]
         with pytest.raises(ValueError, match="elements of object"):
-            npz.load(path)
+            npz_archive.load(path)
         assert found.tolist() == [[b"a\0\0", b""], [b"\xc3\xa9\0", b"\0\xff"]]
 
 
 def test_a_wide_header_is_read(tmp_path: Path) -> None:
-    found = npz.load(written(tmp_path, {"a.npy": claiming("(2, 3)", version=b"\2\0")}))
+    found = npz_archive.load(written(tmp_path, {"a.npy": claiming("(2, 3)", version=b"\2\0")}))
     np.testing.assert_array_equal(found["a"], VALUES)
 
 
@@ -98,7 +98,7 @@ def test_a_wide_header_is_read(tmp_path: Path) -> None:
 )
 def test_what_is_no_plain_array_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        npz.load(written(tmp_path, {"a.npy": content}))
+        npz_archive.load(written(tmp_path, {"a.npy": content}))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_is_no_plain_array_is_refused(tmp_path: Path, content: bytes, reaso
 )
 def test_objects_that_are_no_strings_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        npz.load(written(tmp_path, {"a.npy": content}), strings=True)
+        npz_archive.load(written(tmp_path, {"a.npy": content}), strings=True)
 
 
 def test_a_member_may_grow_as_far_as_the_limits_go(tmp_path: Path) -> None:
@@ -126,28 +126,28 @@ def test_a_member_may_grow_as_far_as_the_limits_go(tmp_path: Path) -> None:
     stored = zipfile.ZipFile(path).infolist()[0].compress_size
     times = len(content) // stored
     with within(Limits(expanded=len(content), expansion=1)):
-        assert npz.load(path)["a"].shape == (10_000,)
+        assert npz_archive.load(path)["a"].shape == (10_000,)
     with within(Limits(expanded=1, expansion=times + 1)):
-        assert npz.load(path)["a"].shape == (10_000,)
+        assert npz_archive.load(path)["a"].shape == (10_000,)
     with (
         within(Limits(expanded=len(content) - 1, expansion=times)),
         pytest.raises(ValueError, match=f"{len(content)} bytes in {stored}"),
     ):
-        npz.load(path)
+        npz_archive.load(path)
 
 
 def test_what_is_no_zip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK")
     with pytest.raises(ValueError, match="no archive of plain arrays: File is not a zip file"):
-        npz.load(tmp_path / "a.npz")
+        npz_archive.load(tmp_path / "a.npz")
     with pytest.raises(OSError, match="No such file"):
-        npz.load(tmp_path / "b.npz")
+        npz_archive.load(tmp_path / "b.npz")
 
 
 def test_what_an_archive_becomes_counts_in_sum(tmp_path: Path) -> None:
     members = {f"{number}.npy": member(np.zeros(1 << 20)) for number in range(5)}
     path = written(tmp_path, members, zipfile.ZIP_DEFLATED)
     with within(Limits(expanded=9 << 20)):
-        assert npz.load(path, only="1")["1"].shape == (1 << 20,)
+        assert npz_archive.load(path, only="1")["1"].shape == (1 << 20,)
         with pytest.raises(ValueError, match=r"^4194\d{4} bytes in \d+$"):
-            npz.load(path)
+            npz_archive.load(path)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from sources import command, copied
 
-from cudnn_convert import page
 from cudnn_convert.report import (
     Distribution,
     Element,
@@ -31,6 +30,7 @@ from cudnn_convert.report import (
     VariableReport,
     Verification,
     WeightsReport,
+    page,
 )
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

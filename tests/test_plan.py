@@ -14,12 +14,12 @@ from graphs import BLOB, UNITS, drawing, lstm, model, ops, placeholder, resource
 from samples import REAL, fixture
 
 import cudnn_convert
+from cudnn_convert.artifacts.runners import opened
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.make import make
+from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
-from cudnn_convert.verification.run import opened
 
 W = np.array([0.25, -1.5], np.float32)
 
@@ -31,7 +31,7 @@ def again(made: Plan, source: Model) -> Plan:
     for name, value in flags:
         given[name].append(value)
     weights = (given["weights"] or ["auto"])[0]
-    return make(
+    return plan_graph(
         source, inputs=given["inputs"], outputs=given["outputs"], constants=given["set"], weights=weights
     )
 
@@ -46,7 +46,7 @@ def scaled() -> Model:
 
 
 def test_nothing_named_and_nothing_in_the_file() -> None:
-    made = make(tagger())
+    made = plan_graph(tagger())
     assert made.signature == made.source == Signature({"x": "x:0"}, {"scores": "scores:0"})
     assert made.notes == ("outputs chosen from the graph: scores:0",)
     assert made.flags == ("--inputs=x=x:0", "--outputs=scores=scores:0")
@@ -64,7 +64,7 @@ SIGNATURE = Signature({"words": "x:0"}, {"answer": "scores:0", "state": "rnn:1"}
     ],
 )
 def test_the_signature_of_the_file(signatures: Mapping[str, Signature]) -> None:
-    made = make(replace(tagger(), signatures=signatures))
+    made = plan_graph(replace(tagger(), signatures=signatures))
     assert made.signature == SIGNATURE
     assert made.notes == ()
     assert made.flags == ("--inputs=words=x:0", "--outputs=answer=scores:0,state=rnn:1")
@@ -72,27 +72,27 @@ def test_the_signature_of_the_file(signatures: Mapping[str, Signature]) -> None:
 
 def test_several_signatures_without_a_default_are_a_choice() -> None:
     with pytest.raises(AmbiguousSourceError) as refused:
-        make(replace(tagger(), signatures={"b": SIGNATURE, "a": SIGNATURE}))
+        plan_graph(replace(tagger(), signatures={"b": SIGNATURE, "a": SIGNATURE}))
     assert refused.value.reasons == (
         "signatures: expected serving_default or one, found a, b; choose with --signature",
     )
 
 
 def test_outputs_that_are_named_come_before_the_signature() -> None:
-    made = make(replace(tagger(), signatures={"serving_default": SIGNATURE}), outputs=["rnn:2"])
+    made = plan_graph(replace(tagger(), signatures={"serving_default": SIGNATURE}), outputs=["rnn:2"])
     assert made.source.outputs == {"rnn_2": "rnn:2"}
 
 
 def test_keys_and_their_order_are_the_users() -> None:
-    made = make(scaled(), inputs=["s=tower/scale,x"], outputs=["b=rnn:1,a=scores"])
+    made = plan_graph(scaled(), inputs=["s=tower/scale,x"], outputs=["b=rnn:1,a=scores"])
     assert list(made.signature.inputs.items()) == [("s", "tower/scale:0"), ("x", "x:0")]
     assert list(made.signature.outputs.items()) == [("b", "rnn:1"), ("a", "scores:0")]
-    assert list(make(scaled()).signature.inputs) == ["x", "tower_scale"]
+    assert list(plan_graph(scaled()).signature.inputs) == ["x", "tower_scale"]
 
 
 def test_missing_inputs_are_all_named() -> None:
     with pytest.raises(UsageError) as refused:
-        make(scaled(), inputs=["rnn_zeros"])
+        plan_graph(scaled(), inputs=["rnn_zeros"])
     assert str(refused.value) == (
         "model.ckpt: --inputs: the outputs also need x:0, tower/scale:0; add them, or bind them with --set"
     )
@@ -100,7 +100,7 @@ def test_missing_inputs_are_all_named() -> None:
 
 def test_inputs_that_nothing_needs_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
-        make(scaled(), inputs=["x,tower/scale,middle"])
+        plan_graph(scaled(), inputs=["x,tower/scale,middle"])
     assert str(refused.value) == "model.ckpt: --inputs: the outputs do not need x:0; leave them out"
 
 
@@ -126,13 +126,13 @@ def test_inputs_that_nothing_needs_are_refused() -> None:
 )  # fmt: skip
 def test_calls_that_contradict_themselves(given: dict[str, Sequence[str]], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        make(scaled(), **given)
+        plan_graph(scaled(), **given)
     assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("pattern", ["tower/scale", "tower/scale:0", "*/scale", "*scale*"])
 def test_a_constant_is_bound_by_name_or_glob(pattern: str) -> None:
-    made = make(scaled(), constants=[f"{pattern}=1"])
+    made = plan_graph(scaled(), constants=[f"{pattern}=1"])
     assert made.signature.inputs == {"x": "x:0"}
     assert ops(made.graph)["tower/scale"] == "Const"
 
@@ -142,18 +142,18 @@ def test_a_glob_binds_every_match_that_the_outputs_need() -> None:
         x = placeholder("x") * placeholder("a/keep", []) * placeholder("b/keep", [])
         tf.identity(lstm(x, variable("blob", BLOB.shape)).output, "scores")
         placeholder("c/keep", [None])  # of unknown shape: binding it would fail
-    made = make(model(graph), constants=["*/keep=1"])
+    made = plan_graph(model(graph), constants=["*/keep=1"])
     assert made.signature.inputs == {"x": "x:0"}
 
 
 def test_no_recurrence_on_the_way_is_said() -> None:
-    made = make(tagger(), outputs=["w"])
+    made = plan_graph(tagger(), outputs=["w"])
     assert made.recurrences == ()
     assert made.notes == ("no cuDNN recurrence reaches the outputs; the graph was converted as it is",)
 
 
 def test_an_input_in_the_middle_is_named_as_in_the_source() -> None:
-    made = make(scaled(), inputs=["tower/scale", "h=rnn_zeros", "middle"])
+    made = plan_graph(scaled(), inputs=["tower/scale", "h=rnn_zeros", "middle"])
     assert made.source.inputs == {"tower_scale": "tower/scale:0", "h": "rnn_zeros:0", "middle": "middle:0"}
     assert made.signature.inputs == made.source.inputs
     assert "x" not in ops(made.graph)
@@ -161,7 +161,7 @@ def test_an_input_in_the_middle_is_named_as_in_the_source() -> None:
 
 def test_an_iterator_is_cut_and_said() -> None:
     source = read(fixture("1.15.5-iterator_input").prefix)
-    made = make(source)
+    made = plan_graph(source)
     assert any(note.startswith("cut at the iterator or queue: ") for note in made.notes)
     assert again(made, source).signature == made.signature
 
@@ -180,7 +180,7 @@ def test_the_flags_repeat_the_plan(given: dict[str, Any]) -> None:
     source = scaled()
     if given.get("outputs") == ["middle,rnn:1"]:
         given = {**given, "inputs": ["middle"]}
-    made = make(source, **given)
+    made = plan_graph(source, **given)
     repeated = again(made, source)
     assert repeated.signature == made.signature
     assert repeated.source == made.source
@@ -193,7 +193,7 @@ def test_the_flags_repeat_the_plan(given: dict[str, Any]) -> None:
 )
 def test_the_flags_repeat_the_plan_of_a_real_model() -> None:
     source = read(REAL / "calamari" / "model.ckpt")
-    made = make(source, constants=["*/dropout_rate=0"])
+    made = plan_graph(source, constants=["*/dropout_rate=0"])
     assert again(made, source).signature == made.signature
 
 
@@ -201,20 +201,20 @@ def test_moving_averages_are_taken_and_said() -> None:
     source = tagger()
     shadow = np.arange(BLOB.size, dtype=np.float32)
     averages = model_with(source, {"blob/ExponentialMovingAverage": shadow})
-    made = make(averages, weights="ema")
+    made = plan_graph(averages, weights="ema")
     (recurrence,) = made.recurrences
     assert recurrence.cells[0][0].kernel.ravel()[:3].tolist() == [0, 1, 2]
     assert made.model.variables["w"].read().tolist() == W.tolist()  # without an average: its own value
     assert made.flags[-1] == "--weights=ema"
     assert not any("moving averages" in note for note in made.notes)
     told = "moving averages of 1 variable lie in the file and are not taken; --weights ema takes them"
-    assert told in make(averages).notes
-    assert not any("moving averages" in note for note in make(source).notes)
+    assert told in plan_graph(averages).notes
+    assert not any("moving averages" in note for note in plan_graph(source).notes)
     del averages.variables["blob"]  # type: ignore[attr-defined]  # a saver of averages alone
-    (found,) = make(averages, weights="ema").recurrences
+    (found,) = plan_graph(averages, weights="ema").recurrences
     assert found.evidence.blob.tolist() == shadow.tolist()
     with pytest.raises(UnsupportedModelError, match=r"--weights ema: expected keys .*, found none"):
-        make(source, weights="ema")
+        plan_graph(source, weights="ema")
 
 
 def model_with(source: Model, values: Mapping[str, np.ndarray]) -> Model:
@@ -227,7 +227,7 @@ def test_variables_without_a_value_are_named_with_the_nearest() -> None:
     source = tagger()
     del source.variables["w"]  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedModelError) as refused:
-        make(source)
+        plan_graph(source)
     assert refused.value.reasons == (
         "variable w: expected a value of shape (2,), found no such key; is the checkpoint this graph's?",
     )
@@ -244,7 +244,7 @@ def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, fo
     prefix = saved(tmp_path, graph, {"blob": BLOB, "w": W})
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form, outputs=["w", "scores"])
     assert report.outputs == {"w": "w:0", "scores": "scores:0"}
-    made = make(read(prefix), outputs=["w", "scores"])
+    made = plan_graph(read(prefix), outputs=["w", "scores"])
     feeds = {"x": np.ones((4, 2, 3), np.float32)}
     found = opened(form, Path(report.out), made.parts)(feeds)
     np.testing.assert_array_equal(found["w"], W)
@@ -257,7 +257,7 @@ def test_an_input_can_be_an_output(tmp_path: Path, form: str) -> None:
     prefix = saved(tmp_path, graph, {"blob": BLOB})
     names = {"inputs": ["x"], "outputs": ["again=x", "scores"]}
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form, **names)
-    made = make(read(prefix), **names)
+    made = plan_graph(read(prefix), **names)
     x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
     np.testing.assert_array_equal(opened(form, Path(report.out), made.parts)({"x": x})["again"], x)
 
@@ -266,5 +266,5 @@ def test_a_default_is_an_input_only_when_it_is_named() -> None:
     with drawing() as graph:
         x = placeholder("x") * v1.placeholder_with_default(1.0, [], "scale")
         tf.identity(lstm(x, variable("blob", BLOB.shape)).output, "scores")
-    assert make(model(graph)).signature.inputs == {"x": "x:0"}
-    assert make(model(graph), inputs=["x,scale"]).signature.inputs == {"x": "x:0", "scale": "scale:0"}
+    assert plan_graph(model(graph)).signature.inputs == {"x": "x:0"}
+    assert plan_graph(model(graph), inputs=["x,scale"]).signature.inputs == {"x": "x:0", "scale": "scale:0"}

@@ -14,8 +14,8 @@ import pytest
 from samples import GRAPHLESS, ROOT
 
 import cudnn_convert
-from cudnn_convert import progress
-from cudnn_convert.cli import guard
+from cudnn_convert import context
+from cudnn_convert.cli import child_process
 from cudnn_convert.model import InMemory
 
 SOURCE = next(found for found in GRAPHLESS if "weights_lstm" in found.name).prefix
@@ -38,12 +38,12 @@ cli.run()
 STEPS = ("reading", "planning", "lowering", "writing", "verifying")
 HIDDEN_CURSOR, CLEAR_LINE = "\x1b[?25l", "\x1b[2K"
 
-at_a_terminal = pytest.mark.skipif(not guard.can_fork(), reason="a system without fork has no pty")
+at_a_terminal = pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no pty")
 
 
 def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
     heard: list[tuple[str, int, int]] = []
-    with progress.heard_by(lambda step, done=0, total=0: heard.append((step, done, total))):
+    with context.listen(lambda step, done=0, total=0: heard.append((step, done, total))):
         cudnn_convert.convert(SOURCE, tmp_path / "out.onnx", format="onnx", mode="lstm")
     steps = [step for step, _, _ in heard]
     assert tuple(dict.fromkeys(steps)) == STEPS
@@ -60,22 +60,22 @@ def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_bundle_are_heard_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cudnn_convert.write import variables  # TensorFlow writes them
+    from cudnn_convert.targets import bundle  # TensorFlow writes them
 
-    monkeypatch.setattr(variables, "_SHARD", 100)
+    monkeypatch.setattr(bundle, "_SHARD", 100)
     sizes = {"a": 30, "b": 35, "c": 40}
     tensors = {name: InMemory(np.zeros(size, np.float32)) for name, size in sizes.items()}
     heard: list[tuple[str, int, int]] = []
-    with progress.heard_by(lambda step, done=0, total=0: heard.append((step, done, total))):
-        variables.write_bundle(tmp_path / "variables", tensors)
+    with context.listen(lambda step, done=0, total=0: heard.append((step, done, total))):
+        bundle.write_bundle(tmp_path / "variables", tensors)
     assert heard == [("writing", done, 420) for done in (0, 120, 260, 420)]
 
 
 def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
     heard: list[str] = []
-    with progress.heard_by(lambda step, done=0, total=0: heard.append(step)):
-        progress.at("one")
-    progress.at("two")
+    with context.listen(lambda step, done=0, total=0: heard.append(step)):
+        context.report_progress("one")
+    context.report_progress("two")
     cudnn_convert.convert(SOURCE, tmp_path / "out.onnx", format="onnx", mode="lstm")
     assert heard == ["one"]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cudnn_convert.quiet import muted
+from cudnn_convert.context import muted
 
 
 def test_the_last_one_to_end_brings_the_descriptors_back(capfd: pytest.CaptureFixture[str]) -> None:

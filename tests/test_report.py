@@ -9,7 +9,7 @@ import numpy as np
 from graphs import BLOB, tagger
 
 from cudnn_convert import report
-from cudnn_convert.plan.make import make
+from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import (
     Distribution,
     Element,
@@ -30,7 +30,7 @@ PROOF = Verification(True, 7, ({"x": (17, 3, 3)},), (OUTPUT,), ("scores: said",)
 
 
 def made() -> Report:
-    (found,) = make(tagger()).recurrences
+    (found,) = plan_graph(tagger()).recurrences
     return Report(
         "folder/model.ckpt", "TensorFlow 1 checkpoint", "onnx", "out/model.onnx",
         {"x": "x:0"}, {"y": "scores:0"},

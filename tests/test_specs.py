@@ -7,9 +7,9 @@ import runpy
 import pytest
 from samples import ROOT
 
-from cudnn_convert import specs
 from cudnn_convert.errors import UsageError
-from cudnn_convert.specs import Spec
+from cudnn_convert.plan import notes
+from cudnn_convert.plan.notes import Spec
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from cudnn_convert.specs import Spec
     ],
 )
 def test_an_item_is_a_key_a_tensor_and_a_shape(text: str, expected: list[Spec]) -> None:
-    assert specs.parse([text], flag="--inputs") == expected
+    assert notes.parse([text], flag="--inputs") == expected
 
 
 KEYS = ["a=b", "a,b", "a[b", "a]b", '"', 'a"b', "a\\b", '\\"', " a", "a ", "=", '"q"', "x:0", "plain", "순환"]
@@ -34,36 +34,36 @@ KEYS = ["a=b", "a,b", "a[b", "a]b", '"', 'a"b', "a\\b", '\\"', " a", "a ", "=", 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_written(key: str) -> None:
     """What is printed to repeat a conversion is read again, here and where the original is recorded."""
-    text = f"{specs.item(key, 'x:1', (None, 3))},y,{specs.item('p=q', 'z:0')}"
+    text = f"{notes.item(key, 'x:1', (None, 3))},y,{notes.item('p=q', 'z:0')}"
     expected = [Spec(key, "x:1", (None, 3)), Spec(None, "y:0"), Spec("p=q", "z:0")]
-    assert specs.parse([text], flag="--inputs") == expected
+    assert notes.parse([text], flag="--inputs") == expected
     recorder = runpy.run_path(str(ROOT / "scripts" / "record_tf1.py"))
     assert recorder["specs"]([text], "--inputs") == [(spec.key, spec.tensor) for spec in expected]
 
 
 def test_the_flag_can_be_repeated() -> None:
-    assert specs.parse(["x", "y,z"], flag="--inputs") == [Spec(None, f"{name}:0") for name in "xyz"]
+    assert notes.parse(["x", "y,z"], flag="--inputs") == [Spec(None, f"{name}:0") for name in "xyz"]
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "=x", "k=", "x[?,,3]", "x[?][3]"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--outputs: expected "):
-        specs.parse([text], flag="--outputs")
+        notes.parse([text], flag="--outputs")
 
 
 def test_the_key_is_the_op_name_without_slashes() -> None:
     found = [Spec(None, "a/b:0"), Spec(None, "a/b:2"), Spec("mine", "c:0"), Spec(None, "a_b:0")]
-    assert specs.keyed(found) == {"a_b": "a/b:0", "a_b_2": "a/b:2", "mine": "c:0", "a_b_1": "a_b:0"}
+    assert notes.keyed(found) == {"a_b": "a/b:0", "a_b_2": "a/b:2", "mine": "c:0", "a_b_1": "a_b:0"}
 
 
 def test_one_tensor_can_have_two_keys() -> None:
-    assert specs.keyed([Spec("a", "x:0"), Spec("b", "x:0")]) == {"a": "x:0", "b": "x:0"}
+    assert notes.keyed([Spec("a", "x:0"), Spec("b", "x:0")]) == {"a": "x:0", "b": "x:0"}
 
 
 def test_a_chosen_key_comes_before_a_made_one() -> None:
-    assert specs.keyed([Spec(None, "a:0"), Spec("a", "b:0")]) == {"a_1": "a:0", "a": "b:0"}
+    assert notes.keyed([Spec(None, "a:0"), Spec("a", "b:0")]) == {"a_1": "a:0", "a": "b:0"}
 
 
 def test_a_key_chosen_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="expected keys that differ, found a twice"):
-        specs.keyed([Spec("a", "x:0"), Spec("a", "y:0")])
+        notes.keyed([Spec("a", "x:0"), Spec("a", "y:0")])

@@ -26,7 +26,7 @@ def test_of_another_file():
 """
 #: As git: `diff` names a changed file, `ls-files` a new one.
 GIT = """#!/bin/sh
-case "$1" in diff) echo cudnn_convert/write/place.py;; ls-files) echo docs/new.md;; *) exit 1;; esac
+case "$1" in diff) echo cudnn_convert/storage/atomic_output.py;; ls-files) echo docs/new.md;; *) exit 1;; esac
 """
 
 

@@ -13,9 +13,10 @@ from cases import Case
 from samples import ROOT, fixture
 
 import cudnn_convert
-from cudnn_convert import layouts, reference
+from cudnn_convert import reference
 from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 CASES = {
     "lstm": Case(Mode.LSTM, layers=2, directions=2),

@@ -13,7 +13,7 @@ import pytest
 import tables
 from sources import command
 
-from cudnn_convert import errors, visible
+from cudnn_convert import errors
 
 #: Clears a screen, goes back to the start of a line, turns text around and starts lines like ours.
 HOSTILE = "\x1b[2J\x1b[31mx\r\u202everdict\ncudnn-convert: equal\u2028\x85\x07\x9b1m"
@@ -32,14 +32,14 @@ SIZES = ("--mode", "lstm", "--layers", 2, "--units", 3, "--directions", 2)
     ],
 )
 def test_what_has_no_shape_is_written_out(text: str, shown: str) -> None:
-    assert visible.visible(text) == shown
-    assert visible.visible(shown) == shown
+    assert errors.visible(text) == shown
+    assert errors.visible(shown) == shown
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_shell_reads_the_words_again() -> None:
     words = ["a b", "it's", HOSTILE, "\x1b1'\\", "순환", "", "--outputs=y:0", "\udcff1", "~", "$(x)"]
-    line = visible.command(words)
+    line = errors.command(words)
     assert line.isprintable()
     read = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
     assert [part.decode(errors="surrogateescape") for part in read.split(b"\0")[:-1]] == words

@@ -20,8 +20,8 @@ from samples import FIXTURES, GRAPHLESS, ROOT, fixture
 from sources import command
 
 import cudnn_convert
-from cudnn_convert import weights
 from cudnn_convert.model import Mode
+from cudnn_convert.recurrences import named_weights
 
 #: Fixtures whose graph is one recurrence and nothing else, by what their tensors are called here.
 ENDS = {"x:0": "inputs", "h0:0": "initial_h", "c0:0": "initial_c", "lengths:0": "sequence_lengths"}
@@ -42,7 +42,7 @@ FORMS = ("npz", "safetensors")
 BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 
 
-def answered(one: weights.Weights, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def answered(one: named_weights.Weights, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     named = {f"{one.name}/{key}": value for key, value in one.weights.items()}
     return recurrence(one.described(), named, feed)
 
@@ -224,7 +224,7 @@ def test_a_damaged_file_is_told(tmp_path: Path, form: str) -> None:
 def test_wrong_arrays_fail_the_proof(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str, field: str, change: str
 ) -> None:
-    right = weights.decoded
+    right = named_weights.decoded
 
     def wrong(single):
         found = right(single)
@@ -237,7 +237,7 @@ def test_wrong_arrays_fail_the_proof(
         found.weights[key] = value
         return found
 
-    monkeypatch.setattr(weights, "decoded", wrong)
+    monkeypatch.setattr(named_weights, "decoded", wrong)
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.convert(fixture("1.15.5-gru_bi").prefix, tmp_path / "out", format=form, weights="raw")
     assert not (tmp_path / "out").exists()

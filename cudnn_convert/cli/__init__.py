@@ -1,7 +1,14 @@
-"""The command line: arguments, tables, progress and exit codes; no logic of its own.
+"""The command line: subcommands, and what runs them.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
 differ, 4 the environment, 130 interrupted, 70 a bug of ours.
+
+* flags        : The flags of the subcommands, each group once.
+* commands     : The subcommands: flags in, one call of the library, the result on stdout.
+* child_process: Runs each command in a child process, so that a crash there ends one command only.
+* progress_bar : A progress line on stderr for work that takes over a second.
+* tables       : Prints a map of weights and an inspection, as tables or as plain lines.
+* threads      : Sets the number of threads of NumPy's products before NumPy is imported.
 """
 
 from __future__ import annotations
@@ -22,11 +29,10 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Final
 
-from cudnn_convert.cli import commands, guard, threads
+from cudnn_convert.cli import child_process, commands, threads
 from cudnn_convert.cli.commands import Within, directly
-from cudnn_convert.errors import CudnnConvertError, UsageError
-from cudnn_convert.limits import Limits
-from cudnn_convert.visible import visible
+from cudnn_convert.context import Limits
+from cudnn_convert.errors import CudnnConvertError, UsageError, visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
@@ -54,14 +60,14 @@ def run() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
-        signal.signal(signal.SIGINT, guard.stop_once)
+        signal.signal(signal.SIGINT, child_process.stop_once)
     held = _native_stderr()
     code = _BUG
     try:
-        within = partial(_guarded, held) if guard.can_fork() else directly
+        within = partial(_guarded, held) if child_process.can_fork() else directly
         code = main(within=partial(_bounded, within))
     except KeyboardInterrupt:
-        code = guard.INTERRUPTED
+        code = child_process.INTERRUPTED
     finally:
         if code == _BUG and held is not None:
             _show_tail(held)
@@ -89,7 +95,7 @@ def _native_stderr() -> IO[bytes] | None:
         return None
     os.dup2(held.fileno(), 2)
     sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
-    faulthandler.enable(held if guard.can_fork() else sys.stderr)
+    faulthandler.enable(held if child_process.can_fork() else sys.stderr)
     return held
 
 
@@ -99,7 +105,7 @@ def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace)
 
 
 def _guarded(held: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    return guard.guarded(
+    return child_process.guarded(
         lambda: _answered(work),
         subject=flags.source,
         out=Path(flags.out) if "out" in flags else None,
@@ -139,12 +145,12 @@ def _answered(work: Callable[[], int]) -> int:
     try:
         return work()
     except KeyboardInterrupt:
-        return guard.INTERRUPTED
+        return child_process.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
         # Native code makes an error of its own of an interruption.
-        return guard.INTERRUPTED if guard.stopping.is_set() else _in_words(error)
+        return child_process.INTERRUPTED if child_process.stopping.is_set() else _in_words(error)
 
 
 def _in_words(error: Exception) -> int:
@@ -153,7 +159,7 @@ def _in_words(error: Exception) -> int:
         print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
         return error.exit_code
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED.search(str(error))):
-        print(f"cudnn-convert: memory ran out; raise it with {guard.memory_knob()}", file=sys.stderr)
+        print(f"cudnn-convert: memory ran out; raise it with {child_process.memory_knob()}", file=sys.stderr)
         return CudnnConvertError.exit_code
     text = "".join(traceback.format_exception(error)).rstrip()
     print(*_visible(text), sep="\n", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The subcommands: flags in, one call of the library's walk, the result on stdout."""
+"""The subcommands: flags in, one call of the library, the result on stdout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cudnn_convert import __version__
 from cudnn_convert.cli.flags import (
     Parser,
     add_checkpoint,
@@ -21,15 +20,15 @@ from cudnn_convert.cli.flags import (
     add_source,
     add_verification,
 )
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError
+from cudnn_convert.context import listen
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
-from cudnn_convert.progress import heard_by
-from cudnn_convert.visible import visible
+from cudnn_convert.version import __version__
 
-if TYPE_CHECKING:  # a usage error needs no NumPy
-    from cudnn_convert.page.file import Keep
+if TYPE_CHECKING:
     from cudnn_convert.report import Verification
+    from cudnn_convert.report.page import Keep
 
 #: What a verification takes.
 _JUDGING: Final = ("data", "atol", "rtol", "seed")
@@ -107,9 +106,9 @@ def _convert(flags: argparse.Namespace) -> int:
     with _reported(flags, [*read, (f"OUT {out}", out)]) as keep, _watched(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
-        from cudnn_convert import tables
+        from cudnn_convert.report import console
 
-        tables.explain(report)
+        console.explain(report)
     print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
@@ -132,17 +131,17 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 def _inspect(flags: argparse.Namespace) -> int:
     _silence()
-    from cudnn_convert.inspection import walk
+    from cudnn_convert.inspection import inspect
 
     options = Options(**_reading(flags))
     with _watched(flags):
-        found = walk.inspected(Path(flags.source), options, form=flags.format)
+        found = inspect.inspect_source(Path(flags.source), options, form=flags.format)
     if flags.json:
         print(found.to_json())
     else:
-        from cudnn_convert.cli import described
+        from cudnn_convert.cli import tables
 
-        described.show(found)
+        tables.show_inspection(found)
     return 0
 
 
@@ -177,9 +176,9 @@ def _map(flags: argparse.Namespace) -> int:
     if flags.json:
         print(found.to_json())
     else:
-        from cudnn_convert.cli import charted
+        from cudnn_convert.cli import tables
 
-        charted.show(found)
+        tables.show_map(found)
     return 0
 
 
@@ -210,9 +209,9 @@ def _verify(flags: argparse.Namespace) -> int:
         result = pipeline.verify(source, artifact, options)
         keep(result)
     if not flags.quiet:
-        from cudnn_convert import tables
+        from cudnn_convert.report import console
 
-        tables.verification(result)
+        console.verification(result)
     print(result.to_json() if flags.json else _verdict(result))
     return 0
 
@@ -289,11 +288,11 @@ def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> I
         with _told(flags, lambda report: None) as keep:
             yield keep
         return
-    from cudnn_convert.page import file
+    from cudnn_convert.report import page
 
     failed: VerificationError | None = None
     with ExitStack() as stack:
-        keep = stack.enter_context(file.prepared(flags.report, apart=apart, force=flags.force))
+        keep = stack.enter_context(page.prepared(flags.report, apart=apart, force=flags.force))
         try:
             with _told(flags, keep):
                 yield keep
@@ -326,9 +325,9 @@ def _watched(flags: argparse.Namespace) -> Iterator[None]:
     if not is_seen or ("quiet" in flags and flags.quiet):
         yield
         return
-    from cudnn_convert.cli import bar
+    from cudnn_convert.cli import progress_bar
 
-    with bar.shown() as listener, heard_by(listener):
+    with progress_bar.shown() as listener, listen(listener):
         yield
 
 

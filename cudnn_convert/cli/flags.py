@@ -1,4 +1,4 @@
-"""The flags of the subcommands, each group once. Imports nothing heavy."""
+"""The flags of the subcommands, each group once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from cudnn_convert.context import Limits
 from cudnn_convert.errors import UsageError
-from cudnn_convert.limits import Limits
 from cudnn_convert.options import CELLS, GATE_ORDERS, LAYOUTS, MODES, WEIGHTS
 
 

@@ -1,4 +1,4 @@
-"""How many threads NumPy's products take, said before NumPy is imported: OpenBLAS looks at it only then.
+"""Sets the number of threads of NumPy's products before NumPy is imported.
 
 It shares out every product of more than 2^18 multiplications, and its threads spin while they wait for each
 other: one step of a small recurrence then takes several times as long wherever anything else runs.

@@ -1,4 +1,4 @@
-"""Looking things up in a GraphDef: tensor names, producers, consumers, ancestors.
+"""Lookups in a GraphDef: tensor names, producers, consumers, ancestors.
 
 The GraphDef stays the one in-memory form of a graph; an `Index` only points into it. A tensor is named
 `op:k` throughout, a control input `^op`.
@@ -111,3 +111,14 @@ def unique(name: str, taken: Collection[str]) -> str:
         count += 1
         candidate = f"{name}_{count}"
     return candidate
+
+
+VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+PASSAGES: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
+
+#: Sources that a program, not a file, fills: cut at the components used.
+STREAMS: Final = frozenset(
+    "IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany QueueDequeueManyV2 "
+    "QueueDequeueUpTo QueueDequeueUpToV2 Unstage".split()
+)
+PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})

@@ -1,8 +1,16 @@
-"""Running a graph whose variables get their values from files: for freezing and for verification."""
+"""Runs a graph whose variables come from files, and freezes variables into constants.
+
+Running a graph whose variables get their values from files: for freezing and for verification.
+
+Variables become constants, by TensorFlow's own rewriting, which knows reads inside branches and loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import copy
+import difflib
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +21,44 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
-from cudnn_convert.graph import build
-from cudnn_convert.graph.index import split
-from cudnn_convert.graph.trace import VARIABLES
-from cudnn_convert.graph.variables import checkpoint_key
-from cudnn_convert.model import Array, Tensor
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import INPUT, PARAMS, VARIABLES, Index, split, unique
+from cudnn_convert.model import Array, Recurrence, Tensor
+
+
+def handle(name: str, key: str, value: Any) -> Any:
+    """A VarHandleOp for a value; `key` is what a checkpoint calls it."""
+    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
+    return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=key, container="")
+
+
+def checkpoint_key(node: Any) -> str:
+    """What a checkpoint calls the variable of a node."""
+    return node.attr["shared_name"].s.decode() or str(node.name)
+
+
+def check_values(path: Path, graph: Any, values: Mapping[str, Tensor], *, decoded: Collection[str]) -> None:
+    """Raises UnsupportedModelError where a variable, but for the `decoded`, has no value of its shape."""
+    reasons = []
+    for node in graph.node:
+        if node.op in VARIABLES and node.name not in decoded:
+            name, wanted = checkpoint_key(node), tf.TensorShape(node.attr["shape"].shape)
+            value = values.get(name)
+            if value is None:
+                near = difflib.get_close_matches(name, values, n=3)
+                hint = (
+                    f"the nearest keys are {', '.join(near)}" if near else "is the checkpoint this graph's?"
+                )
+                reasons.append(
+                    f"variable {name}: expected a value of shape {wanted}, found no such key; {hint}"
+                )
+            elif "shape" in node.attr and not wanted.is_compatible_with(value.shape):
+                found = f"{list(value.shape)}; are graph and weights of one model?"
+                reasons.append(f"variable {name}: expected shape {wanted}, found {found}")
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+
 
 #: Bytes of values that are set in one run; a larger value has a run to itself.
 _TOGETHER: Final = 1 << 24
@@ -64,7 +105,7 @@ def session(
     Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
     `assets` by the tensors that hold their names.
     """
-    made = build.imported(graph)
+    made = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
@@ -108,3 +149,55 @@ def _assignment(graph: tf.Graph, node: Any, value: Any) -> Any:
         return tf.raw_ops.AssignVariableOp(resource=target, value=value)
     # TensorFlow 1 lets a variable be declared without its shape; the value's own counts then.
     return tf.raw_ops.Assign(ref=target, value=value, validate_shape=False)
+
+
+#: A proto may not exceed 2 GiB, and TensorFlow's message for one that does names no size.
+_LIMIT: Final = 2**31 - 2**20
+
+
+def freeze_variables(graph: Any, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> Any:
+    """`graph` with each variable op a Const of the same name; `outputs`, tensors `op:k`, are what stays.
+
+    Raises UnsupportedModelError where the constants would not fit a GraphDef.
+    """
+    ops = variable_ops(graph)
+    size = sum(
+        found.dtype.itemsize * math.prod(found.shape)
+        for found in (variables[checkpoint_key(op)] for op in ops)
+    )
+    if size > _LIMIT:
+        reason = f"expected under 2 GiB of weights, found {size} bytes; choose --format savedmodel"
+        raise UnsupportedModelError("frozen graph", [reason])
+    if not ops:
+        return graph
+    names = sorted({split(name)[0] for name in outputs})
+    with session(graph, variables) as running:
+        for op in ops:
+            _ensure_read(running.graph, op)
+        return tf.compat.v1.graph_util.convert_variables_to_constants(running, graph, names)
+
+
+def _ensure_read(graph: tf.Graph, op: Any) -> None:
+    """The rewriting fetches a resource's value by the name that `tf.Variable` gives its own first read."""
+    name = f"{op.name}/Read/ReadVariableOp"
+    if op.op == "VarHandleOp" and name not in {operation.name for operation in graph.get_operations()}:
+        handle = graph.get_tensor_by_name(f"{op.name}:0")
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(op.attr["dtype"].type), name=name)
+
+
+def without_parameters(graph: Any, recurrences: Iterable[Recurrence], outputs: Iterable[str]) -> Any:
+    """`graph` with an empty constant for each recurrence's blob; its weights go to the target by the side."""
+    index, changes, added = Index(graph), {}, []
+    for recurrence in recurrences:
+        node = copy.deepcopy(index.nodes[recurrence.node])
+        empty = node_defs.constant(
+            unique(f"{node.name}/parameters", index.nodes), np.zeros(0, recurrence.dtype)
+        )
+        # Inside a loop's frame a node without inputs needs this edge to be in the frame.
+        empty.input.append(f"^{split(node.input[INPUT])[0]}")
+        node.input[PARAMS] = empty.name
+        changes[node.name] = node
+        added.append(empty)
+    made = node_defs.replace_nodes(graph, changes)
+    made.node.extend(added)
+    return node_defs.extract_nodes(made, Index(made).ancestors(split(name)[0] for name in outputs))

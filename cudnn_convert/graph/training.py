@@ -1,4 +1,4 @@
-"""What of a graph belongs to training or its records: losses, metrics, gradients, summaries, savers, labels.
+"""Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 
 A label reaches a loss, a metric or a gradient and nothing else; an input reaches an output. Which is which
 shows in what lies below a source of values that no recurrence needs: a label meets no weights and is never
@@ -15,9 +15,16 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph.cut import PLACEHOLDERS, STREAMS
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, split, tensor
-from cudnn_convert.graph.trace import VARIABLES
+from cudnn_convert.graph.index import (
+    CUDNN_OPS,
+    OUTPUTS,
+    PLACEHOLDERS,
+    STREAMS,
+    VARIABLES,
+    Index,
+    split,
+    tensor,
+)
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"

@@ -1,4 +1,11 @@
-"""What a source is, what is in it, and the command that converts it. Nothing of it is run.
+"""Describes a source and the command that converts it. Nothing is run.
 
 The functions that read, choose and refuse are those of a conversion, so that what is said here holds there.
+
+* result           : The result of an inspection, the same for the library and for `--json`.
+* alternatives     : The commands that convert a source, planned as a conversion plans them.
+* inspect          : From a source to its inspection: read and planned, nothing run or written.
+* graph_recurrences: Recurrences of a source with a graph: live, dead, and in uncalled functions.
+* weights_only     : Recurrences of weights without a graph, and which tensors hold them.
+* keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
 """

@@ -1,1 +1,9 @@
-"""Keras models as data: layers walked, cuDNN layers rewritten, configs brought up to date."""
+"""Keras models as data: cuDNN layers replaced, configs translated, models traced.
+
+* cpu_layers    : Replaces the cuDNN layers of a Keras model by CPU layers, in config and weights.
+* trace_tf_keras: Traces a Keras 2 model into the graph that it computes, cuDNN layers included.
+* trace_keras3  : Traces a Keras 3 model into the graph that it computes, with cuDNN ops.
+* translate     : Translates the config of a Keras 2 model to Keras 3.
+* build_keras3  : Builds a Keras 3 model from a translated config and Keras 2 weights.
+* config        : The config of a Keras model as JSON data; nothing is built.
+"""

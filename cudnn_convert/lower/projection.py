@@ -1,4 +1,4 @@
-"""A projected LSTM on kernels that know no projection.
+"""Lowers a projected LSTM to kernels that know no projection.
 
 Such a kernel carries v = o*tanh(c) where cuDNN carries h = Q v, Q `[width, units]` being the projection. With
 R Q in the place of R its gates are cuDNN's, and a product with Q behind it gives h. In the place of an
@@ -20,7 +20,7 @@ _ACCURATE: Final = 2e-6
 _SOLVABLE: Final = 1e-3
 
 
-def composed(cell: Cell) -> Cell:
+def compose(cell: Cell) -> Cell:
     """A cell without projection whose gates are those of `cell`, in float32; `cell` itself if it has none."""
     if cell.projection is None:
         return cell

@@ -1,4 +1,4 @@
-"""A recurrence's weights by the names that PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN` have for them.
+"""Names the weights of a recurrence as PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN` do.
 
 Its equations are cuDNN's, both biases and the place of the GRU's reset gate included.
 Source: pytorch v2.8.0 torch/nn/modules/rnn.py (RNNBase.__init__ names and shapes, LSTM and GRU equations).
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.weights import layouts
 
 
 def state(recurrence: Recurrence) -> dict[str, Array]:

@@ -1,6 +1,14 @@
-"""What to convert: the outputs, the inputs, the constants, the graph between them and its recurrences.
+"""What to convert: outputs, inputs, constants, the graph between them, its recurrences.
 
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
+
+* prepare       : Makes a plan from a model and options. Imports TensorFlow for graphs only.
+* notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
+* from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
+* from_weights  : Plans weights that have no graph, with or without moving averages.
+* requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
+* choose_outputs: Chooses the outputs where neither the user nor a signature names them.
+* obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 """
 
 from __future__ import annotations
@@ -8,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert.graph.interface import Single
 from cudnn_convert.model import Model, Part, Recurrence, Signature
+from cudnn_convert.recurrences.graphless import Single
 
-if TYPE_CHECKING:  # weights without a graph are planned without TensorFlow
-    from cudnn_convert.graph.settle import Carried
+if TYPE_CHECKING:
+    from cudnn_convert.graph.passes.state_io import Carried
 
 
 @dataclass(frozen=True, slots=True)

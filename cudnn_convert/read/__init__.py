@@ -1,4 +1,17 @@
-"""Readers: one file per container, each `recognise(path)` and `read(found)`; with `TAGS`, a tag too."""
+"""Readers: one file per container, each with `recognise(path)` and `read`.
+
+* checkpoint   : Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
+* graph_def    : Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
+* saved_model  : Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
+* variable_keys: Finds under which key a checkpoint keeps a variable: partitions, object graphs.
+* checks       : Checks a graph's names, functions, constants and attributes before anything follows them.
+* paths        : Which files a given path stands for, and which links may be followed.
+* hdf5         : Reads HDF5 files with bounds: no external links, no more memory than stored.
+* keras_archive: Reads `.keras` archives and the weight groups of `.weights.h5` files.
+* keras_hdf5   : Reads Keras HDF5 files: whole models, or weights alone.
+* dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
+* tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +22,7 @@ from typing import Final
 
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint, extent, graph_def, keras_archive, keras_hdf5, links, saved_model
+from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
 
 READERS: Final[tuple[ModuleType, ...]] = (
     *(checkpoint, saved_model, graph_def),
@@ -34,7 +47,7 @@ def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
 
 
 def _recognised(path: Path, tag: str | None, trust: bool) -> Model:
-    links.refuse(path, trust=trust)
+    paths.refuse(path, trust=trust)
     known = [(reader, found) for reader in READERS if (found := reader.recognise(path)) is not None]
     if len(known) > 1:
         kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
@@ -43,9 +56,9 @@ def _recognised(path: Path, tag: str | None, trust: bool) -> Model:
         if tag is not None and not reader.TAGS:
             raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
         if reader is checkpoint:
-            links.refuse(path, extent.prefix_files(found.prefix), trust=trust)
+            paths.refuse(path, paths.prefix_files(found.prefix), trust=trust)
         model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
-        links.refuse(path, model.assets.values(), trust=trust)
+        paths.refuse(path, model.assets.values(), trust=trust)
         return model
     what = "a file or folder of another kind" if path.exists() else _NOTHING
     raise ReadError(path, "source", expected=_KINDS, found=what, advice="" if path.exists() else _CHECK)
@@ -54,7 +67,7 @@ def _recognised(path: Path, tag: str | None, trust: bool) -> Model:
 def files(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, itself the first. Raises AccessError."""
     try:
-        return extent.of(path)
+        return paths.of(path)
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 

@@ -1,4 +1,11 @@
-"""TensorFlow 1 checkpoints: the tensors of a prefix, and the MetaGraph `<prefix>.meta` beside them.
+"""Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
+
+The file `checkpoint` that a saver leaves in its folder: text that names the latest of its checkpoints.
+
+Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_management.py
+`get_checkpoint_state`.
+
+TensorFlow 1 checkpoints: the tensors of a prefix, and the MetaGraph `<prefix>.meta` beside them.
 
 Written by `tf.train.Saver` (V1 format, TensorFlow 0.5-1.15; V2 format, 0.12-1.15), whole or sharded. The
 MetaGraph is parsed as a proto and never imported or run: `import_meta_graph` fails on cuDNN layers, and its
@@ -16,21 +23,38 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Checkpoint, Model
-from cudnn_convert.read import (
-    assets,
-    bundle,
-    canonical,
-    checkpoint_state,
-    extent,
-    graphs,
-    meta_graph,
-    partitions,
-    plain_layers,
-)
+from cudnn_convert.read import checks, dialects, graph_def, paths, variable_keys
+from cudnn_convert.read.dialects import plain_layers
+from cudnn_convert.read.tensorbundle import bundle
+
+_PATH: Final = "model_checkpoint_path"
+
+
+def latest(path: Path) -> str | None:
+    """The prefix that the file names, as it stands there, None where it names none or is of another kind.
+
+    Raises OSError.
+    """
+    # A pool of its own: TensorFlow, imported before or after, has a message of its own in the common one.
+    file = descriptor_pb2.FileDescriptorProto(name="checkpoint_state.proto", package="cudnn_convert")
+    field = descriptor_pb2.FieldDescriptorProto
+    file.message_type.add(name="CheckpointState").field.add(
+        name=_PATH, number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    state = message_factory.GetMessageClass(pool.FindMessageTypeByName("cudnn_convert.CheckpointState"))()
+    try:
+        text_format.Parse(path.read_text(encoding="utf-8"), state, allow_unknown_field=True)
+    except (UnicodeDecodeError, RecursionError, text_format.ParseError):
+        return None
+    return str(getattr(state, _PATH)) or None
+
 
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
@@ -53,7 +77,7 @@ def recognise(path: Path) -> Found | None:
 
     Raises AmbiguousSourceError for a folder of several that says nothing of them.
     """
-    prefixes = [*dict.fromkeys([path, extent.prefix(path)])]
+    prefixes = [*dict.fromkeys([path, paths.prefix(path)])]
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
@@ -68,10 +92,10 @@ def _latest(folder: Path) -> Found | None:
 
     Raises ReadError where there is only one elsewhere: nobody asked for that.
     """
-    stated = checkpoint_state.latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
+    stated = latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
     if stated is None:
         return None
-    named = extent.prefix(folder / stated)
+    named = paths.prefix(folder / stated)
     # A folder that was copied still names the place it came from.
     inside = folder / named.name
     prefix = named if _exists(named) and not _exists(inside) else inside
@@ -102,12 +126,12 @@ def read(found: Found) -> Model:
     prefix, notes = found.prefix, (found.note,) if found.note else ()
     meta = _meta_graph(prefix)
     tensors = bundle.tensors(prefix)
-    parameters = canonical.find(prefix, tensors)
+    parameters = dialects.find(prefix, tensors)
     if meta is None:
         plain = plain_layers.described(tensors, parameters)
         told = (*notes, *_of_other_steps(prefix))
         return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
-    restored = partitions.find(meta, tensors)
+    restored = variable_keys.find(meta, tensors)
     return Model(
         path=prefix,
         kind=KIND,
@@ -115,10 +139,10 @@ def read(found: Found) -> Model:
         variables={**tensors, **restored.values},
         keys=restored.keys,
         canonical=parameters,
-        signatures=meta_graph.signatures(meta),
+        signatures=graph_def.signatures(meta),
         notes=(*notes, *restored.notes),
-        assets=assets.beside(meta.graph_def, prefix.parent),
-        initializers=meta_graph.initializers(meta),
+        assets=graph_def.beside(meta.graph_def, prefix.parent),
+        initializers=graph_def.initializers(meta),
         checkpoint=Checkpoint(meta, prefix),
     )
 
@@ -154,5 +178,5 @@ def _meta_graph(prefix: Path) -> Any:
         raise ReadError(path, "file", expected="a MetaGraphDef", found=found, advice=advice) from cause
     if not meta.graph_def.node:
         raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
-    graphs.require(path, meta.graph_def)
+    checks.require(path, meta.graph_def)
     return meta

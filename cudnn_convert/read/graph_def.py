@@ -1,23 +1,39 @@
-"""Frozen graphs: one GraphDef whose variables became constants, binary or text, whatever its file is called.
+"""Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
+
+Frozen graphs: one GraphDef whose variables became constants, binary or text, whatever its file is called.
 
 Written by `tf.graph_util.convert_variables_to_constants` and TensorFlow's `freeze_graph` (0.10-1.15).
 Recognised by how a serialised GraphDef begins: with a node, and that with its name and its op. Refused here:
 a GraphDef that still has variables, as `tf.train.write_graph` leaves it, for their values are elsewhere.
 Source: tensorflow v1.15.0 core/framework/graph.proto, node_def.proto; protobuf 3 encoding of fields 1 and 2.
+
+What a MetaGraph says beside its graph: its signatures, and the ops that fill tables.
+
+Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/saved_model/constants.py,
+python/saved_model/loader_impl.py get_init_op, python/framework/ops.py GraphKeys.TABLE_INITIALIZERS.
+
+The files that tables of a graph are filled from, by the tensors that hold their names.
+
+A SavedModel lists them and keeps them in `assets/`. A checkpoint or a frozen graph only has the path on the
+machine that trained it: what lies beside the source under that name is taken, and nothing from elsewhere.
+Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto AssetFileDef, python/saved_model/constants.py,
+core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's name).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
-from cudnn_convert.model import Model
-from cudnn_convert.read import assets, graphs
+from cudnn_convert.model import Model, Signature
+from cudnn_convert.read import checks
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -72,7 +88,7 @@ def read(path: Path) -> Model:
         cure = "freeze it, or give the checkpoint that it belongs to"
         reason = f"graph: expected constants in the place of variables, found the variables {shown}; {cure}"
         raise UnsupportedModelError(path, [reason])
-    return Model(path, KIND, graph, {}, assets=assets.beside(graph, path.parent))
+    return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
 
 
 def _parsed(path: Path) -> Any:
@@ -90,5 +106,108 @@ def _parsed(path: Path) -> Any:
         raise ReadError(path, "file", expected="a GraphDef", found=found, advice=AGAIN) from cause
     if not graph.node:
         raise ReadError(path, "graph", expected="nodes", found="none", advice=AGAIN)
-    graphs.require(path, graph)
+    checks.require(path, graph)
     return graph
+
+
+#: Signatures whose names begin so are ops to run, not models.
+_RESERVED: Final = "__saved_model_"
+_INIT_OP: Final = "__saved_model_init_op"
+_COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op", "table_initializer")
+
+
+def signatures(meta: Any) -> dict[str, Signature]:
+    """The signatures by key, tensors as `op:k`, without those that name no tensor.
+
+    A sparse tensor is three, called `<key>_indices`, `<key>_values` and `<key>_dense_shape` as TensorFlow 2's
+    loader calls them (tensorflow v2.21.0 python/saved_model/load_v1_in_v2.py).
+    """
+    found = {}
+    for key in sorted(meta.signature_def):
+        proto = meta.signature_def[key]
+        signature = Signature(dict(_tensors(proto.inputs)), dict(_tensors(proto.outputs)))
+        if signature.outputs and not key.startswith(_RESERVED):
+            found[key] = signature
+    return found
+
+
+def _tensors(infos: Any) -> Iterator[tuple[str, str]]:
+    for key in sorted(infos):
+        info = infos[key]
+        if info.name:
+            yield key, _tensor(info.name)
+        elif info.HasField("coo_sparse"):
+            sparse = info.coo_sparse
+            yield f"{key}_indices", _tensor(sparse.indices_tensor_name)
+            yield f"{key}_values", _tensor(sparse.values_tensor_name)
+            yield f"{key}_dense_shape", _tensor(sparse.dense_shape_tensor_name)
+        for number, part in enumerate(info.composite_tensor.components):
+            yield f"{key}_component_{number}", _tensor(part.name)
+
+
+def _tensor(name: str) -> str:
+    return name if ":" in name else f"{name}:0"
+
+
+def initializers(meta: Any) -> tuple[str, ...]:
+    """The ops that a loader runs once variables are restored, each once."""
+    named = [meta.signature_def[_INIT_OP]] if _INIT_OP in meta.signature_def else []
+    names = [info.name for proto in named for info in proto.outputs.values()]
+    for key in _COLLECTIONS:
+        if key in meta.collection_def:
+            names += meta.collection_def[key].node_list.value
+    return _ops(names)
+
+
+def _ops(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
+
+
+_COLLECTION: Final = "saved_model_assets"
+_WHOLE: Final = "copy the whole folder"
+_FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+
+
+def listed(meta: Any, folder: Path) -> dict[str, Path]:
+    """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere.
+
+    Where links lead is for `read.paths` to say.
+    """
+    root, found = Path(os.path.normpath(folder / "assets")), {}
+    for proto in _protos(meta):
+        path = root / proto.filename
+        if root not in Path(os.path.normpath(path)).parents:
+            raise ReadError(folder, "asset", expected="a file in assets/", found=repr(proto.filename))
+        if not path.is_file():
+            expected = f"assets/{proto.filename}"
+            raise ReadError(folder, "asset", expected=expected, found="no such file", advice=_WHOLE)
+        found[_tensor(proto.tensor_info.name)] = path
+    return found
+
+
+def _protos(meta: Any) -> Iterator[Any]:
+    if meta.asset_file_def:
+        yield from meta.asset_file_def
+    elif _COLLECTION in meta.collection_def:
+        from tensorflow.core.protobuf import meta_graph_pb2
+
+        for packed in meta.collection_def[_COLLECTION].any_list.value:
+            proto = meta_graph_pb2.AssetFileDef()
+            packed.Unpack(proto)
+            yield proto
+
+
+def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
+    """The files of a graph's tables that lie in `folder` under the last part of the graph's own path."""
+    nodes = {node.name: node for node in graph.node}
+    found = {}
+    for node in graph.node:
+        if node.op in _FROM_FILE:
+            name = _tensor(node.input[1])
+            held = nodes.get(name.removesuffix(":0"))
+            names = checks.strings(held)
+            text = names[0] if len(names) == 1 else ""
+            path = folder / PureWindowsPath(PurePosixPath(text).name).name
+            if text and path.is_file():
+                found[name] = path
+    return found

@@ -1,4 +1,13 @@
-"""HDF5 files read with suspicion: nothing outside the file is followed, no more is made than it stores.
+"""Reads HDF5 files with bounds: no external links, no more memory than stored.
+
+The heaps of an HDF5 file, where its strings of any length lie, walked before the library reads one.
+
+The library goes from object to object of a heap, and stands still for ever at one that takes no room: a free
+one of no size, or one whose size and header come to 0 in 64 bits.
+Source: HDF5 File Format Specification 3.0, II.A (superblock) and III.E (global heap); hdf5 1.14.6 H5HGcache.c
+H5HG__cache_heap_deserialize.
+
+HDF5 files read with suspicion: nothing outside the file is followed, no more is made than it stores.
 
 Source: HDF5 File Format Specification 3.0, II.A (where the signature may stand); h5py 3 docs, groups (links).
 """
@@ -12,14 +21,81 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from cudnn_convert import limits
+from cudnn_convert import context
 from cudnn_convert.errors import AGAIN, ReadError, first_line
 from cudnn_convert.model import Array
-from cudnn_convert.read import heaps
+
+_SUPERBLOCK: Final = b"\x89HDF\r\n\x1a\n"
+_HEAP: Final = b"GCOL\x01\x00\x00\x00"
+#: Where the superblock of a version says how wide an offset and a length are: all writers take 8.
+_WIDTHS: Final = {b"\0": 13, b"\1": 13, b"\2": 9, b"\3": 9}
+_WIDE: Final = b"\x08\x08"
+_CHUNK: Final = 1 << 24
+#: The bytes before a heap's first object and before what an object holds; more than is read of a superblock.
+_HEADER: Final = 16
+
+
+def fault(stream: BinaryIO) -> str | None:
+    """Why the library would not come to an end with a file, None where it would."""
+    head = _superblock(stream)
+    place = _WIDTHS.get(head[8:9])
+    if place is None or head[place : place + 2] != _WIDE:
+        return "offsets and lengths that are not of 8 bytes"
+    size = stream.seek(0, 2)
+    room = size // _HEADER
+    # A reference may lead to any, also to one in what looks like another: all are walked, in so many steps.
+    for found in _places(stream):
+        for step in _steps(stream, found, size):
+            if not step:
+                return f"a heap without an end at byte {found}"
+            if not room:
+                return "heaps with more objects than there is room for"
+            room -= 1
+    return None
+
+
+def _superblock(stream: BinaryIO) -> bytes:
+    """The first bytes of the superblock, which stands at 0, 512, 1024, 2048 and so on; none without it."""
+    start = stream.seek(0)
+    while (head := stream.read(_HEADER)) and not head.startswith(_SUPERBLOCK):
+        start = stream.seek(start * 2 or 512)
+    return head
+
+
+def _places(stream: BinaryIO) -> Iterator[int]:
+    """Where a heap may begin."""
+    end, held = 0, b""
+    while True:
+        stream.seek(end)
+        chunk = stream.read(_CHUNK)
+        if not chunk:
+            return
+        end += len(chunk)
+        held = held[1 - len(_HEAP) :] + chunk  # one may lie over the edge
+        place = held.find(_HEAP)
+        while place >= 0:
+            yield end - len(held) + place
+            place = held.find(_HEAP, place + len(_HEAP))
+
+
+def _steps(stream: BinaryIO, place: int, size: int) -> Iterator[int]:
+    """How far it is from each object of a heap to the next, in a file of `size` bytes."""
+    stream.seek(place + 8)
+    end = min(size, place + int.from_bytes(stream.read(8), "little"))
+    place += _HEADER
+    while place + _HEADER <= end:
+        stream.seek(place)
+        header = stream.read(_HEADER)
+        held = int.from_bytes(header[8:], "little")
+        is_free = header[:2] == b"\0\0"
+        step = held if is_free else (_HEADER + (held + 7) // 8 * 8) % (1 << 64)
+        yield step
+        place += step
+
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _ONE_FILE: Final = "save the model as one file"
@@ -54,7 +130,7 @@ class Store:
     def checked(self) -> Store:
         """This store, once its heaps are known to have an end. Raises ReadError, OSError."""
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
-            found = heaps.fault(stream)
+            found = fault(stream)
         if found is not None:
             raise ReadError(self.path, self.where, expected="a readable HDF5 file", found=found, advice=AGAIN)
         return self
@@ -123,10 +199,10 @@ def dataset(store: Store, group: Any, path: str) -> Any:
         expected, found_at = "values in the file itself", "values in another file"
         raise ReadError(store.path, where, expected=expected, found=found_at, advice=_ONE_FILE)
     stored = found.id.get_storage_size()
-    is_bomb = limits.is_bomb(found.nbytes, stored)
+    is_bomb = context.is_bomb(found.nbytes, stored)
     if is_bomb or (found.chunks is None and stored < found.nbytes):
         expected, has = f"{found.nbytes} bytes of values", f"{stored} bytes stored"
-        advice = limits.raising(found.nbytes) if is_bomb else AGAIN
+        advice = context.raising(found.nbytes) if is_bomb else AGAIN
         raise ReadError(store.path, where, expected=expected, found=has, advice=advice)
     return found
 
@@ -151,9 +227,9 @@ def require_whole(store: Store) -> None:
                     todo.append(found)
     # Each may be small enough, and all of them more than a file of this size means; its loader reads all.
     stored = store.path.stat().st_size if store.content is None else len(store.content)
-    if limits.is_bomb(whole, stored):
+    if context.is_bomb(whole, stored):
         expected, has = f"{whole} bytes of values in sum", f"a file of {stored} bytes"
-        raise ReadError(store.path, store.where, expected=expected, found=has, advice=limits.raising(whole))
+        raise ReadError(store.path, store.where, expected=expected, found=has, advice=context.raising(whole))
 
 
 def descend(store: Store, group: Any, path: str) -> Any:

@@ -1,23 +1,32 @@
-"""A Keras HDF5 file: a whole model, or the weights of one, whatever the file's name.
+"""Reads Keras HDF5 files: whole models, or weights alone.
+
+A Keras HDF5 file: a whole model, or the weights of one, whatever the file's name.
 
 A whole model has the root attribute `model_config` and its weights in the group `model_weights`; a weights
 file has the content of that group at its root, or from Keras 2.13 on the groups of an archive's weights.
 Nothing is built: the config is JSON, weights are found by the lists `layer_names` and `weight_names`.
 Source: keras 2.2.4 engine/saving.py, tf_keras v2.21.0 src/saving/legacy/hdf5_format.py.
+
+The recurrences of a Keras weights file that has no layers' config: shapes tell, names name.
+
+Source: as `keras_names`, whose rule of recognition holds here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
-from cudnn_convert.keras import claims
-from cudnn_convert.model import Architecture, Model, Tensor
-from cudnn_convert.read import hdf5, keras_groups, keras_weights
+from cudnn_convert.keras.config import validate
+from cudnn_convert.model import Architecture, CanonicalParameters, Model, Tensor
+from cudnn_convert.read import hdf5, keras_archive
+from cudnn_convert.read.dialects import keras, plain_layers
+from cudnn_convert.read.dialects.keras import Layer
 from cudnn_convert.read.hdf5 import Store
 
 KIND: Final = "Keras HDF5 file"
@@ -45,9 +54,9 @@ def read(path: Path) -> Model:
     with store.open() as file:
         if "model_config" in file.attrs:
             return Model(path, KIND, None, {}, architecture=_architecture(store, file))
-        if keras_groups.present(file):
-            return keras_weights.model(path, KIND, keras_groups.lists(store, file))
-        return keras_weights.model(path, KIND, _weights(store, file))
+        if keras_archive.present(file):
+            return model(path, KIND, keras_archive.lists(store, file))
+        return model(path, KIND, _weights(store, file))
 
 
 def with_architecture(model: Model, path: Path) -> Model:
@@ -64,11 +73,11 @@ def with_architecture(model: Model, path: Path) -> Model:
         raise ReadError(
             path, "model.json", expected="class_name and config, as model.to_json() writes", found="neither"
         )
-    claims.require(path, "model.json", config)
+    validate.require(path, "model.json", config)
     store = Store(model.path)
     with store.open() as file:
-        if keras_groups.present(file):
-            weights: Weights = keras_groups.weights(store, file, config)
+        if keras_archive.present(file):
+            weights: Weights = keras_archive.read_weights(store, file, config)
         else:
             weights = _weights(store, _holder(store, file))
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
@@ -84,7 +93,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
     config = hdf5.parsed(store.path, "model_config", file.attrs["model_config"])
     if "class_name" not in config or "config" not in config:
         raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
-    claims.require(store.path, "model_config", config)
+    validate.require(store.path, "model_config", config)
     holder, stored = _holder(store, file), file.attrs.get("training_config")
     version = file.attrs.get("keras_version", holder.attrs.get("keras_version", ""))
     backend = file.attrs.get("backend", holder.attrs.get("backend", ""))
@@ -143,3 +152,51 @@ def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tup
             isinstance(found, h5py.Dataset) and found.shape is not None and np.dtype(found.dtype).kind != "O"
         ):
             yield f"{path}{name}", hdf5.tensor(store, group, name)
+
+
+_NAMES: Final = ("kernel", "recurrent_kernel", "bias")
+_WAY: Final = re.compile(r"(?:^|/)(forward|backward)(?=[_/])")
+
+Listed = Sequence[tuple[str, Tensor]]
+
+
+def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
+    """A model without a graph: a recurrence for each CuDNN layer, named after the layer that `lists` keys.
+
+    Three weights in a row with the shapes of a CuDNN layer are one: a bias of 8 or 6 times the units has no
+    other reading in Keras.
+    """
+    variables = {
+        f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
+    }
+    canonical = tuple(_canonical(lists))
+    return Model(path, kind, None, variables, canonical, plain=plain_layers.described(variables, canonical))
+
+
+def _bare(name: str) -> str:
+    return re.sub(r":\d+$", "", name)
+
+
+def _canonical(lists: Mapping[str, Listed]) -> Iterator[CanonicalParameters]:
+    for layer, listed in lists.items():
+        found = list(triples(listed))
+        if _is_pair([name for name, _ in found]):
+            yield keras.parameters(f"{layer}/", [way for _, way in found])
+        elif len(found) == 1:
+            yield keras.parameters(f"{layer}/", [found[0][1]])
+        else:
+            for name, alone in found:
+                yield keras.parameters(f"{layer}/{_bare(name).removesuffix('kernel')}", [alone])
+
+
+def _is_pair(names: Sequence[str]) -> bool:
+    ways = [_WAY.search(name) for name in names]
+    return [way and way[1] for way in ways] == ["forward", "backward"]
+
+
+def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:
+    """The CuDNN layers of a list of weights, each with the name of its kernel."""
+    for three in zip(listed, listed[1:], listed[2:], strict=False):
+        layer = keras.recognised(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
+        if layer is not None:
+            yield three[0][0], layer

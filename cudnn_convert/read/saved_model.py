@@ -1,4 +1,4 @@
-"""SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/` in one folder.
+"""Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
 
 TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) keeps a graph in it. One file
 may hold several MetaGraphs, each with a set of tags, over the same variables. TensorFlow 2
@@ -19,7 +19,8 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Checkpoint, Model, Tensor
-from cudnn_convert.read import assets, bundle, canonical, graphs, meta_graph, partitions, restored
+from cudnn_convert.read import checks, dialects, graph_def, variable_keys
+from cudnn_convert.read.tensorbundle import bundle
 
 KIND: Final = "TensorFlow SavedModel"
 TAGS: Final = True
@@ -42,7 +43,7 @@ def read(folder: Path, tag: str | None) -> Model:
     meta, notes = _chosen(folder, saved.meta_graphs, tag)
     if not meta.graph_def.node:
         raise ReadError(folder, "graph_def", expected="nodes", found="none", advice=AGAIN)
-    graphs.require(folder, meta.graph_def)
+    checks.require(folder, meta.graph_def)
     prefix = folder / "variables" / "variables"
     tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
@@ -50,13 +51,16 @@ def read(folder: Path, tag: str | None) -> Model:
         found = f"{len(saved.meta_graphs)}, one of them with objects"
         reason = f"meta_graphs: expected one where objects are saved, found {found}; save it with one"
         raise UnsupportedModelError(folder, [reason])
-    files = assets.listed(meta, folder)
+    files = graph_def.listed(meta, folder)
     values: dict[str, Tensor]
-    renamed = partitions.Values()
+    renamed = variable_keys.Values()
     if of_objects:
-        graph, values = restored.plain(meta.graph_def, files), restored.variables(meta, tensors)
+        graph, values = (
+            variable_keys.plain(meta.graph_def, files),
+            variable_keys.restored_variables(meta, tensors),
+        )
     else:
-        renamed = partitions.find(meta, tensors)
+        renamed = variable_keys.find(meta, tensors)
         graph, values = meta.graph_def, {**tensors, **renamed.values}
     return Model(
         path=folder,
@@ -64,11 +68,11 @@ def read(folder: Path, tag: str | None) -> Model:
         graph=graph,
         variables=values,
         keys=renamed.keys,
-        canonical=canonical.find(prefix, tensors),
-        signatures=meta_graph.signatures(meta),
+        canonical=dialects.find(prefix, tensors),
+        signatures=graph_def.signatures(meta),
         notes=(*notes, *renamed.notes),
         assets=files,
-        initializers=meta_graph.initializers(meta),
+        initializers=graph_def.initializers(meta),
         saved=saved if of_objects else None,
         checkpoint=None if of_objects else Checkpoint(meta, prefix),
     )

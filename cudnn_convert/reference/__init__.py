@@ -1,4 +1,4 @@
-"""What cuDNN computes, in float64 NumPy, straight from the tensors that a source stores.
+"""What cuDNN computes, in float64 NumPy, from the tensors that a source stores.
 
 This is the judge of every lowering, so it shares no code with `layouts`, `opaque`, `read` or `lower`: it
 walks a blob by its own offsets, and evaluates canonical tensors by the equations of TensorFlow's own
@@ -12,6 +12,10 @@ CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R
 Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
 python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurrent.py (CuDNNLSTM, CuDNNGRU).
+
+* steps  : One step of one layer and direction: cell type, activations, gates.
+* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
+* mutants: What a step would answer with other weights, to measure the power of inputs.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cudnn_convert.reference.blob import steps_from_blob, steps_from_regions
-from cudnn_convert.reference.cells import steps_from_canonical
-from cudnn_convert.reference.gates import Gates
-from cudnn_convert.reference.keras import steps_from_keras
-from cudnn_convert.reference.steps import F64, Step, Steps
+from cudnn_convert.reference.sources import (
+    steps_from_blob,
+    steps_from_canonical,
+    steps_from_keras,
+    steps_from_regions,
+)
+from cudnn_convert.reference.steps import F64, Gates, Step, Steps
 
 __all__ = [
     "DIALECTS",

@@ -1,4 +1,4 @@
-"""What one step would answer with other weights: whether chosen inputs could tell wrong weights from right.
+"""What a step would answer with other weights, to measure the power of inputs.
 
 At the first step a wrong recurrence is made of the products that the right one has anyway: exchanged gates
 exchange two of them, a dropped bias leaves out one term. So every mutant costs a few elementwise operations.
@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.reference.gates import Gates, finished
-from cudnn_convert.reference.steps import F64
+from cudnn_convert.reference.steps import F64, Gates, finished
 
 #: A single weight is moved by this share of its gate matrix's Frobenius norm.
 MOVED: Final = 1e-3

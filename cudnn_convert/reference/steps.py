@@ -1,17 +1,23 @@
-"""One step of one pseudo-layer: its type, its activations, and the order of its gates."""
+"""One step of one layer and direction: cell type, activations, gates.
+
+One step of one pseudo-layer: its type, its activations, and the order of its gates.
+
+The weights of one pseudo-layer gate by gate, in one order whatever the source, and a step that they make.
+
+The step is a second writing of the dialects' own equations. It can add up its products in another order,
+with activations as inexact as those of runtimes, which shows what rounding alone does; and its parts can be
+exchanged, which `reference.mutants` does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from cudnn_convert.reference.gates import Gates
 
 F64: TypeAlias = npt.NDArray[Any]
 #: The products of an input and the matrices that it is multiplied by, each `[batch, ...]`.
@@ -77,3 +83,155 @@ def ordered(stored: str, values: Iterable[F64], wanted: str) -> Iterator[F64]:
     """The values of gates `stored`, a letter each, in the order of the letters `wanted`."""
     named = dict(zip(stored, values, strict=True))
     return (named[gate] for gate in wanted)
+
+
+#: The names of the gates, in the order in which `Gates` has them.
+NAMES: Final = MappingProxyType(
+    {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "candidate")}
+)
+#: That of a plain recurrence.
+_PLAIN: Final = ("hidden",)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What one pseudo-layer multiplies and adds, a matrix or a vector for each gate of `NAMES`.
+
+    `kernel`: matrices `[units, inputs]`, or None where the input itself goes to each gate;
+    `recurrent_kernel`: matrices `[units, width]`; `bias` and `recurrent_bias`: vectors `[units]`;
+    `projection`: `[width, units]` or None. All are floats of one type.
+    """
+
+    mode: str
+    kernel: tuple[F64, ...] | None
+    recurrent_kernel: tuple[F64, ...]
+    bias: tuple[F64, ...]
+    recurrent_bias: tuple[F64, ...]
+    projection: F64 | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The gates' names."""
+        return NAMES.get(self.mode, _PLAIN)
+
+    @property
+    def units(self) -> int:
+        """The width of the cell state."""
+        return len(self.recurrent_bias[0])
+
+    @property
+    def width(self) -> int:
+        """The width of the hidden state."""
+        return int(self.recurrent_kernel[0].shape[1])
+
+    @property
+    def inputs(self) -> int:
+        """The width of the input."""
+        return self.units if self.kernel is None else int(self.kernel[0].shape[1])
+
+    def composed(self) -> Gates:
+        """The same cell without its projection: the recurrent matrices take the unprojected state."""
+        if self.projection is None:
+            return self
+        matrices = tuple(np.asarray(matrix @ self.projection) for matrix in self.recurrent_kernel)
+        return replace(self, recurrent_kernel=matrices, projection=None)
+
+    def as_type(self, dtype: Any) -> Gates:
+        """The same weights rounded to another type of float."""
+        kernel, recurrent, bias, other = (
+            None if group is None else tuple(np.asarray(one, dtype) for one in group)
+            for group in (self.kernel, self.recurrent_kernel, self.bias, self.recurrent_bias)
+        )
+        assert recurrent is not None
+        assert bias is not None
+        assert other is not None
+        projection = None if self.projection is None else np.asarray(self.projection, dtype)
+        return Gates(self.mode, kernel, recurrent, bias, other, projection)
+
+    def weigh(self, x: F64) -> list[F64]:
+        """The input's share of each gate, `[batch, units]`, without the bias."""
+        if self.kernel is None:
+            return [x] * len(self.bias)
+        return [x @ matrix.T for matrix in self.kernel]
+
+    def recur(self, h: F64) -> list[F64]:
+        """The state's share of each gate, `[batch, units]`, without the bias."""
+        return [h @ matrix.T for matrix in self.recurrent_kernel]
+
+    def step(self, order: np.random.Generator | None = None) -> Step:
+        """A step of these weights; with an `order` it rounds in another way, which is drawn.
+
+        Products are added up in another order, and activations are off as `_inexact` says.
+        """
+        if order is None:
+            return Step(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
+        columns, states = order.permutation(self.inputs), order.permutation(self.width)
+        kernel = None if self.kernel is None else tuple(matrix[:, columns] for matrix in self.kernel)
+        recurrent = tuple(matrix[:, states] for matrix in self.recurrent_kernel)
+        moved = replace(self, kernel=kernel, recurrent_kernel=recurrent)
+
+        def weigh(x: F64) -> Products:
+            return moved.weigh(x if kernel is None else x[:, columns])
+
+        def advance(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
+            return self.finish(wx, moved.recur(h[:, states]), h, c, order)
+
+        return Step(weigh, advance, lambda: self)
+
+    def finish(
+        self,
+        wx: Sequence[F64],
+        rh: Sequence[F64],
+        h: F64,
+        c: F64,
+        order: np.random.Generator | None = None,
+    ) -> tuple[F64, F64]:
+        """The next `h` and `c` from both shares of each gate; the biases are added here."""
+        sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)
+        h, c = finished(self.mode, *sums, h, c, order=order)
+        return h if self.projection is None else h @ self.projection.T, c
+
+    @staticmethod
+    def _with(products: Sequence[F64], biases: Sequence[F64]) -> list[F64]:
+        return [product + bias for product, bias in zip(products, biases, strict=True)]
+
+
+def finished(
+    mode: str,
+    wx: Sequence[F64],
+    rh: Sequence[F64],
+    h: F64,
+    c: F64,
+    *,
+    order: np.random.Generator | None = None,
+) -> tuple[F64, F64]:
+    """The next `h`, before a projection, and `c` from both sums of each gate, biases in them.
+
+    The sums are `[batch, units]`, or of any shape that goes with those of `h` and `c`. With an `order`
+    activations are off as `_inexact` says.
+    """
+
+    def of(function: Callable[[F64], F64], x: F64) -> F64:
+        return function(x) if order is None else _inexact(function(x), order)
+
+    if mode == "lstm":
+        i, f, g, o = (one + other for one, other in zip(wx, rh, strict=True))
+        c = of(sigmoid, f) * c + of(sigmoid, i) * of(np.tanh, g)
+        return of(sigmoid, o) * of(np.tanh, c), c
+    if mode == "gru":
+        r, z = (of(sigmoid, one + other) for one, other in zip(wx[:2], rh[:2], strict=True))
+        n = of(np.tanh, wx[2] + r * rh[2])
+        return (1 - z) * n + z * h, c
+    if mode == "rnn_tanh":
+        return of(np.tanh, wx[0] + rh[0]), c
+    return activation(mode)(wx[0] + rh[0]), c
+
+
+def _inexact(value: F64, order: np.random.Generator) -> F64:
+    """Values of sigmoid or tanh, off by up to one unit in the last place of 1.
+
+    Runtimes approximate both within a few of these at any value, also where they are saturated: what they
+    give for 0 or 1 is not quite that, and large recurrent weights multiply the difference.
+    """
+    unit = np.finfo(value.dtype).eps
+    return np.asarray(value + unit * order.uniform(-1, 1, value.shape), value.dtype)

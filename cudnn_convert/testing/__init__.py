@@ -4,6 +4,11 @@
     assert_equivalent("converted.onnx", original, {"x": x})
 
 Nothing heavy is imported before a comparison needs it: functions and arrays need NumPy alone.
+
+* compare: Compares two sides on the same calls, and words a failure.
+* sides  : One side of a comparison: a model, a function or answers, and its names.
+* files  : Models in files, recognised by their content.
+* plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 """
 
 from __future__ import annotations
@@ -17,10 +22,8 @@ import numpy as np
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import Verification
-from cudnn_convert.testing import callables, files, message, sides
-from cudnn_convert.testing import feeds as feeding
-from cudnn_convert.testing.judged import Terms, judged
-from cudnn_convert.testing.message import EquivalenceError
+from cudnn_convert.testing import compare, files, sides
+from cudnn_convert.testing.compare import EquivalenceError, Terms, judged
 from cudnn_convert.testing.sides import Side
 
 __all__ = ["EquivalenceError", "assert_equivalent"]
@@ -50,7 +53,7 @@ def assert_equivalent(
     has all of it. Raises UsageError where the two cannot be compared, ReadError where a file does not load.
     """
     __tracebackhide__ = True
-    fed = feeding.of_recording(expected) if feeds is None else feeding.calls(feeds)
+    fed = sides.of_recording(expected) if feeds is None else sides.calls(feeds)
     ours, theirs = _opened(actual, "actual", signature), _opened(expected, "expected", signature)
     if signature is not None and not (ours.signed or theirs.signed):
         found = f"{ours.kind} and {theirs.kind}"
@@ -68,7 +71,7 @@ def assert_equivalent(
     result = judged(ours, theirs, fed, terms)
     lines = () if report is None else (kept(result, Path(report)),)
     if not result.passed:
-        raise EquivalenceError(result, *message.lines(result), *lines)
+        raise EquivalenceError(result, *compare.lines(result), *lines)
     return result
 
 
@@ -79,7 +82,7 @@ def _opened(given: Any, where: str, signature: str | None) -> Side:
         return sides.recorded(where, [given])
     if isinstance(given, list | tuple):
         return sides.recorded(where, given)
-    return callables.opened(given, where=where, signature=signature)
+    return sides.opened(given, where=where, signature=signature)
 
 
 def _float(dtype: Any) -> np.dtype[Any]:
@@ -97,8 +100,8 @@ def kept(result: Verification, path: Path) -> str:
 
     Raises UsageError where another file is there, WriteError.
     """
-    from cudnn_convert.page import file
+    from cudnn_convert.report import page
 
-    with file.prepared(path, force=True) as keep:
+    with page.prepared(path, force=True) as keep:
         keep(result)
     return f"report: {path}"

@@ -1,4 +1,4 @@
-"""Models in files, recognised by what is in them."""
+"""Models in files, recognised by their content."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.quiet import quiet
-from cudnn_convert.testing import feeds, keras_models, sides
+from cudnn_convert.testing import sides
 from cudnn_convert.testing.sides import Side
-from cudnn_convert.verification import arrays
+from cudnn_convert.weights import npz_archive
 
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"
 _ZIP: Final = b"PK\x03\x04"
@@ -22,7 +22,7 @@ _ZIP: Final = b"PK\x03\x04"
 _TFLITE: Final = b"TFL3"
 
 
-@quiet()
+@silence()
 def opened(path: Path, *, where: str, signature: str | None) -> Side:
     """The side of a file or folder. Raises UsageError for what is none, ReadError where it does not load."""
     try:
@@ -37,10 +37,10 @@ def opened(path: Path, *, where: str, signature: str | None) -> Side:
 
 def _folder(path: Path, where: str, signature: str | None) -> Side:
     """What is more than a file, or nothing."""
-    from cudnn_convert.verification import origin
+    from cudnn_convert.artifacts import origin
 
     try:
-        form, found, told = origin.read(path)
+        form, found, told = origin.identify(path)
     except ReadError as cause:
         if cause.path != str(path):
             raise
@@ -64,11 +64,11 @@ def _file(path: Path, where: str, signature: str | None, *, signed: bool = False
     if head[4:] == _TFLITE:
         return _tflite(path, signature)
     if head == _HDF5:
-        return keras_models.of_hdf5(path, where)
+        return sides.of_hdf5(path, where)
     if head[:4] == _ZIP:
         with zipfile.ZipFile(path) as archive:
             is_model = "config.json" in archive.namelist()
-        return keras_models.of_archive(path) if is_model else _answers(path)
+        return sides.of_archive(path) if is_model else _answers(path)
     part = _onnx(path)
     if part is None:
         ends = "a graph that does not say what its inputs and outputs are"
@@ -92,9 +92,9 @@ def chosen(where: str, signature: str | None, there: Collection[str]) -> str:
 
 def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Side:
     """An artifact as the verification runs it: as its user will."""
-    from cudnn_convert.verification import run
+    from cudnn_convert.artifacts import runners
 
-    runner = run.opened(form, path, [part])
+    runner = runners.opened(form, path, [part])
     taken = tuple(part.signature.inputs)
     return Side(form, str(path), runner, taken, signed=signed)
 
@@ -150,14 +150,14 @@ def _tflite(path: Path, signature: str | None) -> Side:
 
 def _answers(path: Path) -> Side:
     """What was recorded in an `.npz`: by `record`, or by anyone as `feed0/KEY`."""
-    found = arrays.load(path, flag="answers")
-    if not feeds.is_recording(found):
-        side = sides.recorded(str(path), arrays.calls(found, where=str(path)))
+    found = npz_archive.load_user_arrays(path, flag="answers")
+    if not sides.is_recording(found):
+        side = sides.recorded(str(path), npz_archive.calls(found, where=str(path)))
         return Side("arrays", str(path), side.run, calls=side.calls)
-    from cudnn_convert.verification import recording
-    from cudnn_convert.verification.golden import Golden
+    from cudnn_convert.verify import recordings
+    from cudnn_convert.verify.recordings import Golden
 
-    told = recording.read(path)
+    told = recordings.read_recording(path)
     side, golden = sides.recorded(str(path), told.answers), Golden(told, (), ())
     return Side(
         "recording", str(path), side.run, calls=side.calls, recording=golden.facts, bound=golden.bound

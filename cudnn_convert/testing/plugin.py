@@ -1,4 +1,4 @@
-"""The plugin of pytest: a fixture, and the page of each comparison that failed.
+"""The plugin of pytest: a fixture, and a page for each failed comparison.
 
 Every run of pytest in an environment with this package loads this file, so it imports nothing that is heavy.
 """

@@ -13,8 +13,8 @@ from ours import as_function
 from problem import INPUT, Problem
 from runtimes import onnxruntime_session
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 
 def tf_keras_export(problem: Problem, threads: int) -> Built:

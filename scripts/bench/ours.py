@@ -16,8 +16,8 @@ from problem import INPUT, OUTPUT, Problem, tensorflow_1
 from runtimes import onnxruntime_session
 
 import cudnn_convert
-from cudnn_convert.lower import block, loop, steps
-from cudnn_convert.lower.recurrence import stacked
+from cudnn_convert.lower.tensorflow import layer_stack, while_loop
+from cudnn_convert.lower.tensorflow.layer_stack import stack_layers
 from cudnn_convert.model import Array, Cell, Mode
 
 v1 = tf.compat.v1
@@ -25,13 +25,14 @@ v1 = tf.compat.v1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A way to state a recurrence in TensorFlow ops: `layer` and `weights` as `lower/block.py` has them.
+    """A way to state a recurrence in TensorFlow ops: `layer` and `weights` as
+    `lower/tensorflow/layer_stack.py` has them.
 
     `frames`: its loops are TensorFlow 1's, made of Enter and Switch, where an artifact has one op a loop.
     """
 
     layer: Callable[..., tuple[Any, Any, Any]]
-    weights: Callable[[Cell], Mapping[str, Array]] = steps.weights
+    weights: Callable[[Cell], Mapping[str, Array]] = while_loop.weights
     lstm_only: bool = False
     frames: bool = False
 
@@ -39,12 +40,12 @@ class Form:
 #: What our SavedModel might be instead; a further form is one more entry.
 FORMS: Final[Mapping[str, Form]] = MappingProxyType(
     {
-        "block": Form(block.layer, block.weights, lstm_only=True),
-        "loop": Form(loop.layer),
-        "loop_of_5": Form(partial(loop.layer, together=(5, 1))),
-        "loop_of_10": Form(partial(loop.layer, together=(10, 1))),
-        "loop_of_20": Form(partial(loop.layer, together=(20, 1))),
-        "loop_in_frames": Form(partial(loop.layer, together=(10, 1)), frames=True),
+        "block": Form(layer_stack.block_layer, layer_stack.block_weights, lstm_only=True),
+        "loop": Form(while_loop.layer),
+        "loop_of_5": Form(partial(while_loop.layer, together=(5, 1))),
+        "loop_of_10": Form(partial(while_loop.layer, together=(10, 1))),
+        "loop_of_20": Form(partial(while_loop.layer, together=(20, 1))),
+        "loop_in_frames": Form(partial(while_loop.layer, together=(10, 1)), frames=True),
     }
 )
 
@@ -104,7 +105,7 @@ def form(name: str, problem: Problem, threads: int) -> Built:
                 variable = v1.get_variable(f"{key}_{p}", value.shape, use_resource=True)
                 values.append((variable, value))
                 arrays.append(variable.read_value())
-        compute = stacked(sizes, chosen.layer, len(weights), time_major=recurrence.time_major)
+        compute = stack_layers(sizes, chosen.layer, len(weights), time_major=recurrence.time_major)
         y, _, _ = compute(x, zeros, zeros, None, *arrays)
         tf.identity(y, OUTPUT)
         session = v1.Session(graph=graph, config=config(threads))

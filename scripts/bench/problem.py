@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 from shapes import Shape
 
-from cudnn_convert import opaque, reference
+from cudnn_convert import reference
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence, Sizes
+from cudnn_convert.weights import cudnn_blob
 
 v1 = tf.compat.v1
 INPUT: Final = "x"
@@ -45,7 +46,7 @@ def posed(cell: str, shape: Shape, folder: Path, *, seed: int) -> Problem:
     sizes = Sizes(Mode(cell), shape.layers, shape.directions, shape.units, shape.inputs)
     chance = np.random.default_rng(seed)
     reach = 1 / np.sqrt(shape.units)
-    blob = chance.uniform(-reach, reach, opaque.length(sizes)).astype(np.float32)
+    blob = chance.uniform(-reach, reach, cudnn_blob.length(sizes)).astype(np.float32)
     x = chance.standard_normal((shape.steps, shape.batch, shape.inputs)).astype(np.float32)
     recurrence = Recurrence(
         node=OUTPUT,
@@ -54,7 +55,7 @@ def posed(cell: str, shape: Shape, folder: Path, *, seed: int) -> Problem:
         time_major=True,
         lengths=False,
         dtype=blob.dtype,
-        cells=opaque.split(blob, sizes, where="blob"),
+        cells=cudnn_blob.split(blob, sizes, where="blob"),
         evidence=BlobEvidence(blob),
         shared="blob",
     )

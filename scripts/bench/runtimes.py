@@ -9,9 +9,9 @@ import numpy as np
 from contender import Built
 from problem import INPUT, OUTPUT, Problem
 
-from cudnn_convert import layouts
 from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Array, Mode
+from cudnn_convert.weights import layouts
 
 
 def onnxruntime_session(

@@ -45,10 +45,10 @@ class Run:
         from problem import error, posed
         from rounds import timed
 
-        from cudnn_convert.quiet import quiet
+        from cudnn_convert.context import silence
 
         calls, errors = {}, {}
-        with tempfile.TemporaryDirectory(prefix="bench.") as folder, quiet():
+        with tempfile.TemporaryDirectory(prefix="bench.") as folder, silence():
             problem = posed(self.cell, self.shape, Path(folder), seed=self.seed)
             everyone = contenders()
             missing = absent(everyone.values())

@@ -14,8 +14,8 @@ from contender import Built
 from ours import config, in_session, restore
 from problem import INPUT, OUTPUT, Problem, tensorflow_1
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 v1 = tf.compat.v1
 

@@ -14,7 +14,7 @@ import octets
 from tensorflow.core.protobuf import tensor_bundle_pb2
 from tensorflow.core.util import saved_tensor_slice_pb2
 
-from cudnn_convert.read.checkpoints.table import Table
+from cudnn_convert.read.tensorbundle.tables import Table
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import origins
 
-from cudnn_convert import pipeline, planning
-from cudnn_convert.cli import described
+from cudnn_convert import pipeline
+from cudnn_convert.artifacts import runners, weights
+from cudnn_convert.cli import tables
 from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
-from cudnn_convert.inspection import walk
-from cudnn_convert.lineage import arrays
+from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.read import read
-from cudnn_convert.verification import golden, own_feeds, run
+from cudnn_convert.verify import recordings
 
 #: Characters of one line of a message.
 LONGEST = 1000
@@ -100,10 +100,10 @@ def _tensors(model: Model) -> Iterator[Any]:
 
 def _inspected(path: Path, options: Options) -> None:
     """As the command does, printed in both ways to a stream that takes what a terminal takes."""
-    found = walk.inspected(path, options)
+    found = inspect.inspect_source(path, options)
     found.to_json()
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8", sys.stdout.errors)):
-        described.show(found)
+        tables.show_inspection(found)
 
 
 def _architecture(path: Path) -> None:
@@ -113,33 +113,33 @@ def _architecture(path: Path) -> None:
 def _artifact(path: Path) -> None:
     """Paired with its source, and its weights, which a map of them looks for."""
     pair = pipeline.paired(origins.SOURCE, path, Options())
-    arrays.read(pair.options.format, pair.path)
+    weights.read(pair.options.format, pair.path)
 
 
 def _verified(path: Path) -> None:
     """As `verify` does before a runtime sees the artifact."""
     pair = pipeline.paired(origins.SOURCE, path, Options())
-    run.examined(pair.options.format, pair.path, pair.plan.parts)
+    runners.examined(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _arrays(path: Path) -> None:
     """Paired with its source, and opened to be computed."""
     pair = pipeline.paired(origins.SOURCE, path, Options())
-    run.opened(pair.options.format, pair.path, pair.plan.parts)
+    runners.opened(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _recording(path: Path) -> None:
-    golden.opened(_plan(origins.RECORDED), path)
+    recordings.opened(_plan(origins.RECORDED), path)
 
 
 def _data(path: Path) -> None:
-    own_feeds.read(_plan(origins.SOURCE), path)
+    recordings.read_feeds(_plan(origins.SOURCE), path)
 
 
 @cache
 def _plan(source: Path) -> Plan:
     ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
-    return planning.planned(read(source), Options(format="onnx", **ends))
+    return prepare.make_plan(read(source), Options(format="onnx", **ends))
 
 
 LOOKS: Mapping[str, Callable[[Path], None]] = {

@@ -111,7 +111,7 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["lower/onnx_int8.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out"],
         asking.infinite,
         [*INT8, "--max-error", "0.5"],
         r"leave out (?P<gone>--quantize and --max-error)",
@@ -168,7 +168,7 @@ FORMATS: Final = (
         {"--architecture": str(_ARCHITECTURE)},
     ),
     Advice(
-        ["inspection/sources.py: the whole model needs"],
+        ["inspection/inspect.py: the whole model needs"],
         "keras-2.2.4-weights_sequential",
         [],
         r"the whole model needs (--architecture)",
@@ -204,45 +204,45 @@ FORMATS: Final = (
         prepare=converted(),
     ),
     Advice(
-        ["lower/freeze.py: choose --format"],
+        ["graph/session.py: choose --format"],
         asking.plain,
         ["--format", "frozen"],
         r"choose (--format savedmodel)",
-        patch=("cudnn_convert.lower.freeze._LIMIT", 10),
+        patch=("cudnn_convert.graph.session._LIMIT", 10),
     ),
     Advice(
-        ["lower/onnx.py: choose --format"],
+        ["lower/onnx/convert.py: choose --format"],
         asking.an_op_of_tensorflow,
         ["--format", "onnx"],
         r"choose (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
-        ["write/tflite.py: choose --format"],
+        ["targets/tflite.py: choose --format"],
         asking.an_op_of_tensorflow,
         ["--format", "tflite"],
         r"choose (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
-        ["write/tflite.py: unproven with"],
+        ["targets/tflite.py: unproven with"],
         "1.15.5-partitioned",
         ["--format", "tflite"],
         r"write a kernel of TensorFlow's unproven with (--no-verify)$",
     ),
     Advice(
-        ["write/tflite.py: choose --format"],
+        ["targets/tflite.py: choose --format"],
         "1.15.5-block_cell_loop",
         ["--format", "tflite"],
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
-        ["lower/onnx_finish.py: or take"],
+        ["lower/onnx/finish.py: or take"],
         asking.plain,
         ["--format", "onnx"],
         r"or take (--format savedmodel)",
-        patch=("cudnn_convert.lower.onnx_finish._DOMAINS", ()),
+        patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
     ),
     Advice(
-        ["lower/onnx_half.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out"],
         asking.of_large_weights,
         ["--format", "onnx", "--weights-dtype", "float16"],
         r"leave out (?P<gone>--weights-dtype)",
@@ -256,7 +256,7 @@ FORMATS: Final = (
         out="out.onnx",
     ),
     Advice(
-        ["plan/request.py: {}; choose with --signature"],
+        ["plan/requests.py: {}; choose with --signature"],
         "keras-3.15.1-raw_ops",
         ["--format", "onnx"],
         r"choose with (--signature)",
@@ -267,7 +267,7 @@ FORMATS: Final = (
 #: What a file may ask of the machine.
 LIMITED: Final = (
     Advice(
-        ["read/graphs.py: --limit nodes"],
+        ["read/checks.py: --limit nodes"],
         "keras-3.15.1-lstm",
         ["--limit", "nodes=10"],
         r"if that is meant, give (--limit \S+)",
@@ -283,11 +283,11 @@ LIMITED: Final = (
 #: What a proof needs, or what reads and runs a model without converting it.
 PROVEN: Final = (
     Advice(
-        ["verification/feeds.py: needs more"],
+        ["verify/feeds.py: needs more"],
         asking.plain,
         [],
         r"convert with (--no-verify)",
-        patch=("cudnn_convert.verification.feeds._sizes", exhausted),
+        patch=("cudnn_convert.verify.feeds._sizes", exhausted),
     ),
     Advice(
         ["pipeline.py: or convert with"],
@@ -296,10 +296,10 @@ PROVEN: Final = (
         r"give inputs on which one does with (--data)|convert with (--no-verify)",
         {"--data": "{here}/feeds.npz"},
         prepare=with_feeds(x=X + 20),
-        patch=("cudnn_convert.verification.verdict.proven_alone", lambda _: ()),
+        patch=("cudnn_convert.verify.compare.proven_alone", lambda _: ()),
     ),
     Advice(
-        ["verification/verdict.py: give inputs on which they do"],
+        ["verify/compare.py: give inputs on which they do"],
         asking.rare,
         [],
         r"give inputs on which they do with (--data)",
@@ -307,7 +307,7 @@ PROVEN: Final = (
         prepare=with_feeds(x=X + 20),
     ),
     Advice(
-        ["verification/loading.py: --trust"],
+        ["artifacts/safety.py: --trust"],
         asking.plain,
         ["{here}/acting"],
         r"vouch for the file with (--trust)",
@@ -315,7 +315,7 @@ PROVEN: Final = (
         prepare=lambda here, _: asking_files.acting_artifact(here / "acting"),
     ),
     Advice(
-        ["verification/record.py: --trust"],
+        ["verify/record.py: --trust"],
         asking.acting_without_recurrence,
         ["--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
         r"vouch for the file with (--trust)",
@@ -323,7 +323,7 @@ PROVEN: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["verification/elsewhere.py: {}; name them with"],
+        ["artifacts/pair_names.py: {}; name them with"],
         asking.plain,
         ["{here}/named_otherwise.onnx"],
         r"name them with (--inputs NAME=TENSOR)",
@@ -332,7 +332,7 @@ PROVEN: Final = (
         prepare=lambda here, source: asking_files.named_otherwise(source, here / "named_otherwise.onnx"),
     ),
     Advice(
-        ["verification/elsewhere.py: when freezing"],
+        ["artifacts/pair_names.py: when freezing"],
         asking.plain,
         ["{here}/graph.pb"],
         r"name them with (--inputs NAME=TENSOR)",
@@ -341,7 +341,7 @@ PROVEN: Final = (
         prepare=lambda here, source: asking_files.frozen_otherwise(source, here / "graph.pb"),
     ),
     Advice(
-        ["verification/elsewhere.py: choose with"],
+        ["artifacts/pair_names.py: choose with"],
         asking.plain,
         ["{here}/two_signatures"],
         r"choose with (--signature)",
@@ -357,7 +357,7 @@ PORTABLE: Final = (
         ["pipeline.py: --force-convert"], "tf_keras-2.21.0-portable", [], r"; (--force-convert) writes it"
     ),
     Advice(
-        ["inspection/answer.py: --force-convert"],
+        ["inspection/alternatives.py: --force-convert"],
         "tf_keras-2.21.0-portable",
         [],
         r"; (--force-convert) writes a copy",
@@ -365,14 +365,14 @@ PORTABLE: Final = (
         then_verb="",
     ),
     Advice(
-        ["inspection/walk.py: --tag {}"],
+        ["inspection/inspect.py: --tag {}"],
         "1.15.5-saved_model_tags",
         [],
         r"other graphs than that of serve: (--tag \S+)",
         verb="inspect",
     ),
     Advice(
-        ["cli/described.py: --json"],
+        ["cli/tables.py: --json"],
         "tf_keras-2.21.0-portable",
         [],
         r"dead \((--json) lists them\)",

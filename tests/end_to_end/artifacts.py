@@ -10,7 +10,7 @@ import users
 from samples import Fixture
 
 import cudnn_convert
-from cudnn_convert.verification import origin
+from cudnn_convert.artifacts import origin
 
 #: What a user runs who has ONNX Runtime or NumPy alone.
 WITHOUT_TENSORFLOW = ("onnx", "npz", "safetensors")
@@ -22,7 +22,7 @@ def convert(
     """Converts a sample with its own flags and `flags`; gives the report and the user's job."""
     out = folder / sample.name
     report = cudnn_convert.convert(sample.prefix, out, format=form, **sample.options | flags)
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = {
         kind: {

@@ -12,8 +12,8 @@ from graphs import BLOB, INPUTS, UNITS, drawing, floor_dropout, lstm, placeholde
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert import opaque
 from cudnn_convert.model import Mode, Sizes
+from cudnn_convert.weights import cudnn_blob
 
 Change = Callable[[Any], Any]
 
@@ -28,7 +28,7 @@ def drawn(*shape: int) -> np.ndarray:
 
 def of(mode: Mode, layers: int, units: int, directions: int, inputs: int) -> np.ndarray:
     """A blob."""
-    return drawn(opaque.length(Sizes(mode, layers, directions, units, inputs)))
+    return drawn(cudnn_blob.length(Sizes(mode, layers, directions, units, inputs)))
 
 
 def plain(folder: Path) -> Path:

@@ -10,8 +10,8 @@ import numpy as np
 from published import OUTPUTS, Network
 
 import cudnn_convert
+from cudnn_convert.artifacts import origin
 from cudnn_convert.model import Mode
-from cudnn_convert.verification import origin
 
 #: Inputs and outputs by the names that decoded weights have them under (`numpy_user`).
 BY_HAND: Final = {"x": "inputs", "h": "initial_h", "c": "initial_c", "lengths": "sequence_lengths"}
@@ -44,7 +44,7 @@ def prepare_job(network: Network, source: Path, form: str, out: Path) -> dict[st
     by_hand = form == "npz"
     fetched = ",".join(f"{name}=rnn:{k}" for k, name in enumerate(network.outputs))
     cudnn_convert.convert(source, out, format=form, verify=False, outputs=() if by_hand else fetched)
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     feeds = network.fill_ones(1 if by_hand else min(8, network.batch))
     if network.mode is not Mode.LSTM:

@@ -22,7 +22,7 @@ from sources import Ended, command, contents
 from watched import Watched
 
 import cudnn_convert
-from cudnn_convert.verification.run import RUNNERS
+from cudnn_convert.artifacts.runners import RUNNERS
 
 BROKEN = ROOT / "tests" / "data" / "broken"
 CANARY = "canary.txt"

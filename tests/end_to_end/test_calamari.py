@@ -11,9 +11,9 @@ from samples import REAL
 
 import cudnn_convert
 from cudnn_convert import reference
+from cudnn_convert.artifacts.runners import opened
 from cudnn_convert.cli import main
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.verification.run import opened
 
 MODEL = REAL / "calamari" / "model.ckpt"
 IMAGES, SOFTMAX = "cnn_lstm_2/IteratorGetNext:0", "cnn_lstm_3/Softmax:0"

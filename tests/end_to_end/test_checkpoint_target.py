@@ -18,10 +18,10 @@ from samples import EVERY, FIXTURES, ROOT, Fixture
 from tensorflow.core.protobuf import meta_graph_pb2
 
 import cudnn_convert
-from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.model import InMemory, Mode
-from cudnn_convert.write.variables import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
+from cudnn_convert.weights import layouts
 
 RECORD = json.loads((ROOT / "tests" / "data" / "tf1_restore.json").read_text())
 SAMPLES = {found.name: found for found in FIXTURES}

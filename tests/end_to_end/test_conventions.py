@@ -14,9 +14,9 @@ from samples import EVERY, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert import reference
+from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts.runners import opened
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import opened
 
 LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
 
@@ -55,7 +55,7 @@ def miopen(values: Values) -> Values:
 
 
 def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -> None:
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     run = opened(form, path, [Part(SERVING, names)])
@@ -117,7 +117,7 @@ def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str
     source = saved(tmp_path, graph, {name: BLOB})
     report = cudnn_convert.convert(source, tmp_path / "out", format=form)
     assert [found.dtype for found in report.recurrences] == ["float16"]
-    _, path, recorded = origin.read(tmp_path / "out")
+    _, path, recorded = origin.identify(tmp_path / "out")
     assert recorded is not None
     signature = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     given = np.random.default_rng(1).normal(size=(5, 3, INPUTS)).astype(np.float16)

@@ -14,9 +14,9 @@ import pytest
 from samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
+from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts.runners import opened
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import opened
 
 #: By dtype of the recurrences. ONNX runtimes and TFLite have no double recurrence: judged as float32.
 BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
@@ -97,7 +97,7 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     report = cudnn_convert.convert(sample.prefix, out, format=form, outputs=[f"side={name}"])
     assert report.recurrences == ()
     assert any("no cuDNN recurrence reaches the outputs" in note for note in report.notes)
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     run = opened(form, path, [Part(SERVING, names)])

@@ -11,7 +11,7 @@ import pytest
 from samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
 
 import cudnn_convert
-from cudnn_convert.verification import origin
+from cudnn_convert.artifacts import origin
 
 STATES = {"h0:0": "initial_h", "c0:0": "initial_c", "h:0": "initial_h", "c:0": "initial_c"}
 ENDS = {"rnn_out:0": "outputs", "state_h:0": "state_h", "state_c:0": "state_c"}
@@ -126,7 +126,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory):
 
 def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
     """What a user runs: one job for each signature."""
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     parts = sorted({key.rpartition("/")[0] for key in recorded["inputs"]})
     jobs = []

@@ -16,7 +16,7 @@ from samples import _ALL, EVERY, FIXTURES, STATEFUL, Fixture
 from sources import command
 
 import cudnn_convert
-from cudnn_convert.inspection.value import Found, Inspection
+from cudnn_convert.inspection.result import Found, Inspection
 
 SIZES = ("mode", "layers", "directions", "units", "input_size")
 #: Samples whose commands run with their verification; the others' conversions are verified elsewhere.

@@ -21,8 +21,8 @@ from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from samples import EVERY, REAL, WITH_ALL, fixture
 
 import cudnn_convert
+from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
-from cudnn_convert.verification import origin
 
 FORMATS = ("savedmodel", "frozen", "onnx", "keras", "h5")
 WHOLE = [
@@ -71,7 +71,7 @@ def converted(
     out = folder / f"{sample.name}-{form}"
     given = {} if sample.architecture is None else {"architecture": sample.architecture}
     report = cudnn_convert.convert(sample.path, out, format=form, **given, **options)
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     tensors = recorded["tensors"]
     names = {

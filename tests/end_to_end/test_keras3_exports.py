@@ -18,8 +18,8 @@ from keras3_samples import EXPORTED, Call, Signature, exported
 from samples import EVERY, WITH_ALL
 
 import cudnn_convert
+from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.verification import origin
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
@@ -143,7 +143,7 @@ def the_job(signature: Signature, form: str, out: Path) -> dict[str, Any]:
     feeds, answers = (out.with_name(f"{out.name}.{signature.name}.{end}.npz") for end in ("feeds", "answers"))
     arrays = [(n, *pair) for n, call in enumerate(signature.calls()) for pair in call.feeds.items()]
     np.savez(feeds, **{f"feed{n}/{key}": value for n, key, value in arrays})
-    _, path, recorded = origin.read(out)
+    _, path, recorded = origin.identify(out)
     assert recorded is not None
     tensors = recorded["tensors"]
     if form == "savedmodel":  # called by its keys alone

@@ -11,8 +11,8 @@ from samples import fixture
 from test_graphless import ALONE, jobs_of, keyed, without_graph
 
 import cudnn_convert
-from cudnn_convert import layers
-from cudnn_convert.write import variables
+from cudnn_convert.targets import bundle
+from cudnn_convert.weights import lazy
 
 WITH_GRAPH = (
     "1.15.5-lstm_bi_2l_states",
@@ -28,8 +28,8 @@ BOUNDS = {"1.15.5-lstm_float16": 2.0**-10}
 @pytest.fixture(autouse=True)
 def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every recurrence is large, every tensor has a data file of its own."""
-    monkeypatch.setattr(layers, "LARGE", 0)
-    monkeypatch.setattr(variables, "_SHARD", 1)
+    monkeypatch.setattr(lazy, "LARGE", 0)
+    monkeypatch.setattr(bundle, "_SHARD", 1)
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "onnx"])

@@ -32,53 +32,56 @@ ROWS: Final = (
 )
 #: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
 OF_PROCESS: Final = MappingProxyType(
-    {"cli/guard.py: --limit seconds": "seconds=1", "cli/guard.py: --limit memory": "memory=300M"}
+    {
+        "cli/child_process.py: --limit seconds": "seconds=1",
+        "cli/child_process.py: --limit memory": "memory=300M",
+    }
 )
 #: What names a flag and does not say that it be given.
 EXCEPTIONS: Final = MappingProxyType(
     {
-        "cli/charted.py: what --format {} writes": "the title of a map",
+        "cli/tables.py: what --format {} writes": "the title of a map",
         "gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",
-        "inspection/advice.py: --units N": "looked for in the message of graph/lone_blob.py",
-        "inspection/walk.py: --tag={}": "a command, which test_inspect.py runs",
+        "inspection/alternatives.py: --units N": "looked for in the message of recurrences/graphless.py",
+        "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
         "notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
-        "plan/make.py: --weights={}": "a call repeated, which test_printed_commands.py types",
-        "page/__init__.py: Nothing was compared": "the flag that was given",
+        "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
+        "report/page.py: Nothing was compared": "the flag that was given",
         "tables.py: NOT VERIFIED": "the flag that was given",
-        "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
-        "verification/own_feeds.py: --data {}": "where the mistake is, with the path",
-        "verification/origin.py: weights as --format": "what another file is expected to be",
+        "verify/check.py: fewer steps of values": "what was looked at, beside its warning",
+        "verify/recordings.py: --data {}": "where the mistake is, with the path",
+        "artifacts/origin.py: weights as --format": "what another file is expected to be",
     }
 )
 #: What stays out of `--fast` in any case: each costs half a second and more.
 _COSTLY: Final = frozenset(
     {
-        "cli/described.py: --json",
-        "graph/candidates.py: --outputs",
-        "graph/graphless.py: --mode {} --layers",
-        "graph/graphless.py: --mode, --layers",
-        "graph/lone_blob.py: --mode chooses",
-        "graph/lone_blob.py: choose with --signature",
+        "cli/tables.py: --json",
+        "plan/choose_outputs.py: --outputs",
+        "recurrences/graphless.py: --mode {} --layers",
+        "recurrences/graphless.py: --mode, --layers",
+        "recurrences/graphless.py: --mode chooses",
+        "recurrences/graphless.py: choose with --signature",
         "targets.py: keep them with",
-        "keras/built.py: one that Keras 3 builds",
-        "keras/built.py: a fixed number of steps",
-        "keras/built.py: {}; write --format h5",
-        "keras/keys.py: found {}; write",
-        "keras/keys.py: a function of both",
-        "read/contrib_names.py: need --forget-bias",
-        "graph/interface.py: --layout chooses",
-        "inspection/answer.py: --force-convert",
-        "keras/trace.py: convert it with",
-        "read/graphs.py: --limit nodes",
-        "write/tflite.py: choose --format",
-        "write/tflite.py: unproven with",
-        "graph/stored.py: convert it alone",
-        "graph/stored.py: convert one call",
-        "graph/agreement.py: --forget-bias",
-        "graph/agreement.py: choose with",
-        "graph/refuse.py: --set {}:0={}",
-        "keras/modern.py: expected a layer of Keras 3",
-        "keras/keys.py: Keras 3 has no such layer",
+        "keras/build_keras3.py: one that Keras 3 builds",
+        "keras/build_keras3.py: a fixed number of steps",
+        "keras/build_keras3.py: {}; write --format h5",
+        "keras/translate.py: found {}; write",
+        "keras/translate.py: a function of both",
+        "read/dialects/contrib.py: need --forget-bias",
+        "recurrences/graphless.py: --layout chooses",
+        "inspection/alternatives.py: --force-convert",
+        "keras/trace_tf_keras.py: convert it with",
+        "read/checks.py: --limit nodes",
+        "targets/tflite.py: choose --format",
+        "targets/tflite.py: unproven with",
+        "recurrences/saved_functions.py: convert it alone",
+        "recurrences/saved_functions.py: convert one call",
+        "recurrences/weight_copies.py: --forget-bias",
+        "recurrences/weight_copies.py: choose with",
+        "plan/obstacles.py: --set {}:0={}",
+        "keras/translate.py: expected a layer of Keras 3",
+        "keras/translate.py: Keras 3 has no such layer",
     }
 )
 _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
@@ -138,7 +141,7 @@ def test_every_message_that_names_a_flag_is_followed() -> None:
     assert not rows & {meant(words) for words in EXCEPTIONS}
 
 
-@pytest.mark.slow("cudnn_convert/cli/guard.py")
+@pytest.mark.slow("cudnn_convert/cli/child_process.py")
 @pytest.mark.parametrize("words", OF_PROCESS)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
 def test_what_a_process_is_told_helps(tmp_path: Path, words: str) -> None:

@@ -19,7 +19,7 @@ from samples import ROOT
 from sources import command
 
 import cudnn_convert
-from cudnn_convert.verification import origin
+from cudnn_convert.artifacts import origin
 
 MODELS = {path.parent.name: path.parent for path in sorted((ROOT / "models").glob("*/case.json"))}
 TRAINED = [name for name, folder in MODELS.items() if (folder / "train.py").exists()]
@@ -82,7 +82,7 @@ def converted(name: str, words: list[str], folder: Path) -> dict[str, Any]:
     shutil.copytree(MODELS[name], folder / "models" / name)
     ended = command(*words, "--quiet")
     assert (ended.code, ended.stderr) == (0, "")
-    written, path, recorded = origin.read(folder / words[1])
+    written, path, recorded = origin.identify(folder / words[1])
     assert written == form(words)
     assert recorded is not None
     names = {

@@ -313,7 +313,9 @@ def source_of(name: str) -> Path:
     return known[name] if name in known else fixture(name).prefix
 
 
-@pytest.mark.slow("cudnn_convert/notes.py", "cudnn_convert/plan/averages.py", "cudnn_convert/graph/labels.py")
+@pytest.mark.slow(
+    "cudnn_convert/plan/notes.py", "cudnn_convert/plan/from_weights.py", "cudnn_convert/graph/labels.py"
+)
 @pytest.mark.parametrize("case", NOTED)
 def test_what_a_note_names_is_done(tmp_path: Path, case: str) -> None:
     name, flags, told = NOTED[case]

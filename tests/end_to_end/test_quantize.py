@@ -17,9 +17,9 @@ from sources import command, refused
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
-from cudnn_convert.lower import onnx_int8
+from cudnn_convert.lower.onnx import reduced_precision
 from cudnn_convert.model import Array
-from cudnn_convert.write import onnx as write_onnx
+from cudnn_convert.targets import onnx as write_onnx
 
 #: Two directions, layers, states that are fed, lengths, batch-major, a projection, peepholes, a GRU beside
 #: it, choices. The largest error is 0.03.
@@ -120,7 +120,7 @@ def halved(kept: Callable[..., Iterator[Array]]) -> Callable[..., Iterator[Array
 def test_weights_in_a_wrong_place_do_not_pass(
     wrong: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_int8, "_rounded", wrong(onnx_int8._rounded))
+    monkeypatch.setattr(reduced_precision, "_rounded", wrong(reduced_precision._rounded))
     with pytest.raises(VerificationError) as caught:
         quantized(SMALL, tmp_path)
     assert max(one.max_abs for one in caught.value.report.verification.outputs) > 2 * BOUND

@@ -20,11 +20,11 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
-from cudnn_convert import opaque, reference
+from cudnn_convert import reference
+from cudnn_convert.artifacts import origin, tflite_file
 from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.verification import origin
-from cudnn_convert.write import tflite
+from cudnn_convert.weights import cudnn_blob
 
 LAYERS, DIRECTIONS, UNITS, INPUTS = 2, 2, 5, 3
 DEPTH = LAYERS * DIRECTIONS
@@ -48,7 +48,7 @@ def ops(path: Path) -> set[str]:
 def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tuple[Path, np.ndarray]:
     """A model of one node with states, two layers and directions; gives its prefix and its parameters."""
     blob = np.random.default_rng(7).normal(
-        0, 0.4, opaque.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
+        0, 0.4, cudnn_blob.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
     )
     blob = blob.astype(np.float32)
     with drawing() as graph:
@@ -112,7 +112,7 @@ def test_loops_of_built_in_ops_with_the_weights_in_them(tmp_path: Path, name: st
     assert not found & {"CUSTOM", "SCATTER_ND"}
     # A product with weights that a loop carries would turn them at every step; a branch is given its own.
     assert name == "cond" or "BATCH_MATMUL" not in found
-    assert tflite.flexible(Path(report.out)) == ()
+    assert tflite_file.flex_ops(Path(report.out)) == ()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("lstm_float16", "float16"), ("gru_bi_2l_float64", "float64")])
@@ -194,7 +194,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, d
 
 def converted(sample: KerasFixture, folder: Path) -> tuple[cudnn_convert.Report, dict[str, Any]]:
     report = cudnn_convert.convert(sample.path, folder / sample.name, format="tflite")
-    _, path, recorded = origin.read(folder / sample.name)
+    _, path, recorded = origin.identify(folder / sample.name)
     assert recorded is not None
     names = {
         kind: {key: {"source": key, "artifact": key} for key in recorded["tensors"][kind]}
@@ -231,7 +231,7 @@ def test_an_older_artifact_is_replaced(tmp_path: Path) -> None:
     cudnn_convert.convert(source, out, format="tflite", verify=False, force=True)
     assert sorted(path.name for path in out.iterdir()) == ["conversion.json", "model.tflite"]
     shutil.copy(out / "model.tflite", tmp_path / "copy.tflite")
-    alone = origin.read(tmp_path / "copy.tflite")[2]
+    alone = origin.identify(tmp_path / "copy.tflite")[2]
     assert alone is not None
     assert [one["layer"] for one in alone.pop("pieces")] == [0]  # which the file alone says
-    assert alone == origin.read(out)[2]
+    assert alone == origin.identify(out)[2]

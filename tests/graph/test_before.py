@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, drawing, lstm, placeholder, variable
 
-from cudnn_convert.graph.before import Cuts
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes.subgraphs import Cuts
 
 
 def drawn() -> Any:

@@ -10,9 +10,10 @@ import tensorflow as tf
 from graphs import PATH, drawing, ops, placeholder, resource, v1, variable
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import build, cut
-from cudnn_convert.graph.cut import Cut
+from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.graph.passes.subgraphs import Cut
 
 
 def made(
@@ -20,15 +21,15 @@ def made(
 ) -> tuple[Any, dict[str, str]]:
     cuts = [found if isinstance(found, Cut) else Cut(found) for found in inputs]
     values = {f"{name}:0": np.array(value, np.float32) for name, value in constants.items()}
-    return cut.cut(graph.as_graph_def(), inputs=cuts, constants=values, outputs=[out])
+    return subgraphs.extract_subgraph(graph.as_graph_def(), inputs=cuts, constants=values, outputs=[out])
 
 
 def shape_of(graph: Any, name: str) -> Any:
-    return build.imported(graph).get_tensor_by_name(name).shape
+    return node_defs.import_graph(graph).get_tensor_by_name(name).shape
 
 
 def answer(graph: Any, feeds: dict[str, Any], output: str = "out:0") -> Any:
-    with v1.Session(graph=build.imported(graph)) as session:
+    with v1.Session(graph=node_defs.import_graph(graph)) as session:
         return session.run(output, feeds)
 
 
@@ -51,9 +52,14 @@ def test_an_iterator_is_cut_at_the_components_used() -> None:
         images, _, labels = iterator()
         tf.add(images, tf.cast(labels, tf.float32)[:, None], name="out")
     index = Index(graph.as_graph_def())
-    assert cut.streams(index, ["out:0"], stop=()) == ["IteratorGetNext:0", "IteratorGetNext:2"]
-    assert cut.streams(index, ["out:0"], stop=["IteratorGetNext:0"]) == ["IteratorGetNext:2"]
-    assert cut.streams(index, ["out:0"], stop=["out:0"]) == []
+    assert subgraphs.find_input_pipelines(index, ["out:0"], stop=()) == [
+        "IteratorGetNext:0",
+        "IteratorGetNext:2",
+    ]
+    assert subgraphs.find_input_pipelines(index, ["out:0"], stop=["IteratorGetNext:0"]) == [
+        "IteratorGetNext:2"
+    ]
+    assert subgraphs.find_input_pipelines(index, ["out:0"], stop=["out:0"]) == []
 
 
 def test_components_of_one_iterator_become_inputs_of_their_own() -> None:
@@ -78,7 +84,7 @@ def test_the_shape_of_a_queue_is_what_its_writer_noted() -> None:
     source = graph.as_graph_def()
     noted = next(node for node in source.node if node.name == "batch").attr["_output_shapes"].list
     noted.shape.add().CopyFrom(tf.TensorShape([None, 3]).as_proto())
-    found, _ = cut.cut(source, inputs=[Cut("batch:0")], constants={}, outputs=["out:0"])
+    found, _ = subgraphs.extract_subgraph(source, inputs=[Cut("batch:0")], constants={}, outputs=["out:0"])
     assert shape_of(found, "batch:0").as_list() == [None, 3]
 
 
@@ -199,15 +205,15 @@ def test_indices_that_become_an_input_leave_the_gather_its_handle() -> None:
         tf.raw_ops.ResourceGather(resource=resource("w", [4, 2]), indices=ids, dtype=tf.float32, name="out")
     found, _ = made(graph, "ids:0")
     assert {node.name: node.op for node in found.node}["out"] == "ResourceGather"
-    build.imported(found)
+    node_defs.import_graph(found)
 
 
 @pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
 def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
     with drawing() as graph:
         kind("w", [3])
-    found, names = cut.with_values(graph.as_graph_def(), ["w:0"])
-    dtype = build.imported(found).get_tensor_by_name(names[0]).dtype
+    found, names = subgraphs.with_values(graph.as_graph_def(), ["w:0"])
+    dtype = node_defs.import_graph(found).get_tensor_by_name(names[0]).dtype
     assert dtype.base_dtype == tf.float32
 
 
@@ -224,7 +230,7 @@ def require(*names: str) -> None:
         for name in ("rnn/scores", "rnn/states", "decoder"):
             tf.constant(0.0, name=name)
         tf.split(tf.zeros([4]), 2, name="halves")
-    cut.require(PATH, Index(graph.as_graph_def()), names)
+    subgraphs.check_tensors_exist(PATH, Index(graph.as_graph_def()), names)
 
 
 def test_known_tensors_pass() -> None:
@@ -257,7 +263,7 @@ def test_every_unknown_tensor_is_named_with_the_nearest() -> None:
 def test_the_text_of_a_value(text: str, dtype: Any, shape: Any, expected: Any) -> None:
     with drawing() as graph:
         placeholder("x", shape, dtype)
-    found = cut.parse_value(graph, "x:0", text)
+    found = subgraphs.parse_value(graph, "x:0", text)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
 
@@ -280,5 +286,5 @@ def test_a_value_that_does_not_fit_is_refused(text: str, dtype: Any, shape: Any,
     with drawing() as graph:
         placeholder("x", shape, dtype)
     with pytest.raises(UsageError) as refused:
-        cut.parse_value(graph, "x:0", text)
+        subgraphs.parse_value(graph, "x:0", text)
     assert str(refused.value) == message

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, INPUTS, lstm, ops
 
-from cudnn_convert.graph import flat
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes import inlining
 
 v1 = tf.compat.v1
 
@@ -27,7 +27,7 @@ def run(
 
 
 def no_calls(graph: Any) -> bool:
-    return not flat.CALLS & {*ops(graph).values()}
+    return not inlining.CALLS & {*ops(graph).values()}
 
 
 def test_calls_two_deep() -> None:
@@ -38,8 +38,8 @@ def test_calls_two_deep() -> None:
         x = v1.placeholder(tf.float32, [None], "x")
         y = tf.identity(outer(x), name="y")
     definition = graph.as_graph_def()
-    assert flat.calls(definition, [y.name])
-    found = flat.flattened(definition, [y.name])
+    assert inlining.calls_functions(definition, [y.name])
+    found = inlining.inline_functions(definition, [y.name])
     assert no_calls(found)
     assert not any(name.startswith("Func/") for name in ops(found))
     assert sum(name.endswith("/line") for name in ops(found)) == 2
@@ -55,17 +55,17 @@ def test_names_and_origins() -> None:
         made = outer(v1.placeholder(tf.float32, [], "x"))
     root = made.op.name
     library = {function.signature.name: function for function in graph.as_graph_def().library.function}
-    found = flat.flattened(graph.as_graph_def(), [made.name], origins=True)
+    found = inlining.inline_functions(graph.as_graph_def(), [made.name], origins=True)
     (seven,) = (node for node in found.node if node.name.endswith("/seven"))
     assert seven.name.startswith(f"{root}/")
-    origin = flat.origin(seven)
+    origin = inlining.origin(seven)
     assert origin is not None
     function, name = origin
     assert name == "seven"
     assert [node.op for node in library[function].node_def if node.name == name] == ["Mul"]
-    assert flat.origin(next(node for node in found.node if node.name == "x")) is None
-    unmarked = flat.flattened(graph.as_graph_def(), [made.name])
-    assert {flat.origin(node) for node in unmarked.node} == {None}
+    assert inlining.origin(next(node for node in found.node if node.name == "x")) is None
+    unmarked = inlining.inline_functions(graph.as_graph_def(), [made.name])
+    assert {inlining.origin(node) for node in unmarked.node} == {None}
 
 
 def test_only_what_is_wanted() -> None:
@@ -77,11 +77,11 @@ def test_only_what_is_wanted() -> None:
         tf.identity(two, name="two")
         tf.identity(x - 3, name="three")
     definition = graph.as_graph_def()
-    assert not flat.calls(definition, ["three:0"])
-    found = ops(flat.flattened(definition, ["two:0"]))
+    assert not inlining.calls_functions(definition, ["three:0"])
+    found = ops(inlining.inline_functions(definition, ["two:0"]))
     assert "one" not in found
     assert "three" not in found
-    assert run(flat.flattened(definition, ["two:0"]), ["two:0"], [{"x:0": 4.0}]) == [[8.0]]
+    assert run(inlining.inline_functions(definition, ["two:0"]), ["two:0"], [{"x:0": 4.0}]) == [[8.0]]
 
 
 @pytest.mark.parametrize("attribute", ["_noinline", "_XlaMustCompile"])
@@ -91,9 +91,9 @@ def test_bodies_that_would_be_kept_apart(attribute: str) -> None:
         tf.identity(tf.function(lambda x: x * 3)(x), name="y")
     definition = graph.as_graph_def()
     for holder in (*definition.node, *definition.library.function):
-        if holder in [*definition.library.function] or holder.op in flat.CALLS:
+        if holder in [*definition.library.function] or holder.op in inlining.CALLS:
             holder.attr[attribute].b = True
-    found = flat.flattened(definition, ["y:0"])
+    found = inlining.inline_functions(definition, ["y:0"])
     assert no_calls(found)
     assert run(found, ["y:0"], [{"x:0": 2.0}]) == [[6.0]]
 
@@ -121,7 +121,7 @@ def test_an_assignment_happens_before_a_later_read() -> None:
 
         ends = [value.name for value in outer(x)]
     first = held.initializer.name
-    found = flat.flattened(graph.as_graph_def(), [*ends, first])
+    found = inlining.inline_functions(graph.as_graph_def(), [*ends, first])
     assert no_calls(found)
     assert run(found, ends, [{"x:0": 2.0}, {"x:0": 1.0}], first=first) == [[7.0, 27.0], [28.0, 38.0]]
 
@@ -140,7 +140,7 @@ def test_an_assignment_that_no_output_needs_happens() -> None:
 
         y = tf.function(lambda x: layer(x) + 1)(x)
     first = held.initializer.name
-    found = flat.flattened(graph.as_graph_def(), [y.name, first])
+    found = inlining.inline_functions(graph.as_graph_def(), [y.name, first])
     assert no_calls(found)
     assert run(found, [y.name], [{"x:0": 3.0}, {"x:0": 2.0}, {"x:0": 4.0}], first=first) == [
         [16.0],
@@ -158,7 +158,7 @@ def test_a_branch_that_waits_for_the_rest() -> None:
         with tf.control_dependencies([held.assign(x)]):
             y = read()
     first = held.initializer.name
-    found = flat.flattened(graph.as_graph_def(), [y.name, first])
+    found = inlining.inline_functions(graph.as_graph_def(), [y.name, first])
     assert no_calls(found)
     assert run(found, [y.name], [{"x:0": 8.0}, {"x:0": -1.0}], first=first) == [[16.0], [-2.0]]
 
@@ -170,7 +170,7 @@ def test_a_call_with_effects_that_is_only_read() -> None:
         held = tf.Variable(5.0, name="held")
         tf.identity(tf.function(lambda x: held.assign_add(x) * 2)(x), name="y")
     first = held.initializer.name
-    found = flat.flattened(graph.as_graph_def(), ["y:0", first])
+    found = inlining.inline_functions(graph.as_graph_def(), ["y:0", first])
     assert no_calls(found)
     assert run(found, ["y:0"], [{"x:0": 2.0}, {"x:0": 1.0}], first=first) == [[14.0], [16.0]]
 
@@ -204,7 +204,7 @@ def both_kinds(kind: str) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("kind", ["If", "While"])
 def test_what_holds_a_cudnn_node_becomes_switch_and_merge(kind: str) -> None:
     graph, ends = both_kinds(kind)
-    found = flat.flattened(graph, ends)
+    found = inlining.inline_functions(graph, ends)
     (node,) = (node for node in found.node if node.op == "CudnnRNN")
     above = {Index(found).nodes[op].op for op in Index(found).ancestors([node.name])}
     assert above >= ({"Switch"} if kind == "If" else {"Enter", "Merge", "Switch", "NextIteration"})

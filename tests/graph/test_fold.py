@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 from graphs import drawing, placeholder, v1, variable
 
-from cudnn_convert.graph import fold
+from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index
 
 
 def folded(build: Callable[[], Any], **given: float) -> Any:
     with drawing() as graph:
         name = build().name
-    return fold.value(Index(graph.as_graph_def()), name, given)
+    return node_defs.fold_constant(Index(graph.as_graph_def()), name, given)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_a_scalar_is_a_python_value_of_one_element() -> None:
         tf.constant([[True]], name="one")
         tf.constant([1, 2], name="two")
     index = Index(graph.as_graph_def())
-    assert fold.scalar(index, "one:0") is True
-    assert fold.scalar(index, "two:0") is None
+    assert node_defs.fold_scalar(index, "one:0") is True
+    assert node_defs.fold_scalar(index, "two:0") is None

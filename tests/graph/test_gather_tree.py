@@ -10,8 +10,9 @@ import tensorflow as tf
 from samples import TF1
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import build, gather_tree
-from cudnn_convert.verification.beams import beams
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.passes import tf1_ops
+from cudnn_convert.verify.graph_judge import beams
 
 NAMES = ("ids", "parents", "lengths", "end")
 
@@ -29,7 +30,7 @@ def drawn() -> Any:
         for name, rank in zip(NAMES, (3, 3, 1, 0), strict=True):
             tf.compat.v1.placeholder(tf.int32, [None] * rank, name)
     made = graph.as_graph_def()
-    made.node.append(build.node("tree", "GatherTree", NAMES, T=tf.int32))
+    made.node.append(node_defs.node("tree", "GatherTree", NAMES, T=tf.int32))
     return made
 
 
@@ -37,7 +38,7 @@ def drawn() -> Any:
 def test_beams_are_those_of_the_op(call: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(beams(*(call[name] for name in NAMES)), call["beams"])
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(gather_tree.replaced(drawn()), name="")
+        tf.import_graph_def(tf1_ops.replaced(drawn()), name="")
         with tf.compat.v1.Session(graph=graph) as session:
             found = session.run("tree:0", {f"{name}:0": call[name] for name in NAMES})
     np.testing.assert_array_equal(found, call["beams"])
@@ -53,18 +54,18 @@ def test_the_recorded_beams_change_places_and_end() -> None:
 
 def test_a_file_cannot_ask_the_proof_for_beams() -> None:
     graph = drawn()
-    graph.node[0].attr[gather_tree.MARK].b = True
+    graph.node[0].attr[tf1_ops.MARK].b = True
     with pytest.raises(InvalidModelError, match="ids: expected no attribute that this tool alone sets"):
-        gather_tree.replaced(graph)
+        tf1_ops.replaced(graph)
 
 
 def test_a_node_without_its_inputs() -> None:
     graph = drawn()
     del graph.node[-1].input[2:]
     with pytest.raises(InvalidModelError, match="tree: expected ids, parents, lengths and an end token"):
-        gather_tree.replaced(graph)
+        tf1_ops.replaced(graph)
 
 
 def test_a_graph_without_the_op_stays() -> None:
     graph = tf.compat.v1.GraphDef()
-    assert gather_tree.replaced(graph) is graph
+    assert tf1_ops.replaced(graph) is graph

@@ -11,13 +11,14 @@ import tensorflow as tf
 from samples import GRAPHLESS, fixture
 from sources import refused
 
-from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, UsageError, opaque
-from cudnn_convert.graph import lone_blob
-from cudnn_convert.graph.assemble import Interface, assembled
-from cudnn_convert.graph.graphless import Described
+from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, UsageError
 from cudnn_convert.model import InMemory, Mode, Model, Sizes
-from cudnn_convert.plan.make import make
-from cudnn_convert.read import canonical, read
+from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.read import dialects, read
+from cudnn_convert.recurrences import graphless
+from cudnn_convert.recurrences.graph_from_weights import Interface, assembled
+from cudnn_convert.recurrences.graphless import Described
+from cudnn_convert.weights import cudnn_blob
 
 
 def alone(name: str, folder: Path, *, drop: str = "") -> Path:
@@ -37,11 +38,11 @@ def alone(name: str, folder: Path, *, drop: str = "") -> Path:
 def holding(**shapes: tuple[int, ...]) -> Model:
     """A model of zeros by key."""
     values = {key: InMemory(np.zeros(shape, np.float32)) for key, shape in shapes.items()}
-    return Model(Path("model.ckpt"), "checkpoint", None, values, canonical.find(Path("model.ckpt"), values))
+    return Model(Path("model.ckpt"), "checkpoint", None, values, dialects.find(Path("model.ckpt"), values))
 
 
 def blob_of(mode: Mode, layers: int, units: int, directions: int, inputs: int) -> tuple[int]:
-    return (opaque.length(Sizes(mode, layers, directions, units, inputs)),)
+    return (cudnn_blob.length(Sizes(mode, layers, directions, units, inputs)),)
 
 
 def test_every_fitting_size_is_listed_for_a_blob_alone(tmp_path: Path) -> None:
@@ -65,11 +66,11 @@ def test_tanh_and_relu_are_told_by_the_scope_or_the_flag(tmp_path: Path) -> None
     with pytest.raises(
         AmbiguousSourceError, match=r"--mode rnn_tanh .* or --mode rnn_relu .*; choose with --mode"
     ):
-        lone_blob.found(model, Described())
-    (found,) = lone_blob.found(model, Described(mode=Mode.RNN_RELU))
+        graphless.find_blob_recurrences(model, Described())
+    (found,) = graphless.find_blob_recurrences(model, Described(mode=Mode.RNN_RELU))
     assert found.sizes == Sizes(Mode.RNN_RELU, 1, 1, 5, 4)
     key = "a/cudnn_rnn_relu_1/rnn/multi_rnn_cell/cell_0/basic_rnn_cell/{}"
-    (found,) = lone_blob.found(
+    (found,) = graphless.find_blob_recurrences(
         holding(**{key.format("kernel"): (9, 5), key.format("bias"): (5,)}), Described()
     )
     assert (found.name, found.sizes.mode) == ("a_cudnn_rnn_relu_1", Mode.RNN_RELU)
@@ -88,21 +89,21 @@ def test_a_blob_that_its_user_named() -> None:
     shape = blob_of(Mode.LSTM, 2, 5, 1, 4)
     model = holding(lstm_params=shape, **{"lstm_params/Adam": shape, "dense/bias": (7,)})
     said = Described(Mode.LSTM, 2, 5, 1)
-    (found,) = lone_blob.found(model, said)
+    (found,) = graphless.find_blob_recurrences(model, said)
     assert (found.name, found.sizes.input_size) == ("lstm_params", 4)
     with pytest.raises(
         UnsupportedModelError, match=r"the longest 1-D tensors are lstm_params \[460\], dense/bias"
     ):
-        lone_blob.found(model, Described(Mode.LSTM))
+        graphless.find_blob_recurrences(model, Described(Mode.LSTM))
     with pytest.raises(
         UnsupportedModelError, match="expected a 1-D tensor of a length that they allow, found none"
     ):
-        lone_blob.found(model, Described(Mode.GRU, 3, 50, 2))
+        graphless.find_blob_recurrences(model, Described(Mode.GRU, 3, 50, 2))
 
 
 def test_a_prefix_that_a_custom_getter_made_stays_in_the_name() -> None:
     model = holding(**{"fp32_storage/cudnn_lstm/opaque_kernel": blob_of(Mode.LSTM, 1, 5, 2, 4)})
-    (found,) = lone_blob.found(model, Described(layers=1, units=5, directions=2))
+    (found,) = graphless.find_blob_recurrences(model, Described(layers=1, units=5, directions=2))
     assert (found.name, found.sizes) == ("fp32_storage_cudnn_lstm", Sizes(Mode.LSTM, 1, 2, 5, 4))
 
 
@@ -112,8 +113,8 @@ def test_of_two_such_blobs_the_signature_chooses() -> None:
     with pytest.raises(
         AmbiguousSourceError, match=r"first \(first\), second \(second\); choose with --signature"
     ):
-        lone_blob.found(model, said)
-    (found,) = lone_blob.found(model, said, wanted="second")
+        graphless.find_blob_recurrences(model, said)
+    (found,) = graphless.find_blob_recurrences(model, said, wanted="second")
     assert found.variable == "second"
 
 
@@ -145,7 +146,7 @@ def test_canonical_keys_of_another_scope_are_found_by_their_sizes(tmp_path: Path
     prefix = alone(name, tmp_path / "source", drop="rnn_params")
     shutil.copy(fixture(name).folder / "model.ckpt.meta", f"{prefix}.meta")
 
-    (found,) = make(read(prefix)).recurrences
+    (found,) = plan_graph(read(prefix)).recurrences
     assert (found.sizes.layers, found.sizes.units) == (2, 5)
 
 
@@ -180,4 +181,4 @@ def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
         "cudnn_lstm: inputs and outputs are time-major, as its layer's; --layout chooses",
     )
     with pytest.raises(UsageError, match="--signature"):
-        make(made, signature="another")
+        plan_graph(made, signature="another")

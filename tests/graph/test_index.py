@@ -8,21 +8,23 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import build, flat, fold, index, resolve, stored
+from cudnn_convert.graph import index, node_defs
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Convention, Model
+from cudnn_convert.recurrences import resolve, saved_functions
 
 
 def unknown_attribute() -> graph_pb2.GraphDef:
     """A constant, and a cuDNN node that no import takes."""
-    made = graph_pb2.GraphDef(node=[build.constant("one", np.asarray(1, np.float32))])
+    made = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
     made.node.add(name="one/again", op="Identity", input=["one"])
     made.node.add(name="rnn", op="CudnnRNN", input=["one"] * 4)
     return made
 
 
 def test_a_node_that_is_not_there_is_named() -> None:
-    found = Index(graph_pb2.GraphDef(node=[build.node("a", "NoOp", ["^b"])]))
+    found = Index(graph_pb2.GraphDef(node=[node_defs.node("a", "NoOp", ["^b"])]))
     assert list(found.nodes) == ["a"]
     assert "b" not in found.nodes
     assert found.nodes.get("b") is None
@@ -53,18 +55,18 @@ def test_the_number_of_an_output(reference: str, ends: tuple[str, int]) -> None:
 
 
 def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
-    graph = graph_pb2.GraphDef(node=[build.constant("one", np.asarray(1, np.float32))])
+    graph = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
     with pytest.raises(
         InvalidModelError, match="graph: expected functions that can be laid flat, found Failed"
     ):
-        flat.flattened(graph, ["one", "two"])
+        inlining.inline_functions(graph, ["one", "two"])
 
 
 def test_what_no_import_takes_has_no_value() -> None:
     graph = unknown_attribute()
-    assert fold.value(Index(graph), "one/again:0") is None
+    assert node_defs.fold_constant(Index(graph), "one/again:0") is None
     graph.node[1].attr["T"].type = tf.float32.as_datatype_enum
-    assert fold.value(Index(graph), "one/again:0") == 1
+    assert node_defs.fold_constant(Index(graph), "one/again:0") == 1
 
 
 def test_what_no_import_takes_is_refused() -> None:
@@ -76,38 +78,38 @@ def test_what_no_import_takes_is_refused() -> None:
     with pytest.raises(
         InvalidModelError, match=r"graph: expected nodes that TensorFlow \S+ can import, found"
     ):
-        stored.find("m", graph, Convention())
+        saved_functions.locate_packed_weights("m", graph, Convention())
 
 
 @pytest.mark.parametrize("name", ["f", "g"])
 def test_functions_of_one_name_are_refused(name: str) -> None:
-    graph = graph_pb2.GraphDef(node=[build.constant("one", np.asarray(1, np.float32))])
+    graph = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
     for signature in ("f", name):
         function = graph.library.function.add()
         function.signature.name = signature
         function.node_def.add(name=f"node_{len(graph.library.function)}", op="NoOp")
     if name == "g":
-        assert build.sound(graph).get_operation_by_name("one") is not None
+        assert node_defs.import_checked(graph).get_operation_by_name("one") is not None
     else:
         with pytest.raises(
             InvalidModelError, match="found Cannot add function 'f' because a different function"
         ):
-            build.sound(graph)
+            node_defs.import_checked(graph)
 
 
 def test_what_the_optimizer_does_not_find_is_told() -> None:
     """An Enter in a function: an import leaves what a function's body lacks to whoever calls it."""
-    graph = graph_pb2.GraphDef(node=[build.placeholder("x", tf.float32, tf.TensorShape([]))])
+    graph = graph_pb2.GraphDef(node=[node_defs.placeholder("x", tf.float32, tf.TensorShape([]))])
     function = graph.library.function.add()
     function.signature.name = "f"
     function.signature.input_arg.add(name="a", type=tf.float32.as_datatype_enum)
     function.signature.output_arg.add(name="b", type=tf.float32.as_datatype_enum)
     function.node_def.add(name="Identity", op="Enter", input=["a"]).attr["T"].type = 1
     function.ret["b"] = "Identity:output:0"
-    call = build.node("y", "PartitionedCall", ["x"], Tin=[tf.float32], Tout=[tf.float32])
+    call = node_defs.node("y", "PartitionedCall", ["x"], Tin=[tf.float32], Tout=[tf.float32])
     call.attr["f"].func.name = "f"
     graph.node.append(call)
     with pytest.raises(
         InvalidModelError, match="expected functions that can be laid flat, found No attr named"
     ):
-        flat.flattened(graph, ["y"])
+        inlining.inline_functions(graph, ["y"])

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from cudnn_convert.graph import inline
-from cudnn_convert.graph.flat import LOWERED
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.inlining import LOWERED
 
 SPECS = (tf.TensorSpec([None]), tf.TensorSpec([]))
 
@@ -26,8 +26,8 @@ def halved(x: Any, bound: Any) -> Any:
 
 def test_branches_stay_calls_and_loops_do_not() -> None:
     """Of a branch made of Switch nodes both sides run, if one without values."""
-    body = inline.traced(halved, *SPECS)
-    _, functions = inline.library(halved, *SPECS)
+    body = inlining.traced(halved, *SPECS)
+    _, functions = inlining.library(halved, *SPECS)
     for nodes in (body.nodes, body.library, functions):
         inner = [node for function in nodes for node in getattr(function, "node_def", [function])]
         branches = [node for node in inner if node.op in {"If", "StatelessIf"}]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.lengths import are_full
+from cudnn_convert.recurrences.resolve import lengths_are_trivial
 
 v1 = tf.compat.v1
 
@@ -29,7 +29,7 @@ def full(lengths: Callable[[Any], Any], *, time_major: bool = False, change: Any
             name="node",
         )
     index = Index(graph.as_graph_def())
-    return are_full(index, index.nodes["node"])
+    return lengths_are_trivial(index, index.nodes["node"])
 
 
 def steps(axis: int) -> Callable[[Any], Any]:

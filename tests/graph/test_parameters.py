@@ -14,12 +14,13 @@ from samples import fixture
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import choose, parameters, refuse, trace
 from cudnn_convert.graph.index import Index
-from cudnn_convert.lower.tensorflow import lower
+from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import Array, BlobEvidence
-from cudnn_convert.plan.make import make
+from cudnn_convert.plan import choose_outputs, obstacles
+from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
+from cudnn_convert.recurrences import parameter_source
 
 v1 = tf.compat.v1
 RNG = np.random.default_rng(7)
@@ -56,14 +57,14 @@ def constants() -> list[Any]:
 
 def blobs(graph: tf.Graph, values: dict[str, Array] | None = None) -> list[Array]:
     """What the recurrences of a graph are decoded from."""
-    found = make(model(graph, VALUES if values is None else values)).recurrences
+    found = plan_graph(model(graph, VALUES if values is None else values)).recurrences
     assert all(isinstance(one.evidence, BlobEvidence) for one in found)
     return [one.evidence.blob for one in found]
 
 
 def refused(graph: tf.Graph, values: dict[str, Array] | None = None) -> tuple[str, ...]:
     with pytest.raises(UnsupportedModelError) as caught:
-        make(model(graph, VALUES if values is None else values))
+        plan_graph(model(graph, VALUES if values is None else values))
     return caught.value.reasons
 
 
@@ -71,7 +72,7 @@ def refused(graph: tf.Graph, values: dict[str, Array] | None = None) -> tuple[st
 def test_slices_and_a_concatenation(made: Callable[[], list[Any]]) -> None:
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), packed(*made())).output, name="scores")
-    (found,) = make(model(graph, VALUES)).recurrences
+    (found,) = plan_graph(model(graph, VALUES)).recurrences
     np.testing.assert_array_equal(found.evidence.blob, by_hand(VALUES))
     assert found.shared == "rnn/parameters"
     assert found.sizes.input_size == INPUTS
@@ -137,7 +138,7 @@ def test_a_placeholder_below_is_refused_by_name() -> None:
         "mul: expected parameters that follow from variables and constants alone, found the placeholder "
         "noise/scale; bind it with --set noise/scale:0=VALUE",
     )
-    found = make(model(graph), constants=["noise/scale:0=0.5"]).recurrences[0]
+    found = plan_graph(model(graph), constants=["noise/scale:0=0.5"]).recurrences[0]
     np.testing.assert_array_equal(found.evidence.blob, BLOB * np.float32(0.5))
 
 
@@ -180,7 +181,7 @@ def test_the_same_weights_have_one_name_and_others_another() -> None:
         flat = [tf.reshape(part, [-1]) for part in made]
         outputs.append(lstm(placeholder("x2"), tf.concat(flat, 0), name="rnn2").output)
         v1.add_n(outputs, name="scores")
-    made_plan = make(model(graph, VALUES))
+    made_plan = plan_graph(model(graph, VALUES))
     assert [one.shared for one in made_plan.recurrences] == [
         "rnn/parameters", "rnn/parameters", "rnn/parameters_1"
     ]  # fmt: skip
@@ -199,16 +200,16 @@ def test_the_same_weights_have_one_name_and_others_another() -> None:
 
 
 def test_the_scope_of_variables() -> None:
-    assert parameters.scope(["a/b/kernel", "a/b/bias"]) == "a/b"
-    assert parameters.scope(["a/b/kernel", "a/bc/kernel"]) == "a"
-    assert parameters.scope(["kernel", "a/kernel"]) == ""
+    assert parameter_source.scope(["a/b/kernel", "a/b/bias"]) == "a/b"
+    assert parameter_source.scope(["a/b/kernel", "a/bc/kernel"]) == "a"
+    assert parameter_source.scope(["kernel", "a/kernel"]) == ""
 
 
 def test_moving_averages_of_the_variables() -> None:
     averages = {f"{name}/ExponentialMovingAverage": value * 2 + 1 for name, value in VALUES.items()}
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), packed(*resources())).output, name="scores")
-    (found,) = make(model(graph, VALUES | averages), weights="ema").recurrences
+    (found,) = plan_graph(model(graph, VALUES | averages), weights="ema").recurrences
     np.testing.assert_array_equal(
         found.evidence.blob, by_hand({name: value * 2 + 1 for name, value in VALUES.items()})
     )
@@ -221,7 +222,7 @@ def test_twins_are_known_by_their_variables() -> None:
         for name, training in (("train", True), ("predict", False)):
             y = lstm(x, packed(*made), name=name, training=training).output
             tf.identity(y, name=f"{name}_scores")
-    assert choose.outputs(PATH, graph.as_graph_def()).outputs == ["predict_scores:0"]
+    assert choose_outputs.infer_outputs(PATH, graph.as_graph_def()).outputs == ["predict_scores:0"]
 
 
 def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
@@ -234,10 +235,10 @@ def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
         tf.identity(one, name="shown")
     kept = graph.as_graph_def()
     with pytest.raises(UnsupportedModelError, match="packing"):
-        refuse.unsupported(PATH, kept, outputs=["scores:0", "shown:0"])
+        obstacles.check_runs_on_cpu(PATH, kept, outputs=["scores:0", "shown:0"])
     kept.node.remove(next(node for node in kept.node if node.name == "shown"))
-    refuse.unsupported(PATH, kept, outputs=["scores:0"])
-    hidden = trace.parameters_only(Index(kept), {"scores"})
+    obstacles.check_runs_on_cpu(PATH, kept, outputs=["scores:0"])
+    hidden = parameter_source.parameters_only(Index(kept), {"scores"})
     assert "packing" in hidden
     assert not hidden & {"x", "rnn", "rnn_zeros"}
 
@@ -287,7 +288,7 @@ def test_inside_control_flow(place: Any, made: Any, form: str, tmp_path: Path) -
 
 
 def test_the_variables_of_keras_go() -> None:
-    made = make(read(fixture("1.15.5-keras_tagger").prefix), outputs=["logits:0"])
+    made = plan_graph(read(fixture("1.15.5-keras_tagger").prefix), outputs=["logits:0"])
     lowered = lower(
         made.graph, made.recurrences, made.model.variables, outputs=made.signature.outputs.values()
     )

@@ -15,11 +15,11 @@ from tensorflow.python.framework import kernels, op_def_registry
 from watched import Watched
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
-from cudnn_convert.graph import build, fold, pure
+from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import Index
-from cudnn_convert.lower import onnx as lower_onnx
+from cudnn_convert.lower.onnx import convert
 from cudnn_convert.model import Signature
-from cudnn_convert.write import tflite as write_tflite
+from cudnn_convert.targets import tflite as write_tflite
 
 #: TensorFlow exchanges it for others before it runs a graph.
 EXCHANGED = {"AccumulateNV2"}
@@ -44,24 +44,26 @@ REGISTERED = {op.name: op.is_stateful for op in registered()}
 
 
 def test_each_op_is_one_that_tensorflow_has_on_a_cpu() -> None:
-    assert len(pure.PURE) > 600
-    assert sorted(pure.PURE - REGISTERED.keys()) == []
+    assert len(safe_ops.PURE) > 600
+    assert sorted(safe_ops.PURE - REGISTERED.keys()) == []
     found = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel}
     cpu = {k.op for k in kernels.get_all_registered_kernels().kernel if k.device_type in ("CPU", "DEFAULT")}
-    without = {op for op in pure.PURE - cpu if op in found or not op.startswith("Cudnn")} - EXCHANGED
+    without = {op for op in safe_ops.PURE - cpu if op in found or not op.startswith("Cudnn")} - EXCHANGED
     assert {op for op in without if not op.startswith("Cudnn")} == set()
 
 
 def test_only_one_section_is_of_stateful_ops() -> None:
     stateful = {op for op, is_stateful in REGISTERED.items() if is_stateful}
-    assert pure.PURE & stateful == pure.STATEFUL
-    assert pure.PURE - stateful == pure.PURE - pure.STATEFUL
-    assert sum(map(len, pure.SECTIONS.values())) == len(pure.PURE), "an op stands in two sections"
-    assert len(pure.SECTIONS) == 17
+    assert safe_ops.PURE & stateful == safe_ops.STATEFUL
+    assert safe_ops.PURE - stateful == safe_ops.PURE - safe_ops.STATEFUL
+    assert sum(map(len, safe_ops.SECTIONS.values())) == len(safe_ops.PURE), "an op stands in two sections"
+    assert len(safe_ops.SECTIONS) == 17
 
 
 def test_every_other_stateful_op_is_refused() -> None:
-    others = sorted(op for op, is_stateful in REGISTERED.items() if is_stateful and op not in pure.STATEFUL)
+    others = sorted(
+        op for op, is_stateful in REGISTERED.items() if is_stateful and op not in safe_ops.STATEFUL
+    )
     assert len(others) > 400
     assert [op for op in others if not refused(graph(op))] == []
 
@@ -69,12 +71,12 @@ def test_every_other_stateful_op_is_refused() -> None:
 @pytest.mark.parametrize("word", ["File", "Dataset", "Reader", "PyFunc", "Xla", "TPU", "Summary", "Iterator"])
 def test_no_op_of_the_list_is_called_after_what_it_must_not_touch(word: str) -> None:
     known = ("ShardedFile", "XlaDynamicUpdateSlice")
-    assert [op for op in pure.PURE if word in op and not op.startswith(known)] == []
+    assert [op for op in safe_ops.PURE if word in op and not op.startswith(known)] == []
 
 
 def graph(op: str, **attributes: Any) -> Any:
     """A graph of one node without inputs; nothing runs it."""
-    return graph_pb2.GraphDef(node=[build.node("act", op, **attributes)])
+    return graph_pb2.GraphDef(node=[node_defs.node("act", op, **attributes)])
 
 
 def within(held: Any, name: str, *, call: str = "PartitionedCall", attr: str = "f") -> Any:
@@ -89,7 +91,7 @@ def within(held: Any, name: str, *, call: str = "PartitionedCall", attr: str = "
 
 
 def refused(held: Any) -> bool:
-    return [node.name for node in pure.others(held)] == ["act"]
+    return [node.name for node in safe_ops.others(held)] == ["act"]
 
 
 @pytest.mark.parametrize("op", DANGEROUS)
@@ -136,7 +138,7 @@ def test_a_function_of_the_name_of_an_op_is_no_way_around() -> None:
     assert refused(held)
     held = within(graph("Identity"), "of_my_own")
     held.node[0].op = "of_my_own"
-    assert list(pure.others(held)) == []
+    assert list(safe_ops.others(held)) == []
     held = within(graph("WriteFile"), "Identity")
     held.node[0].op = "Identity"
     assert refused(held)
@@ -145,7 +147,7 @@ def test_a_function_of_the_name_of_an_op_is_no_way_around() -> None:
 def test_functions_that_nothing_calls_are_no_matter() -> None:
     held = within(graph("WriteFile"), "f")
     held.node[0].attr["f"].func.name = "g"
-    assert list(pure.others(held)) == []
+    assert list(safe_ops.others(held)) == []
 
 
 def test_functions_that_call_each_other_come_to_an_end() -> None:
@@ -160,10 +162,10 @@ def test_what_prints_may_print_but_not_to_files(stream: str, is_refused: bool) -
 
 
 def test_the_message() -> None:
-    held = graph_pb2.GraphDef(node=[build.node(f"n{k}", "ReadFile") for k in range(5)])
+    held = graph_pb2.GraphDef(node=[node_defs.node(f"n{k}", "ReadFile") for k in range(5)])
     held.node.add(name="w", op="WriteFile")
     with pytest.raises(UnsupportedModelError) as caught:
-        pure.refuse("x.pb", held, cure="do this", known=lambda node, _: node.name == "n1")
+        safe_ops.refuse("x.pb", held, cure="do this", known=lambda node, _: node.name == "n1")
     assert str(caught.value).splitlines() == [
         "x.pb: n0, n2, n3: expected arithmetic only while verifying, found ReadFile; do this",
         "x.pb: w: expected arithmetic only while verifying, found WriteFile; do this",
@@ -181,11 +183,11 @@ def reading(path: Path) -> Any:
     """A graph whose static shapes hang on the content of a file."""
     return graph_pb2.GraphDef(
         node=[
-            build.placeholder("x", tf.float32, tf.TensorShape([None, None])),
-            build.string_constant("name", [str(path)], scalar=True),
-            build.node("read", "ReadFile", ["name"]),
-            build.node("raw", "DecodeRaw", ["read"], out_type=tf.int32, little_endian=True),
-            build.node("y", "Reshape", ["x", "raw"], T=tf.float32, Tshape=tf.int32),
+            node_defs.placeholder("x", tf.float32, tf.TensorShape([None, None])),
+            node_defs.string_constant("name", [str(path)], scalar=True),
+            node_defs.node("read", "ReadFile", ["name"]),
+            node_defs.node("raw", "DecodeRaw", ["read"], out_type=tf.int32, little_endian=True),
+            node_defs.node("y", "Reshape", ["x", "raw"], T=tf.float32, Tshape=tf.int32),
         ]
     )
 
@@ -200,7 +202,7 @@ def test_tensorflow_alone_would_read_the_file(watched: Watched) -> None:
 def test_to_import_a_graph_reads_no_file(watched: Watched) -> None:
     held = reading(watched.path)
     before = held.SerializeToString(deterministic=True)
-    imported = build.imported(held)
+    imported = node_defs.import_graph(held)
     assert imported.get_tensor_by_name("y:0").shape.rank is None
     assert not watched.opened
     assert held.SerializeToString(deterministic=True) == before
@@ -213,7 +215,7 @@ def test_to_import_a_graph_reads_no_file(watched: Watched) -> None:
 def test_no_converter_reads_the_file(watched: Watched, tmp_path: Path) -> None:
     signature = Signature({"x": "x:0"}, {"y": "y:0"})
     with pytest.raises(UnsupportedModelError) as caught:
-        lower_onnx.lower(reading(watched.path), signature, ())
+        convert.lower(reading(watched.path), signature, ())
     told = "onnx: read: expected an op that ONNX has, found ReadFile; choose --format savedmodel or frozen"
     assert str(caught.value) == told
     for built_in in (True, False):
@@ -229,27 +231,29 @@ def test_no_converter_reads_the_file(watched: Watched, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        build.node("act", "ReadFile", ["text"]),
-        build.node("act", "MatchingFiles", ["text"]),
-        build.node("act", "PyFuncStateless", ["text"], token="pyfunc_0", Tin=[tf.string], Tout=[tf.int32]),
+        node_defs.node("act", "ReadFile", ["text"]),
+        node_defs.node("act", "MatchingFiles", ["text"]),
+        node_defs.node(
+            "act", "PyFuncStateless", ["text"], token="pyfunc_0", Tin=[tf.string], Tout=[tf.int32]
+        ),
     ],
     ids=lambda node: node.op,
 )
 def test_what_tensorflow_computes_unasked(node: Any) -> None:
-    text = build.string_constant("text", ["a"], scalar=True)
-    assert [found.name for found in pure.evaluated([text, node])] == ["act"]
-    fed = build.placeholder("text", tf.string, tf.TensorShape([]))
-    assert list(pure.evaluated([fed, node])) == []
-    assert list(pure.evaluated([node])) == [], "an argument of a function"
+    text = node_defs.string_constant("text", ["a"], scalar=True)
+    assert [found.name for found in safe_ops.evaluated([text, node])] == ["act"]
+    fed = node_defs.placeholder("text", tf.string, tf.TensorShape([]))
+    assert list(safe_ops.evaluated([fed, node])) == []
+    assert list(safe_ops.evaluated([node])) == [], "an argument of a function"
     assert op_def_registry.get(node.op).input_arg
-    build.imported(graph_pb2.GraphDef(node=[text, node]))
+    node_defs.import_graph(graph_pb2.GraphDef(node=[text, node]))
 
 
 def test_a_constant_that_is_another_file_is_refused() -> None:
-    node = build.node("c", "ImmutableConst", dtype=tf.int32, shape=tf.TensorShape([2]))
+    node = node_defs.node("c", "ImmutableConst", dtype=tf.int32, shape=tf.TensorShape([2]))
     node.attr["memory_region_name"].s = b"/etc/hostname"
     with pytest.raises(InvalidModelError) as caught:
-        build.imported(graph_pb2.GraphDef(node=[node]))
+        node_defs.import_graph(graph_pb2.GraphDef(node=[node]))
     told = "c: expected nodes that hold or take their values, found ImmutableConst, which reads them"
     assert str(caught.value) == told
 
@@ -257,16 +261,16 @@ def test_a_constant_that_is_another_file_is_refused() -> None:
 def ones(dims: list[int]) -> Any:
     return graph_pb2.GraphDef(
         node=[
-            build.constant("dims", np.array(dims, np.int32)),
-            build.constant("one", np.array(1, np.int32)),
-            build.constant("axis", np.array(0, np.int32)),
-            build.node("ones", "Fill", ["dims", "one"], T=tf.int32, index_type=tf.int32),
-            build.node("sum", "Sum", ["ones", "axis"], T=tf.int32, Tidx=tf.int32),
+            node_defs.constant("dims", np.array(dims, np.int32)),
+            node_defs.constant("one", np.array(1, np.int32)),
+            node_defs.constant("axis", np.array(0, np.int32)),
+            node_defs.node("ones", "Fill", ["dims", "one"], T=tf.int32, index_type=tf.int32),
+            node_defs.node("sum", "Sum", ["ones", "axis"], T=tf.int32, Tidx=tf.int32),
         ]
     )
 
 
 def test_constants_that_would_fill_memory_are_not_computed() -> None:
-    assert fold.scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
-    assert fold.scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
-    assert fold.scalar(Index(ones([1 << 30])), "sum:0") is None
+    assert node_defs.fold_scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
+    assert node_defs.fold_scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
+    assert node_defs.fold_scalar(Index(ones([1 << 30])), "sum:0") is None

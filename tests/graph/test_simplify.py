@@ -10,18 +10,21 @@ import pytest
 import tensorflow as tf
 from graphs import cast_dropout, drawing, floor_dropout, ops, placeholder, uniform, v1
 
-from cudnn_convert.graph import build, simplify
-from cudnn_convert.graph.simplify import RANDOM
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.passes import inference
+from cudnn_convert.graph.passes.inference import RANDOM
 
 X = np.arange(6, dtype=np.float32).reshape(1, 2, 3) + 1
 
 
 def simplified(graph: tf.Graph, *outputs: str) -> Any:
-    return simplify.simplified(graph.as_graph_def(), [f"{name}:0" for name in outputs or ("out",)])
+    return inference.simplify_for_inference(
+        graph.as_graph_def(), [f"{name}:0" for name in outputs or ("out",)]
+    )
 
 
 def answer(graph: Any, output: str = "out:0", **feeds: Any) -> Any:
-    with v1.Session(graph=build.imported(graph)) as session:
+    with v1.Session(graph=node_defs.import_graph(graph)) as session:
         return session.run(output, {f"{name}:0": value for name, value in {"x": X, **feeds}.items()})
 
 
@@ -40,7 +43,7 @@ def test_the_graph_that_was_given_is_not_changed() -> None:
         tf.identity(v1.cond(train, lambda: x + 1, lambda: x), "out")
     source = graph.as_graph_def()
     before = source.SerializeToString(deterministic=True)
-    simplify.simplified(source, ["out:0"])
+    inference.simplify_for_inference(source, ["out:0"])
     assert source.SerializeToString(deterministic=True) == before
 
 

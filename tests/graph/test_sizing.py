@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from cases import Case
 
-from cudnn_convert import opaque
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import resolve, sizing
 from cudnn_convert.model import Mode, Model, Recurrence, Sizes
+from cudnn_convert.recurrences import resolve, weight_copies
+from cudnn_convert.weights import cudnn_blob
 
 PATH = Path("model.ckpt")
 LINEAR, SKIP = Sizes(Mode.GRU, 2, 2, 3, 3), Sizes(Mode.GRU, 2, 2, 3, 3, skip_input=True)
@@ -37,21 +37,27 @@ UNKNOWN = dataclasses.replace(LINEAR, input_size=0)
 )
 def test_the_length_must_be_that_of_the_mode(input_mode: str, sizes: Sizes, taken: bool, known: bool) -> None:
     said = dataclasses.replace(sizes, skip_input=False) if known else UNKNOWN
-    assert sizing.solve(opaque.length(sizes), said, input_mode) == (sizes if taken else None)
+    assert weight_copies.solve_sizes(cudnn_blob.length(sizes), said, input_mode) == (sizes if taken else None)
 
 
 @pytest.mark.parametrize("input_mode", ["linear_input", "skip_input", "auto_select"])
 def test_another_input_size_than_the_graphs_is_not_taken(input_mode: str) -> None:
     for sizes in (OTHER, SKIP):
         assert (
-            sizing.solve(opaque.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode) is None
+            weight_copies.solve_sizes(
+                cudnn_blob.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode
+            )
+            is None
         )
 
 
 def test_both_lengths_are_told() -> None:
     # 2 directions * 3 gates * 3 units: (3+3+2) and (6+3+2) of them, or (0+3+2) in the first layer.
-    assert sizing.lengths(LINEAR) == "342 values for linear_input, 288 for skip_input"
-    assert sizing.lengths(UNKNOWN) == "288 + 18 * input size values for linear_input, 288 for skip_input"
+    assert weight_copies.describe_lengths(LINEAR) == "342 values for linear_input, 288 for skip_input"
+    assert (
+        weight_copies.describe_lengths(UNKNOWN)
+        == "288 + 18 * input size values for linear_input, 288 for skip_input"
+    )
 
 
 def decoded(

@@ -16,8 +16,9 @@ import tensorflow as tf
 from graphs import drawing, placeholder, v1
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import build, detach, state, written
+from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes import state_io, tf1_ops
 from cudnn_convert.model import InMemory
 
 UNITS, BATCH = 4, 2
@@ -25,7 +26,7 @@ RANDOM = np.random.default_rng(7)
 KERNEL = RANDOM.uniform(-0.5, 0.5, [3 + UNITS, 4 * UNITS]).astype(np.float32)
 BIAS = RANDOM.uniform(-0.5, 0.5, [4 * UNITS]).astype(np.float32)
 START = RANDOM.uniform(-0.5, 0.5, [BATCH, UNITS]).astype(np.float32)
-START_NODE = build.placeholder("v", tf.float32, tf.TensorShape([BATCH, UNITS]))
+START_NODE = node_defs.placeholder("v", tf.float32, tf.TensorShape([BATCH, UNITS]))
 FEEDS = [RANDOM.standard_normal([steps, BATCH, 3]).astype(np.float32) for steps in (5, 2, 3)]
 
 
@@ -145,14 +146,14 @@ def drawn(build_output: Callable[[Any], Any], *, resource: bool) -> Any:
         v = v1.Variable(START * 0, trainable=False, name="v", use_resource=resource)
         tf.identity(build_output(v), "y")
     made = graph.as_graph_def()
-    return build.kept(made, Index(made).ancestors(["y"]))
+    return node_defs.extract_nodes(made, Index(made).ancestors(["y"]))
 
 
 class Judge:
     """A graph in a Session, its variable `v` of either kind."""
 
     def __init__(self, graph: Any, variable: str = "v") -> None:
-        made = build.imported(graph)
+        made = node_defs.import_graph(graph)
         self.session, target = v1.Session(graph=made), made.get_tensor_by_name(f"{variable}:0")
         with made.as_default():
             self.value = v1.placeholder(tf.float32)
@@ -175,14 +176,16 @@ class Judge:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool) -> None:
     graph = drawn(case, resource=resource)
-    (found,) = state.find(graph, ["y:0"])
+    (found,) = recurrent_state.find(graph, ["y:0"])
     assert (found.variable, found.tensor) == ("v", "v:0")
     judge, held = Judge(graph), START
-    made, (end,) = detach.detached(Path("m"), graph, [found], {"v": START_NODE})
-    made = build.kept(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
-    assert not [node.op for node in made.node if node.op in state.WRITES | {"VarHandleOp", "VariableV2"}]
+    made, (end,) = state_io.promote_state_to_io(Path("m"), graph, [found], {"v": START_NODE})
+    made = node_defs.extract_nodes(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
+    assert not [
+        node.op for node in made.node if node.op in recurrent_state.WRITES | {"VarHandleOp", "VariableV2"}
+    ]
     names = {node.name for node in made.node}
-    with v1.Session(graph=build.imported(made)) as running:
+    with v1.Session(graph=node_defs.import_graph(made)) as running:
         for x in FEEDS:
             judge.set(held)
             expected = judge.run(x)
@@ -197,7 +200,7 @@ def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_reference_that_became_a_resource(case: Callable[[Any], Any]) -> None:
     graph = drawn(case, resource=False)
-    made = written.as_resources(graph, {"v": InMemory(START)})
+    made = tf1_ops.written_to_resource_variables(graph, {"v": InMemory(START)})
     assert not [
         node.name for node in made.node if node.op.startswith("Ref") or node.op in ("VariableV2", "Assign")
     ]
@@ -236,7 +239,7 @@ def left_alone(v: Any) -> Any:
     "case", [nothing_recurrent, moving_average, only_written, left_alone], ids=lambda case: case.__name__
 )
 def test_what_is_no_state(case: Callable[[Any], Any], resource: bool) -> None:
-    assert state.find(drawn(case, resource=resource), ["y:0"]) == ()
+    assert recurrent_state.find(drawn(case, resource=resource), ["y:0"]) == ()
 
 
 def racing(v: Any) -> Any:
@@ -269,7 +272,9 @@ def scattered(v: Any) -> Any:
 def test_what_cannot_be_told_is_refused(case: Callable[[Any], Any], resource: bool, reason: str) -> None:
     graph = drawn(case, resource=resource)
     with pytest.raises(UnsupportedModelError) as refused:
-        detach.detached(Path("m"), graph, state.find(graph, ["y:0"]), {"v": START_NODE})
+        state_io.promote_state_to_io(
+            Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
+        )
     assert all(found.startswith("variable v: expected") for found in refused.value.reasons)
     assert any(reason.replace("after Assign", "after ") in found for found in refused.value.reasons)
 
@@ -290,6 +295,8 @@ def test_an_assignment_in_a_loop_is_refused() -> None:
     with pytest.raises(
         UnsupportedModelError, match="expected no assignment inside a loop, found while/Assign"
     ):
-        detach.detached(Path("m"), graph, state.find(graph, ["y:0"]), {"v": START_NODE})
-    made = written.as_resources(graph, {"v": InMemory(START)})
+        state_io.promote_state_to_io(
+            Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
+        )
+    made = tf1_ops.written_to_resource_variables(graph, {"v": InMemory(START)})
     assert "Assign" in {node.op for node in made.node}

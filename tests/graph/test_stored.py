@@ -14,10 +14,11 @@ from keras_nodes import INPUTS, UNITS, Layer, packed, recurrence
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import endpoints, flat, stored
 from cudnn_convert.graph.index import CUDNN_OPS
-from cudnn_convert.graph.stored import Stored
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Convention, Mode, Sizes
+from cudnn_convert.recurrences import saved_functions
+from cudnn_convert.recurrences.saved_functions import Stored
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,12 @@ def found(module: tf.Module, call: Callable[..., Any], folder: Path, *specs: tf.
     module.call = tf.function(call, input_signature=given, autograph=False)
     tf.saved_model.save(module, str(folder))
     (meta,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    calls = endpoints.called(meta)
-    graph = flat.flattened(calls, [node.name for node in calls.node], origins=True)
-    return [Found(node, held(node, meta)) for node in stored.find(folder, graph, Convention())]
+    calls = saved_functions.called(meta)
+    graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)
+    return [
+        Found(node, held(node, meta))
+        for node in saved_functions.locate_packed_weights(folder, graph, Convention())
+    ]
 
 
 def held(node: Stored, meta: Any) -> list[str] | None:

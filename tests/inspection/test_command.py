@@ -16,7 +16,7 @@ from sources import command, copied
 
 import cudnn_convert
 from cudnn_convert import cli
-from cudnn_convert.inspection import command as commands
+from cudnn_convert.inspection import alternatives
 from cudnn_convert.options import READING, VOUCHED, Options
 
 
@@ -50,19 +50,19 @@ def test_out_is_named_after_the_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, out: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = commands.command(Path(name), Options())
+    words = alternatives.command(Path(name), Options())
     assert words == ("cudnn-convert", name, out, "--format", "savedmodel")
     (tmp_path / out).mkdir()
-    assert commands.command(Path(name), Options())[2] == f"{out}_2"
+    assert alternatives.command(Path(name), Options())[2] == f"{out}_2"
     (tmp_path / f"{out}_2").symlink_to("nowhere")
-    assert commands.command(Path(name), Options())[2] == f"{out}_3"
+    assert alternatives.command(Path(name), Options())[2] == f"{out}_3"
 
 
 def test_formats_of_layers_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert commands.command(Path("m.h5"), Options(format="keras"))[2] == "m_cpu.keras"
+    assert alternatives.command(Path("m.h5"), Options(format="keras"))[2] == "m_cpu.keras"
     (tmp_path / "m_cpu.h5").touch()
-    assert commands.command(Path("m.h5"), Options(format="h5"))[2] == "m_cpu_2.h5"
+    assert alternatives.command(Path("m.h5"), Options(format="h5"))[2] == "m_cpu_2.h5"
 
 
 def test_a_source_that_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +115,14 @@ def test_flags_repeat_every_option() -> None:
     usual = Options()
     assert all(getattr(said, name) != getattr(usual, name) for name in (*READING, *VOUCHED))
     assert {field.name for field in fields(Options)} >= {*READING, *VOUCHED}
-    assert commands.flags(said) == (
+    assert alternatives.flags(said) == (
         "--inputs=x=x:0[?,?,3]", "--inputs=h:0", "--outputs=y:0", "--set=rate=0", "--signature=score",
         "--tag=serve,gpu", "--weights=raw", "--forget-bias=1", "--gate-order=miopen", "--mode=gru",
         "--layers=2", "--units=5", "--directions=1", "--layout=batch", "--states", "--lengths",
         "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
         "--trust", "--no-verify",
     )  # fmt: skip
-    assert commands.flags(usual) == ()
+    assert alternatives.flags(usual) == ()
 
 
 #: Without their graph, what must be said of these samples: tests/end_to_end/test_graphless.py.

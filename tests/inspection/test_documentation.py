@@ -11,7 +11,7 @@ import pytest
 from samples import ROOT, fixture
 from sources import command
 
-from cudnn_convert.inspection.value import End, Found, Held, Inspection, Offered, Way
+from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered, Way
 
 TEXT = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
 #: The heading of each table's first column.

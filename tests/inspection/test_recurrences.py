@@ -14,11 +14,11 @@ from samples import fixture
 from sources import copied
 
 import cudnn_convert
-from cudnn_convert.inspection import graphs, hollow, nodes
-from cudnn_convert.inspection.value import End, Found, Held
+from cudnn_convert.inspection import graph_recurrences
+from cudnn_convert.inspection.result import End, Found, Held
 from cudnn_convert.model import Convention, InMemory, Model
 from cudnn_convert.read import read
-from cudnn_convert.write.variables import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
 
 STEM = "cudnn_lstm/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/cudnn_compatible_lstm_cell/{}"
 
@@ -224,9 +224,9 @@ def test_large_constants_are_not_looked_at_and_change_nothing(
 ) -> None:
     source = frozen(fixture(name), tmp_path / "frozen.pb", verify=False).prefix
     whole = cudnn_convert.inspect(source)
-    monkeypatch.setattr(hollow, "_LARGE", 10)
+    monkeypatch.setattr(graph_recurrences, "_LARGE", 10)
     model = read(source)
-    made = hollow.hollow(model)
+    made = graph_recurrences.hollow(model)
     assert made.variables
     for key, tensor in made.variables.items():
         assert tensor.read().shape == tensor.shape
@@ -239,13 +239,13 @@ def test_an_op_that_tensorflow_does_not_know_hides_shapes_alone() -> None:
     with drawing() as graph:
         lstm(placeholder("x"), variable("params", [64]))
     definition = graph.as_graph_def()
-    seen = graphs.Graph(Model(PATH, "checkpoint", definition, {}))
+    seen = graph_recurrences.Graph(Model(PATH, "checkpoint", definition, {}))
     assert seen.end("x:0").shape == (None, None, 3)
     definition.node.add(name="strange", op="NoSuchOp")
     [node] = [node for node in definition.node if node.op == "CudnnRNN"]
     node.input[0] = "strange"
-    seen = graphs.Graph(Model(PATH, "checkpoint", definition, {}))
+    seen = graph_recurrences.Graph(Model(PATH, "checkpoint", definition, {}))
     assert seen.end("x:0") == End("x:0", None, None)
     [one] = seen.recurrences({}, (), Convention())
     assert (one.mode, one.units, one.layers, one.live) == ("lstm", None, None, None)
-    assert nodes.seen(seen.model, seen.index, node, None).found(node).directions == 1
+    assert graph_recurrences.seen(seen.model, seen.index, node, None).found(node).directions == 1

@@ -19,14 +19,13 @@ import tf_keras
 from keras_files import entry, model, sequential
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import apart, excerpt, rewrite
+from cudnn_convert.keras import build_keras3, cpu_layers
 from cudnn_convert.model import Architecture
-from cudnn_convert.read import keras_archive as read_archive
-from cudnn_convert.read import keras_hdf5 as read_hdf5
-from cudnn_convert.write import keras_archive
+from cudnn_convert.read import keras_archive, keras_hdf5
+from cudnn_convert.targets import keras as write_keras
 
 LAYERS = tf_keras.layers
-READERS = {"h5": read_hdf5, "keras": read_archive}
+READERS = {"h5": keras_hdf5, "keras": keras_archive}
 
 
 def classes(library: Any, tanh: Callable[[Any], Any]) -> dict[str, Any]:
@@ -158,8 +157,8 @@ def written(made: Any, folder: Path, form: str = "h5") -> Path:
     made.save(source)
     found = READERS[form].read(source).architecture
     assert found is not None
-    cpu = rewrite.rewritten(source, found).architecture
-    keras_archive.write(path, source, cpu, provenance="{}")
+    cpu = cpu_layers.rewritten(source, found).architecture
+    write_keras.write(path, source, cpu, provenance="{}")
     return path
 
 
@@ -203,11 +202,11 @@ def test_weights_in_another_order_are_seen(tmp_path: Path) -> None:
     made = randomized(MODELS["behind_each_other"])
     source = tmp_path / "source.h5"
     made.save(source)
-    found = read_hdf5.read(source).architecture
+    found = keras_hdf5.read(source).architecture
     assert found is not None
     weights = {**found.weights, "a": tuple(reversed(found.weights["a"]))}
     swapped = Architecture(found.config, weights, found.keras_version, found.backend)
-    keras_archive.write(tmp_path / "made.keras", source, swapped, provenance="{}")
+    write_keras.write(tmp_path / "made.keras", source, swapped, provenance="{}")
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         compared(made, tmp_path / "made.keras")
 
@@ -227,7 +226,7 @@ def test_the_loader_is_told_which_class_it_lacks(tmp_path: Path) -> None:
 def test_the_part_before_is_that_of_the_whole(tmp_path: Path) -> None:
     """Layers before and behind are of one class, so that their weights are numbered anew in the part."""
     made = randomized(MODELS["behind"])
-    part = excerpt.before(written(made, tmp_path), ["scale", "tail"], {})
+    part = build_keras3.load_until(written(made, tmp_path), ["scale", "tail"], {})
     x = np.random.default_rng(4).normal(size=(3, 6, 5)).astype(np.float32)
     _, inner, dense = made(x)
     found = dict(zip(part.output_names, part(x), strict=True))
@@ -235,14 +234,14 @@ def test_the_part_before_is_that_of_the_whole(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["inner"], inner, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found["y"], dense, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="nothing stands before"):
-        excerpt.before(tmp_path / "made.keras", ["scale", "side"], {})
+        build_keras3.load_until(tmp_path / "made.keras", ["scale", "side"], {})
 
 
 def test_a_registered_class_keeps_its_package(tmp_path: Path) -> None:
     config = sequential(entry("Mine>Scale", "scale", batch_input_shape=[None, 6, 5]))
     weights = [(name, np.arange(5.0, dtype="f") + place) for place, name in enumerate(("scale:0", "shift:0"))]
     path = tmp_path / "made.keras"
-    keras_archive.write(path, path, model(config, {"scale": weights}), provenance="{}")
+    write_keras.write(path, path, model(config, {"scale": weights}), provenance="{}")
     with zipfile.ZipFile(path) as archive:
         assert (
             json.loads(archive.read("config.json"))["config"]["layers"][1]["registered_name"] == "Mine>Scale"
@@ -283,4 +282,4 @@ def test_what_cannot_be_written(tmp_path: Path, second: Any, names: list[str], t
     listed = [(name, rng.normal(size=shape).astype("f")) for name, shape in zip(names, shapes, strict=False)]
     described = model(sequential(first, second), {"lstm": listed})
     with pytest.raises(UnsupportedModelError, match=rf"layer (lstm|stacked): expected {told}"):
-        apart.pieces(tmp_path / "m.h5", described, {})
+        build_keras3.build_unconnected(tmp_path / "m.h5", described, {})

@@ -11,11 +11,11 @@ from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from samples import EVERY
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import rewrite
+from cudnn_convert.keras import cpu_layers
 from cudnn_convert.model import Architecture
-from cudnn_convert.read import keras_archive as read_archive
-from cudnn_convert.read import keras_hdf5 as read_hdf5
-from cudnn_convert.write import keras_archive, keras_hdf5
+from cudnn_convert.read import keras_archive, keras_hdf5
+from cudnn_convert.targets import h5 as write_h5
+from cudnn_convert.targets import keras as write_keras
 
 FORMS = ("keras", "h5")
 #: What needs a class or code that no user's process here has.
@@ -31,20 +31,20 @@ IN_HDF5 = (
 
 
 def architecture(sample: KerasFixture) -> Architecture:
-    reader = read_archive if read_archive.recognise(sample.path) else read_hdf5
+    reader = keras_archive if keras_archive.recognise(sample.path) else keras_hdf5
     model = reader.read(sample.path)
     if sample.architecture is not None:
-        model = read_hdf5.with_architecture(model, sample.architecture)
+        model = keras_hdf5.with_architecture(model, sample.architecture)
     assert model.architecture is not None
     return model.architecture
 
 
 def write(sample: KerasFixture, form: str, path: Path) -> None:
-    made = rewrite.rewritten(sample.path, architecture(sample)).architecture
+    made = cpu_layers.rewritten(sample.path, architecture(sample)).architecture
     if form == "keras":
-        keras_archive.write(path, sample.path, made, provenance="{}")
+        write_keras.write(path, sample.path, made, provenance="{}")
     else:
-        keras_hdf5.write(path, made, provenance="{}")
+        write_h5.write(path, made, provenance="{}")
 
 
 def fitting(form: str) -> list[KerasFixture]:
@@ -143,8 +143,8 @@ def test_a_class_that_the_user_brings_is_built(tmp_path: Path) -> None:
             return {**super().get_config(), "factor": self.factor}
 
     sample, path = keras_fixture("keras-2.2.4-custom_layer"), tmp_path / "out.keras"
-    made = rewrite.rewritten(sample.path, architecture(sample)).architecture
-    keras_archive.write(path, sample.path, made, provenance="{}", custom_objects={"Scale": Scale})
+    made = cpu_layers.rewritten(sample.path, architecture(sample)).architecture
+    write_keras.write(path, sample.path, made, provenance="{}", custom_objects={"Scale": Scale})
     built = keras.models.load_model(path, custom_objects={"Scale": Scale})
     feed = sample.feeds()[0]
     found = built.predict(feed[sample.case["inputs"][0]], verbose=0)
@@ -155,7 +155,7 @@ def test_code_passes_through_an_hdf5_file_untouched(tmp_path: Path) -> None:
     for name in ("custom_layer", "lambda_harmless"):
         sample = keras_fixture(f"keras-2.2.4-{name}")
         write(sample, "h5", tmp_path / f"{name}.h5")
-        before, after = architecture(sample), read_hdf5.read(tmp_path / f"{name}.h5").architecture
+        before, after = architecture(sample), keras_hdf5.read(tmp_path / f"{name}.h5").architecture
         assert after is not None
         kept = [
             [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_convert.keras import calls
+from cudnn_convert.keras.config import layer_tree
 
 Arguments = list[tuple[str, int, int]]
 
@@ -51,28 +51,28 @@ def model(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_ends_are_outputs_and_what_the_layers_take(model: dict[str, Any]) -> None:
-    assert calls.ends(model, ["custom"]) == [("side", 0, 0), ("shared", 1, 1)]
+    assert layer_tree.ends(model, ["custom"]) == [("side", 0, 0), ("shared", 1, 1)]
 
 
 def test_calls_that_are_left_are_counted_anew(model: dict[str, Any]) -> None:
-    kept = calls.before(model, ["custom"])
+    kept = layer_tree.model_until(model, ["custom"])
     assert kept is not None
     config = kept["config"]
     assert [layer["name"] for layer in config["layers"]] == ["x", "start", "shared", "side"]
     assert len(config["layers"][2]["inbound_nodes"]) == 1
     assert config["output_layers"] == [["side", 0, 0], ["shared", 0, 1]]
-    assert not calls.unreached(kept)
+    assert not layer_tree.unreached(kept)
 
 
 def test_nothing_before_the_first_layer(model: dict[str, Any]) -> None:
-    assert calls.before(model, ["shared", "side"]) is None
+    assert layer_tree.model_until(model, ["shared", "side"]) is None
 
 
 def test_a_whole_model_is_reached(model: dict[str, Any]) -> None:
-    assert not calls.unreached(model)
+    assert not layer_tree.unreached(model)
     model["config"]["output_layers"].append(["nowhere", 0, 0])
     model["config"]["layers"][5]["inbound_nodes"] = [older([("shared", 5, 0)], [])]
-    assert calls.unreached(model) == ["m/side", "m/nowhere"]
+    assert layer_tree.unreached(model) == ["m/side", "m/nowhere"]
 
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["dict", "list"])
@@ -80,8 +80,8 @@ def test_a_row_ends_before_the_layer(as_list: bool) -> None:
     names = ("a", "b", "custom", "c")
     layers = [{"class_name": "Dense", "config": {"name": name}} for name in names]
     row = {"class_name": "Sequential", "config": layers if as_list else {"name": "s", "layers": layers}}
-    kept = calls.before(row, ["custom"])
+    kept = layer_tree.model_until(row, ["custom"])
     assert kept is not None
     assert (kept["config"] if as_list else kept["config"]["layers"]) == layers[:2]
-    assert calls.before(row, ["a"]) is None
-    assert not calls.unreached(row)
+    assert layer_tree.model_until(row, ["a"]) is None
+    assert not layer_tree.unreached(row)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.keras import claims
+from cudnn_convert.keras.config import validate
 
 Config = dict[str, Any]
 
@@ -39,7 +39,7 @@ def row() -> Config:
 
 def refusal(config: Config) -> str:
     with pytest.raises(ReadError) as caught:
-        claims.require(Path("m.h5"), "config", config)
+        validate.require(Path("m.h5"), "config", config)
     return str(caught.value).removeprefix("m.h5: config: ")
 
 
@@ -50,7 +50,7 @@ def test_sound_models_pass() -> None:
     nested = functional()
     nested["config"]["layers"].append(layer("Dense", "last", newer))
     for config in (functional(), row(), own, nested, {"class_name": "Sequential", "config": {"layers": []}}):
-        claims.require(Path("m.h5"), "config", config)
+        validate.require(Path("m.h5"), "config", config)
 
 
 def put(*path: Any, value: Any) -> Callable[[Config], None]:
@@ -183,14 +183,14 @@ def test_depth_is_bounded() -> None:
             held = held["x"]
         return config
 
-    claims.require(Path("m.h5"), "config", deep(100))
+    validate.require(Path("m.h5"), "config", deep(100))
     assert refusal(deep(102)) == "JSON: expected at most 100 levels, found more"
 
 
 def test_a_row_and_its_inner_models_are_looked_through() -> None:
     config = row()
     config["config"].append(functional())
-    claims.require(Path("m.h5"), "config", config)
+    validate.require(Path("m.h5"), "config", config)
     config["config"][1]["config"]["layers"][1]["config"]["layer"]["config"]["units"] = "3"
     assert refusal(config) == "layer gru: units: expected a number of at least 1, found '3'"
     again = json.loads(json.dumps(row()))
@@ -205,7 +205,7 @@ def test_settings_are_true_or_false(flag: str) -> None:
     for value in (None, True, False):
         config = functional()
         put(*LAYERS, 1, "config", "layer", "config", flag, value=value)(config)
-        claims.require(Path("m.h5"), "config", config)
+        validate.require(Path("m.h5"), "config", config)
     for value in (float("-inf"), [], "yes", 2):
         put(*LAYERS, 1, "config", "layer", "config", flag, value=value)(config)
         assert refusal(config) == f"layer gru: {flag}: expected true or false, found {value!r}"
@@ -219,7 +219,7 @@ def test_the_cells_of_a_stack_are_layers() -> None:
     }
     own = {"class_name": "Own", "config": {"name": "own", "cells": [1]}}
     config = {"class_name": "Sequential", "config": [layer("StackedRNNCells", "s", cells=cells), stack, own]}
-    claims.require(Path("m.h5"), "config", config)
+    validate.require(Path("m.h5"), "config", config)
     cells.append("cell")
     assert refusal(config) == "layer: expected class_name and config, found 'cell'"
     config["config"] = [stack]
@@ -229,7 +229,7 @@ def test_the_cells_of_a_stack_are_layers() -> None:
 def test_a_type_that_is_an_object_has_a_config() -> None:
     config = row()
     config["config"][0]["config"]["dtype"] = {"class_name": "Policy", "config": {"name": "float32"}}
-    claims.require(Path("m.h5"), "config", config)
+    validate.require(Path("m.h5"), "config", config)
     config["config"][0]["config"]["dtype"]["config"] = "float32"
     assert refusal(config).startswith(
         "dtype: expected an object with a config, found {'class_name': 'Policy'"

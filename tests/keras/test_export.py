@@ -13,10 +13,10 @@ import pytest
 from samples import ROOT
 
 import cudnn_convert
+from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts.runners import opened
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import opened
 
 ARCHIVES = sorted((ROOT / "tests" / "data" / "keras3_exports").glob("keras-*/archive/*.keras"))
 FORMATS = ("frozen", "onnx", "tflite")
@@ -24,7 +24,7 @@ FORMATS = ("frozen", "onnx", "tflite")
 
 def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert report.out is not None
-    form, path, recorded = origin.read(Path(report.out).parent)
+    form, path, recorded = origin.identify(Path(report.out).parent)
     assert recorded is not None
     tensors = recorded["tensors"]
     return opened(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])(feeds)

@@ -14,7 +14,7 @@ import pytest
 from keras_files import entry, sequential
 from keras_samples import KERAS_FIXTURES
 
-from cudnn_convert.keras import lambdas
+from cudnn_convert.keras.config import classes
 
 CODE = "4wEAAAAAAAAAAQAAAAIAAABDAAAAcwwAAAB8AGQBFABkAhgAUwA="
 
@@ -29,15 +29,15 @@ def coded(code: Any, closure: Any = None) -> dict[str, Any]:
 
 
 def test_code_stays_what_it_is() -> None:
-    assert lambdas.modern(config(dtype=entry("Policy", "float16"))) == {
+    assert classes.modern(config(dtype=entry("Policy", "float16"))) == {
         "name": "code",
         "dtype": "float16",
         "function": coded(CODE),
         "arguments": {},
     }
-    made = lambdas.modern(config(function=[CODE, None, [2]]))
+    made = classes.modern(config(function=[CODE, None, [2]]))
     assert made["function"] == coded(CODE, [2])
-    made = lambdas.modern(config(function=[CODE, [1.5], None]))
+    made = classes.modern(config(function=[CODE, [1.5], None]))
     assert made["function"] == coded([CODE, [1.5], None])
 
 
@@ -48,7 +48,7 @@ def test_shapes_arguments_and_named_functions() -> None:
         output_shape=[6, 5],
         arguments={"by": {"type": "ndarray", "value": [1, 2]}, "bias": 0.5},
     )
-    found = lambdas.modern(stored)
+    found = classes.modern(stored)
     named = {"module": None, "class_name": "function", "config": "twice", "registered_name": "twice"}
     assert (found["function"], found["output_shape"]) == (named, [6, 5])
     array = {"class_name": "__numpy__", "config": {"value": [1, 2], "dtype": "int64"}}
@@ -58,7 +58,7 @@ def test_shapes_arguments_and_named_functions() -> None:
         stored, custom_objects={"twice": lambda x, by, bias: 2 * x * by + bias}
     )
     assert layer(np.float32([[3, 5]])).numpy().tolist() == [[6.5, 20.5]]
-    shaped = lambdas.modern(config(output_shape=[CODE, None, None], output_shape_type="lambda"))
+    shaped = classes.modern(config(output_shape=[CODE, None, None], output_shape_type="lambda"))
     assert shaped["output_shape"] == coded(CODE)
 
 
@@ -74,7 +74,7 @@ def test_shapes_arguments_and_named_functions() -> None:
 )
 def test_what_has_no_place_in_keras_3(more: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        lambdas.modern(config(**more))
+        classes.modern(config(**more))
 
 
 def dumped(function: Any) -> str:
@@ -84,7 +84,7 @@ def dumped(function: Any) -> str:
 def test_bytecode_tells_which_pythons_wrote_it() -> None:
     """The samples say who wrote them; the running Python says its own version."""
     written = [one for one in KERAS_FIXTURES if "lambda" in one.case and one.path.suffix == ".h5"]
-    assert {one.case["python"]: lambdas.python(stored(one)) for one in written} == {
+    assert {one.case["python"]: classes.python(stored(one)) for one in written} == {
         "3.6.15": "3.7 or older",
         "3.11.7": "3.11 or newer",
     }
@@ -95,7 +95,7 @@ def test_bytecode_tells_which_pythons_wrote_it() -> None:
         return [x + step for step in range(factor)]
 
     for function in (lambda x: x * 2.0, lambda x: x * factor, lambda x: lambda: x, inside):
-        assert lambdas.python(dumped(function)) == expected
+        assert classes.python(dumped(function)) == expected
 
 
 def stored(sample: Any) -> str:
@@ -109,7 +109,7 @@ def stored(sample: Any) -> str:
 
 @pytest.mark.parametrize("code", ["", "!", "AAAA", "4wEAAAAAAAAA", None, 7, CODE[:44]])
 def test_what_is_no_bytecode_tells_nothing(code: Any) -> None:
-    assert lambdas.python(code) is None
+    assert classes.python(code) is None
 
 
 def test_notes_say_what_a_loader_needs() -> None:
@@ -124,6 +124,6 @@ def test_notes_say_what_a_loader_needs() -> None:
     runs = "code, op: code of the source is in the file, and runs where it is loaded"
     told = "code: its bytecode is of Python 3.7 or older, and runs in the very version that wrote it"
     named = "loading needs custom_objects with twice, the function of layer by_name"
-    assert [*lambdas.notes(model, safe_mode=True)] == [named, runs, "loading needs safe_mode=False", told]
-    assert [*lambdas.notes(model, safe_mode=False)] == [named, runs, told]
-    assert not [*lambdas.notes(sequential(entry("Dense", "d")), safe_mode=True)]
+    assert [*classes.notes(model, safe_mode=True)] == [named, runs, "loading needs safe_mode=False", told]
+    assert [*classes.notes(model, safe_mode=False)] == [named, runs, told]
+    assert not [*classes.notes(sequential(entry("Dense", "d")), safe_mode=True)]

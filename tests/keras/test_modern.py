@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from keras_files import entry, model, sequential
 
-from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import built, modern
-from cudnn_convert.keras.keys import Told
+from cudnn_convert.keras import build_keras3, translate
+from cudnn_convert.keras.translate import Told
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 HERE = Path("model.h5")
 SHAPE = {"batch_input_shape": [None, 6, 5]}
 
 
 def layer(*layers: Any) -> list[dict[str, Any]]:
-    return list(modern.modern(HERE, model(sequential(*layers), {})).config["config"]["layers"])
+    return list(translate.modern(HERE, model(sequential(*layers), {})).config["config"]["layers"])
 
 
 def test_the_first_shape_becomes_an_input_layer() -> None:
@@ -52,7 +52,7 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
     }
     assert dense["config"]["bias_regularizer"] is None
     mine = entry("Dense", "dense", kernel_initializer={"class_name": "Mine", "config": {}}, **SHAPE)
-    found = modern.modern(HERE, model(sequential(mine), {}))
+    found = translate.modern(HERE, model(sequential(mine), {}))
     assert found.notes == ("layer dense: kernel_initializer Mine left out, for training alone needs it",)
 
 
@@ -115,11 +115,11 @@ def test_a_class_that_nobody_brings_stays_as_it_is() -> None:
 def test_a_function_that_nobody_brings_stays_a_name() -> None:
     dense = entry("Dense", "dense", activation={"class_name": "function", "config": "mine", "module": "os"})
     dense["config"].update(SHAPE)
-    found = modern.modern(HERE, model(sequential(dense), {}))
+    found = translate.modern(HERE, model(sequential(dense), {}))
     assert found.functions == ("mine",)
     made = found.config["config"]["layers"][1]["config"]["activation"]
     assert made == {"module": None, "class_name": "function", "config": "mine", "registered_name": "mine"}
-    assert modern.modern(HERE, model(sequential(dense), {}), vouched={"mine"}).functions == ()
+    assert translate.modern(HERE, model(sequential(dense), {}), vouched={"mine"}).functions == ()
 
 
 def test_a_model_without_a_shape_says_what_to_do() -> None:
@@ -131,7 +131,7 @@ def test_a_model_without_a_shape_says_what_to_do() -> None:
 
 def test_a_model_of_keras_3_needs_nothing() -> None:
     with pytest.raises(UnsupportedModelError, match=r"found Keras 3.4.1; it loads as it is"):
-        modern.modern(HERE, model(sequential(), {}, keras_version="3.4.1"))
+        translate.modern(HERE, model(sequential(), {}, keras_version="3.4.1"))
 
 
 def test_each_step_needs_no_wrapper() -> None:
@@ -159,7 +159,7 @@ def test_calls_of_a_functional_model() -> None:
         (entry("Dropout", "drop"), [[["lstm", 0, 0, {"training": True, "mask": ["h", 0, 0]}]]]),
         outputs=[["drop", 0, 0], ["inner", 1, 0]],
     )
-    config = modern.modern(HERE, model(whole, {})).config["config"]
+    config = translate.modern(HERE, model(whole, {})).config["config"]
     calls = {one["name"]: one["inbound_nodes"] for one in config["layers"]}
 
     def history(tensor: Any) -> list[Any]:
@@ -195,7 +195,7 @@ def test_old_hard_sigmoid_comes_out_of_a_new_layer(tmp_path: Path) -> None:
         **SHAPE,
     )
     listed = [(str(number), array) for number, array in enumerate(weights)]
-    made = built.built(HERE, model(sequential(config), {"old": listed}), custom_objects={})
+    made = build_keras3.built(HERE, model(sequential(config), {"old": listed}), custom_objects={})
     x = rng.normal(size=(2, 6, 5))
     h = c = np.zeros((2, 3))
     for step in range(6):
@@ -204,7 +204,7 @@ def test_old_hard_sigmoid_comes_out_of_a_new_layer(tmp_path: Path) -> None:
         h = sigmoid(o) * np.tanh(c)
     found = made.predict(x, verbose=0)
     np.testing.assert_allclose(found, h, rtol=1e-6, atol=1e-6)
-    assert built.scaled(model(sequential(config), {})) == ("old",)
+    assert build_keras3.scaled(model(sequential(config), {})) == ("old",)
 
 
 def test_scaling_leaves_the_candidate() -> None:
@@ -221,10 +221,12 @@ def test_time_distributed_over_open_steps_is_refused() -> None:
     rng = np.random.default_rng(2)
     listed = [(str(size), rng.normal(size=size).astype("f")) for size in ((5, 12), (3, 12), (12,))]
     with pytest.raises(UnsupportedModelError, match=r"layer steps: expected a fixed number of steps"):
-        built.built(HERE, model(sequential(config), {"steps": listed}), custom_objects={})
+        build_keras3.built(HERE, model(sequential(config), {"steps": listed}), custom_objects={})
     config["config"]["batch_input_shape"] = [None, 4, 6, 5]
     assert (
-        built.built(HERE, model(sequential(config), {"steps": listed}), custom_objects={}).count_params()
+        build_keras3.built(
+            HERE, model(sequential(config), {"steps": listed}), custom_objects={}
+        ).count_params()
         == 108
     )
 
@@ -232,6 +234,6 @@ def test_time_distributed_over_open_steps_is_refused() -> None:
 def test_only_a_list_of_one_axis_is_that_axis() -> None:
     for axis, found in (([2], 2), ([1, 2], [1, 2]), ([], []), (-1, -1)):
         told = Told()
-        made = modern.translated(entry("BatchNormalization", "x", axis=axis), "x", told)
+        made = translate.translate_entry(entry("BatchNormalization", "x", axis=axis), "x", told)
         assert made["config"]["axis"] == found
         assert not told.reasons

@@ -13,12 +13,13 @@ import pytest
 from samples import REAL
 
 import cudnn_convert
-from cudnn_convert.keras import rewrite
+from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts.runners import RUNNERS
+from cudnn_convert.keras import cpu_layers
 from cudnn_convert.model import SERVING, Part, Signature
-from cudnn_convert.read import keras_hdf5 as read_hdf5
-from cudnn_convert.verification import origin
-from cudnn_convert.verification.run import RUNNERS
-from cudnn_convert.write import keras_archive, keras_hdf5
+from cudnn_convert.read import keras_hdf5
+from cudnn_convert.targets import h5 as write_h5
+from cudnn_convert.targets import keras as write_keras
 
 pytestmark = [
     pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}"),
@@ -50,14 +51,14 @@ print("found", np.ptp(expected))
 
 
 def written(source: Path, folder: Path, form: str) -> Path:
-    model = read_hdf5.read(source).architecture
+    model = keras_hdf5.read(source).architecture
     assert model is not None
-    made = rewrite.rewritten(source, model).architecture
+    made = cpu_layers.rewritten(source, model).architecture
     path = folder / f"model.{form}"
     if form == "keras":
-        keras_archive.write(path, source, made, provenance="{}")
+        write_keras.write(path, source, made, provenance="{}")
     else:
-        keras_hdf5.write(path, made, provenance="{}")
+        write_h5.write(path, made, provenance="{}")
     return path
 
 
@@ -107,7 +108,7 @@ def test_dot_res_as_a_graph_gives_what_its_authors_saw(
 ) -> None:
     source = REAL / "dot-res-lstm" / f"dot_res_lstm{name}.hdf5"
     report = cudnn_convert.convert(source, tmp_path / "out", format=form)
-    _, path, kept = origin.read(tmp_path / "out")
+    _, path, kept = origin.identify(tmp_path / "out")
     assert kept is not None
     signature = Signature(kept["tensors"]["inputs"], kept["tensors"]["outputs"])
     with np.load(source.parent / "validation_210.npz") as data:

@@ -11,7 +11,8 @@ import pytest
 from keras_files import cudnn, entry, model, sequential
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError
-from cudnn_convert.keras import layers, rewrite
+from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras.config import classes
 
 HERE = Path("model.h5")
 RNG = np.random.default_rng(11)
@@ -38,7 +39,7 @@ def values(listed: Any) -> list[np.ndarray]:
 def test_weights_of_a_layer(kind: str, gates: int, inputs: int) -> None:
     stored = cudnn(RNG, gates, 3, inputs)
     source = model(sequential(entry(f"CuDNN{kind}", "fast", units=3)), {"fast": stored})
-    made = rewrite.rewritten(HERE, source)
+    made = cpu_layers.rewritten(HERE, source)
     assert made.layers == ("fast",)
     tensors = made.architecture.weights["fast"]
     assert [name for name, _ in tensors] == [name for name, _ in stored]
@@ -66,7 +67,7 @@ def test_config_keeps_what_it_said_and_says_what_cudnn_is() -> None:
         config = sequential(entry(f"CuDNN{kind}", "fast", **kept))
         before = copy.deepcopy(config)
         stored = cudnn(RNG, 4 if kind == "LSTM" else 3, 3, 5)
-        made = rewrite.rewritten(HERE, model(config, {"fast": stored})).architecture.config
+        made = cpu_layers.rewritten(HERE, model(config, {"fast": stored})).architecture.config
         assert config == before
         (layer,) = made["config"]["layers"]
         assert layer == {
@@ -97,7 +98,7 @@ def test_at_any_depth_and_in_both_directions() -> None:
     pair = [cudnn(RNG, 3, 4, 12, "forward/"), cudnn(RNG, 3, 4, 12, "backward/")]
     both = [cudnn(RNG, 4, 2, 8), cudnn(RNG, 4, 2, 8)]
     weights = {"steps": [*DENSE, *pair[0], *pair[1]], "two": [*both[0], *both[1]]}
-    made = rewrite.rewritten(HERE, model(config, weights))
+    made = cpu_layers.rewritten(HERE, model(config, weights))
     assert made.layers == ("steps/inner/pair/gru", "two/one", "two/other")
     assert "CuDNN" not in str(made.architecture.config)
     found = values(made.architecture.weights["steps"])
@@ -115,7 +116,7 @@ def test_plain_layers_stay_and_say_their_old_defaults() -> None:
     newer = entry("LSTM", "newer", units=4, recurrent_activation="sigmoid", implementation=1)
     stored = [("k", np.ones((5, 12))), ("r", np.ones((4, 12))), ("b", np.ones(12))]
     source = model(sequential(plain, newer), {"slow": stored})
-    made = rewrite.rewritten(HERE, source).architecture
+    made = cpu_layers.rewritten(HERE, source).architecture
     slow, new = made.config["config"]["layers"]
     assert slow["config"]["reset_after"] is False
     assert slow["config"]["recurrent_activation"] == "hard_sigmoid"
@@ -128,16 +129,16 @@ def test_plain_layers_stay_and_say_their_old_defaults() -> None:
 def test_a_cpu_config_over_weights_of_a_cudnn_layer_is_converted_too() -> None:
     stored = cudnn(RNG, 4, 3, 5)
     config = sequential(entry("LSTM", "fast", units=3, activation="tanh", recurrent_activation="sigmoid"))
-    made = rewrite.rewritten(HERE, model(config, {"fast": stored}))
+    made = cpu_layers.rewritten(HERE, model(config, {"fast": stored}))
     np.testing.assert_allclose(
         values(made.architecture.weights["fast"])[2], expected(stored, 4)[2], rtol=1e-6
     )
     hard = sequential(entry("LSTM", "fast", units=3, activation="tanh", recurrent_activation="hard_sigmoid"))
     with pytest.raises(ReadError, match=r"layer fast: expected the weights of no cuDNN layer, found weights"):
-        rewrite.rewritten(HERE, model(hard, {"fast": stored}))
+        cpu_layers.rewritten(HERE, model(hard, {"fast": stored}))
     old = sequential(entry("GRU", "fast", units=3, recurrent_activation="sigmoid", reset_after=False))
     with pytest.raises(ReadError):
-        rewrite.rewritten(HERE, model(old, {"fast": cudnn(RNG, 3, 3, 5)}))
+        cpu_layers.rewritten(HERE, model(old, {"fast": cudnn(RNG, 3, 3, 5)}))
 
 
 @pytest.mark.parametrize(
@@ -148,15 +149,15 @@ def test_weights_that_are_not_the_layers(kind: str, gates: int, units: int) -> N
     with pytest.raises(
         ReadError, match=r"^model.h5: layer fast: expected the weights of 1 x \w+ of 3 units, found"
     ):
-        rewrite.rewritten(HERE, source)
+        cpu_layers.rewritten(HERE, source)
 
 
 def test_a_dtype_that_only_its_process_knew_is_said() -> None:
     stored = [(name, array.astype(np.float64)) for name, array in cudnn(RNG, 3, 4, 5)]
     config = sequential(entry("CuDNNGRU", "fast", units=4), entry("Dropout", "other", dtype="float32"))
-    made = rewrite.rewritten(HERE, model(config, {"fast": stored})).architecture
+    made = cpu_layers.rewritten(HERE, model(config, {"fast": stored})).architecture
     assert [one["config"]["dtype"] for one in made.config["config"]["layers"]] == ["float64", "float32"]
-    single = rewrite.rewritten(HERE, model(config, {"fast": cudnn(RNG, 3, 4, 5)})).architecture
+    single = cpu_layers.rewritten(HERE, model(config, {"fast": cudnn(RNG, 3, 4, 5)})).architecture
     assert "dtype" not in single.config["config"]["layers"][0]["config"]
 
 
@@ -169,11 +170,11 @@ def test_slots_take_one_half_of_the_bias() -> None:
         {"fast": stored},
         optimizer=_tensors(slots),
     )
-    kept = rewrite.rewritten(HERE, source, slots=True)
+    kept = cpu_layers.rewritten(HERE, source, slots=True)
     np.testing.assert_allclose(kept.architecture.optimizer[2][1].read(), both, rtol=1e-6)
     np.testing.assert_allclose(kept.architecture.optimizer[0][1].read(), expected(stored, 4)[0], rtol=1e-6)
     assert kept.notes == ()
-    dropped = rewrite.rewritten(HERE, source)
+    dropped = cpu_layers.rewritten(HERE, source)
     assert dropped.architecture.optimizer == ()
     assert dropped.notes == ("optimizer state dropped; keep it with --slots",)
 
@@ -186,11 +187,11 @@ def test_slots_that_stand_side_by_side() -> None:
         {"fast": cudnn(RNG, 3, 4, 5)},
         optimizer=_tensors(mixed),
     )
-    found = values(rewrite.rewritten(HERE, source, slots=True).architecture.optimizer)
+    found = values(cpu_layers.rewritten(HERE, source, slots=True).architecture.optimizer)
     for slot, start in ((m, 1), (v, 2)):
         for one, wanted in zip(found[start::2], expected(slot, 3), strict=True):
             np.testing.assert_allclose(one, wanted, rtol=1e-6)
-    useless = rewrite.rewritten(HERE, model(sequential(), {}, optimizer=_tensors(DENSE)), slots=True)
+    useless = cpu_layers.rewritten(HERE, model(sequential(), {}, optimizer=_tensors(DENSE)), slots=True)
     assert useless.notes == ("optimizer state dropped, for none of it has the shapes of a cuDNN layer",)
 
 
@@ -201,8 +202,8 @@ def _tensors(listed: Any) -> Any:
 def test_a_model_without_cudnn_layers_is_refused() -> None:
     source = model(sequential(entry("Dense", "dense", units=12)), {"dense": DENSE})
     with pytest.raises(UnsupportedModelError, match=r"found no cuDNN layer; .* --allow-plain$"):
-        rewrite.require_cudnn(HERE, source)
-    rewrite.require_cudnn(HERE, model(sequential(entry("CuDNNGRU", "fast", units=3)), {}))
+        cpu_layers.require_cudnn(HERE, source)
+    cpu_layers.require_cudnn(HERE, model(sequential(entry("CuDNNGRU", "fast", units=3)), {}))
 
 
 def test_a_class_of_the_users_with_a_cudnn_name_is_left_alone() -> None:
@@ -212,5 +213,5 @@ def test_a_class_of_the_users_with_a_cudnn_name_is_left_alone() -> None:
         "module": "package",
     }
     source = model(sequential(theirs), {})
-    assert rewrite.rewritten(HERE, source).architecture.config == source.config
-    assert layers.cudnn_layers(source) == []
+    assert cpu_layers.rewritten(HERE, source).architecture.config == source.config
+    assert classes.cudnn_layers(source) == []

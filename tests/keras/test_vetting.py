@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.keras import custom, plain, vetting
-from cudnn_convert.keras.custom import Vouched
+from cudnn_convert.keras.config import classes, validate, values
+from cudnn_convert.keras.config.classes import Vouched
 
 
 def layer(class_name: str, name: str = "it", **config: Any) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def row(*layers: dict[str, Any]) -> dict[str, Any]:
     return {"class_name": "Sequential", "config": {"name": "row", "layers": [*layers]}}
 
 
-def found(model: dict[str, Any], vouched: Vouched = custom.NOTHING) -> list[tuple[str, str, bool]]:
-    return [(one.layer, one.class_name, one.runs) for one in vetting.refused(model, vouched)]
+def found(model: dict[str, Any], vouched: Vouched = classes.NOTHING) -> list[tuple[str, str, bool]]:
+    return [(one.layer, one.class_name, one.runs) for one in validate.refused(model, vouched)]
 
 
 RUNS = {
@@ -89,7 +89,7 @@ def test_what_keras_itself_brings() -> None:
 
 
 def test_the_line_says_what_to_do() -> None:
-    (scale, code) = vetting.refused(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
+    (scale, code) = validate.refused(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
     assert str(scale) == (
         "layer a: expected a layer of Keras itself, found Mine>Scale; bring it for tf_keras with "
         "--custom-objects MODULE:Scale"
@@ -101,9 +101,9 @@ def test_the_line_says_what_to_do() -> None:
 
 
 def test_a_config_that_names_modules_is_no_plain_one() -> None:
-    assert vetting.is_plain([row({**layer("Dense"), "module": "keras.layers"}), {}])
-    assert not vetting.is_plain(row(layer("Dense", kernel_initializer={**layer("system"), "module": "os"})))
-    assert not vetting.is_plain([{}, {"optimizer_config": {**layer("Adam"), "module": "mine"}}])
+    assert validate.is_plain([row({**layer("Dense"), "module": "keras.layers"}), {}])
+    assert not validate.is_plain(row(layer("Dense", kernel_initializer={**layer("system"), "module": "os"})))
+    assert not validate.is_plain([{}, {"optimizer_config": {**layer("Adam"), "module": "mine"}}])
 
 
 def test_a_plain_config_keeps_what_inference_needs() -> None:
@@ -122,7 +122,7 @@ def test_a_plain_config_keeps_what_inference_needs() -> None:
             "dtype": {"class_name": "Policy", "config": {"name": "float64"}},
         },
     }
-    assert plain.plain(newer) == {
+    assert values.to_legacy_form(newer) == {
         "class_name": "Conv1D",
         "config": {
             "name": "c",
@@ -134,7 +134,7 @@ def test_a_plain_config_keeps_what_inference_needs() -> None:
         },
     }
     mine = layer("Mine>Scale", kernel_initializer=layer("Own"))
-    assert plain.plain(mine, kept={"Scale"}) == {**mine, "class_name": "Scale"}
+    assert values.to_legacy_form(mine, kept={"Scale"}) == {**mine, "class_name": "Scale"}
 
 
 def test_custom_objects_are_found_in_the_current_folder(
@@ -148,7 +148,7 @@ def test_custom_objects_are_found_in_the_current_folder(
     )
     monkeypatch.chdir(tmp_path)
     path = [*sys.path]
-    brought = custom.vouched([f"layers_of_mine:{name}" for name in ("A", "B", "swish2")])
+    brought = classes.vouched([f"layers_of_mine:{name}" for name in ("A", "B", "swish2")])
     assert (set(brought.tf_keras), set(brought.keras)) == ({"A", "swish2"}, {"B", "swish2"})
     assert sys.path == path
 
@@ -156,4 +156,4 @@ def test_custom_objects_are_found_in_the_current_folder(
 @pytest.mark.parametrize("item", ["no_such_module:A", "os:no_such_name"])
 def test_a_custom_object_that_is_not_there(item: str) -> None:
     with pytest.raises(UsageError, match=f"--custom-objects {item}: expected MODULE:NAME, found "):
-        custom.vouched([item])
+        classes.vouched([item])

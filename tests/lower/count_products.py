@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cases import Case
 from computing import looped, stored
 
-from cudnn_convert.lower.tensorflow import lower
+from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import SERVING, Mode, Part
-from cudnn_convert.write import saved_model
+from cudnn_convert.targets import saved_model as write_saved_model
 
 v1 = tf.compat.v1
 CASE = Case(Mode.GRU)
@@ -49,7 +49,7 @@ def count_in_saved_model(steps: int) -> dict[str, int]:
     traced, ran = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
     with tempfile.TemporaryDirectory() as folder:
         parts = (Part(SERVING, signature),)
-        saved_model.write(Path(folder), lowered.graph, parts, lowered.variables, provenance="{}")
+        write_saved_model.write(Path(folder), lowered.graph, parts, lowered.variables, provenance="{}")
         with v1.Session(graph=tf.Graph()) as session:
             v1.saved_model.load(session, ["serve"], folder)
             session.run(outputs, fed, options=traced, run_metadata=ran)

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 from cases import Case
 
-from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.lower.compatible import Cells, cells
+from cudnn_convert.lower.tensorflow.tf1_cells import Cells, cells
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Model, Recurrence
-from cudnn_convert.plan.cells import refuse
+from cudnn_convert.plan.from_weights import refuse
+from cudnn_convert.weights import layouts
 
 
 def tiny(mode: Mode) -> Cell:

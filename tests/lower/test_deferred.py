@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from cases import Case
 
-from cudnn_convert.layers import Layers
-from cudnn_convert.lower import steps
-from cudnn_convert.lower.deferred import Making
+from cudnn_convert.lower.tensorflow import while_loop
+from cudnn_convert.lower.tensorflow.layer_stack import Making
 from cudnn_convert.model import Cell, Mode
+from cudnn_convert.weights.lazy import Layers
 
 CASES = [
     *(Case(mode, 2, ways) for mode in Mode for ways in (1, 2)),
@@ -28,7 +28,7 @@ def test_shapes_are_those_of_the_arrays(case: Case) -> None:
     making = Making(recurrence)
     for layer, cells in enumerate(recurrence.cells):
         for way, cell in enumerate(cells):
-            found, arrays = making.tensors(layer, way), steps.weights(cell)
+            found, arrays = making.tensors(layer, way), while_loop.weights(cell)
             assert [*found] == [*arrays]  # which are handed over in that order
             for name, value in arrays.items():
                 assert (found[name].shape, found[name].dtype) == (value.shape, value.dtype), name
@@ -44,8 +44,8 @@ def test_a_layer_is_decoded_once_where_its_arrays_are_read_side_by_side(
         asked.append(layer)
         return recurrence.cells[layer]
 
-    made, weights = [], steps.weights
-    monkeypatch.setattr(steps, "weights", lambda cell: made.append(cell) or weights(cell))
+    made, weights = [], while_loop.weights
+    monkeypatch.setattr(while_loop, "weights", lambda cell: made.append(cell) or weights(cell))
     making = Making(replace(recurrence, cells=Layers(3, decode)))
     tensors = [
         tensor for layer in range(3) for way in range(2) for tensor in making.tensors(layer, way).values()

@@ -11,7 +11,7 @@ from cases import Case
 from graphs import ops, placeholder, resource, variable
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.lower import freeze
+from cudnn_convert.graph import session
 from cudnn_convert.model import Array, InMemory, Mode
 
 #: 2 GiB less one MiB for all that is no weight.
@@ -43,13 +43,13 @@ def of_one_variable(shape: tuple[int, ...]) -> Any:
 def test_weights_that_just_fit_are_read() -> None:
     shape = (2, MOST // 8)
     with pytest.raises(UnreadError):
-        freeze.frozen(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
+        session.freeze_variables(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
 
 
 def test_more_weights_than_fit_are_refused_unread() -> None:
     shape = (2, MOST // 8 + 1)
     with pytest.raises(UnsupportedModelError) as refused:
-        freeze.frozen(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
+        session.freeze_variables(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
     assert refused.value.reasons == (
         f"expected under 2 GiB of weights, found {MOST + 8} bytes; choose --format savedmodel",
     )
@@ -64,7 +64,7 @@ def test_a_variable_is_a_constant_of_its_value_in_a_graph_of_its_version(make: A
         tf.matmul(placeholder("x", [None, 2]), read, name="y")
     given = graph.as_graph_def()
     given.versions.producer, given.versions.min_consumer = 27, 12
-    made = freeze.frozen(given, {"w": InMemory(value)}, ["y:0"])
+    made = session.freeze_variables(given, {"w": InMemory(value)}, ["y:0"])
     assert not {"VariableV2", "VarHandleOp", "ReadVariableOp"} & {*ops(made).values()}
     assert ops(made)["w"] == "Const"
     np.testing.assert_array_equal(
@@ -78,14 +78,14 @@ def test_without_variables_a_graph_stays_what_it_is() -> None:
         tf.identity(placeholder("x"), name="y")
         tf.constant(1.0, name="beside")
     given = graph.as_graph_def()
-    assert freeze.frozen(given, {}, ["y:0"]) == given
+    assert session.freeze_variables(given, {}, ["y:0"]) == given
 
 
 def test_an_empty_constant_in_the_frame_of_the_node_stands_for_a_blob() -> None:
     case = Case(Mode.GRU, dtype="float64")
     graph, signature = case.graph()
     graph.node.add(name="rnn/parameters", op="NoOp")  # the name is taken
-    made = freeze.without_parameters(graph, [case.recurrence()], signature.outputs.values())
+    made = session.without_parameters(graph, [case.recurrence()], signature.outputs.values())
     nodes = {node.name: node for node in made.node}
     assert "rnn/blob" not in nodes
     assert nodes["rnn"].input[3] == "rnn/parameters_1"

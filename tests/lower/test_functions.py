@@ -14,8 +14,8 @@ from keras_nodes import INPUTS, UNITS, Layer
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import reference
-from cudnn_convert.lower import functions
-from cudnn_convert.lower.recurrence import COMPILED
+from cudnn_convert.lower.tensorflow import functions
+from cudnn_convert.lower.tensorflow.layer_stack import COMPILED
 from cudnn_convert.model import Array, Convention, Mode
 
 BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9}

@@ -10,10 +10,9 @@ import tensorflow as tf
 from cases import Case
 from computing import judged, looped, stored
 
-from cudnn_convert.lower import recurrence as body
-from cudnn_convert.lower import steps
+from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
-from cudnn_convert.verification import way
+from cudnn_convert.verify import judges
 
 
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
@@ -66,16 +65,16 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
 ) -> None:
     """`portable` goes step by step, in ops that TensorFlow Lite's converter knows."""
     case, ran = Case(Mode.GRU), []
-    right = steps.of
+    right = while_loop.cell_steps
 
     def counted(*given: Any) -> Any:
         sums, step = right(*given)
         return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
 
-    monkeypatch.setattr(steps, "of", counted)
+    monkeypatch.setattr(while_loop, "cell_steps", counted)
     for lowering, held, each in (("fast", 2**20, 16 + 4), ("fast", 0, 10), ("portable", 2**20, 1)):
-        monkeypatch.setattr(body, "_CACHED", held)
-        compute = body.stack(case.recurrence(), lowering)
+        monkeypatch.setattr(layer_stack, "_CACHED", held)
+        compute = layer_stack.stack(case.recurrence(), lowering)
         with tf.Graph().as_default() as graph:
             ran.clear()
             compute(*case.placeholders()[:3], None, *stored(case, block=False))
@@ -91,6 +90,10 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
 
 def test_the_feeds_of_a_proof_take_every_loop() -> None:
     """They are fewer where no recurrence is small."""
-    for counts, sizes in ((body._SMALL, way.SIZES), (body._OTHERS, way.SIZES), (body._OTHERS, way.FEWER)):
+    for counts, sizes in (
+        (layer_stack._SMALL, judges.SIZES),
+        (layer_stack._OTHERS, judges.SIZES),
+        (layer_stack._OTHERS, judges.FEWER),
+    ):
         for before, count in zip((1000, *counts), counts, strict=False):
             assert any(time % before >= count for time, _ in sizes)

@@ -21,12 +21,12 @@ from cases import BATCH, STEPS, UNITS, Case, swapped
 from tf2onnx import constants, tfonnx
 from tf2onnx.handler import tf_op
 
-from cudnn_convert import layouts
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.lower import onnx_recurrence
-from cudnn_convert.lower.onnx import lower
-from cudnn_convert.lower.onnx_order import all_nodes
+from cudnn_convert.lower.onnx import convert
+from cudnn_convert.lower.onnx.convert import lower
+from cudnn_convert.lower.onnx.walk import all_nodes
 from cudnn_convert.model import Array, Mode, Signature
+from cudnn_convert.weights import layouts
 
 FUSED = {"LSTM", "GRU", "RNN"}
 v1 = tf.compat.v1
@@ -483,7 +483,7 @@ def test_what_the_converter_would_compute_is_refused_before_it_can(
         raise AssertionError("the converter has seen the graph")
 
     for name in ("_prepared", "_converted"):
-        monkeypatch.setattr(f"cudnn_convert.lower.onnx.{name}", begun)
+        monkeypatch.setattr(f"cudnn_convert.lower.onnx.convert.{name}", begun)
     with pytest.raises(UnsupportedModelError) as refused:
         lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"y": "y:0"}), [])
     assert refused.value.reasons == (
@@ -495,7 +495,7 @@ def test_a_mistake_of_our_own_is_no_fault_of_the_model(monkeypatch: pytest.Monke
     def fails(*_: Any) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(onnx_recurrence, "replace", fails)
+    monkeypatch.setattr(convert, "replace", fails)
     with pytest.raises(RuntimeError, match=r"^ours$"):
         lowered(Case(Mode.LSTM))
 
@@ -515,7 +515,7 @@ def test_nodes_that_tf2onnx_made_are_named_too(monkeypatch: pytest.MonkeyPatch) 
 def test_other_words_in_tf2onnxs_log_are_no_refusal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replace, log = onnx_recurrence.replace, logging.getLogger("tf2onnx.tfonnx")
+    replace, log = convert.replace, logging.getLogger("tf2onnx.tfonnx")
     reason = (ValueError, ValueError("why"), None)
 
     def chatty(*given: Any) -> None:
@@ -526,7 +526,7 @@ def test_other_words_in_tf2onnxs_log_are_no_refusal(
         log.error("something else about %s", "e", exc_info=reason)
         replace(*given)
 
-    monkeypatch.setattr(onnx_recurrence, "replace", chatty)
+    monkeypatch.setattr(convert, "replace", chatty)
     case = Case(Mode.GRU)
     agrees(case, lowered(case), (STEPS, BATCH))
     assert not caplog.records

@@ -13,10 +13,10 @@ import pytest
 from cases import Case, swapped
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph.interface import Single
-from cudnn_convert.layers import Layers
-from cudnn_convert.lower.onnx_bare import lower
+from cudnn_convert.lower.onnx.standalone import lower
 from cudnn_convert.model import Array, Cell, Mode
+from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.weights.lazy import Layers
 
 MODES = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 

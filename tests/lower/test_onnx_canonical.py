@@ -12,9 +12,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from cudnn_convert import __version__
-from cudnn_convert.lower.onnx_canonical import canonical
-from cudnn_convert.lower.onnx_order import all_nodes, subgraphs
+from cudnn_convert.lower.onnx.finish import canonical
+from cudnn_convert.lower.onnx.walk import all_nodes, subgraphs
+from cudnn_convert.version import __version__
 
 #: A loop in a branch; both read names from around them, and `early` feeds both branches.
 TEXT = """

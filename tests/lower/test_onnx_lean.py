@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from cudnn_convert.lower.onnx_lean import lean
+from cudnn_convert.lower.onnx.finish import trim_unread
 
 
 def leaned(text: str, opset: int = 15) -> tuple[Any, Any]:
@@ -18,7 +18,7 @@ def leaned(text: str, opset: int = 15) -> tuple[Any, Any]:
     for change in (False, True):
         model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
         if change:
-            lean(model.graph, opset)
+            trim_unread(model.graph, opset)
         onnx.checker.check_model(model, full_check=True)
         models.append(model)
     return models[0], models[1]
@@ -156,7 +156,7 @@ def test_states_that_nobody_reads_are_not_given(reads: str, left: list[str]) -> 
     before = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15]>\n{recurrence(reads)}')
     after = onnx.ModelProto()
     after.CopyFrom(before)
-    lean(after.graph, 15)
+    trim_unread(after.graph, 15)
     assert next(node.output for node in after.graph.node if node.op_type == "LSTM") == left
     if "unread" in reads:
         return  # what it stood on is gone, and it goes itself where nodes are put in order
@@ -168,5 +168,5 @@ def test_states_that_nobody_reads_are_not_given(reads: str, left: list[str]) -> 
 def test_a_node_of_another_domain_keeps_its_outputs() -> None:
     text = recurrence("out = Identity(y)").replace("LSTM", "other.LSTM")
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15, "other" : 1]>\n{text}')
-    lean(model.graph, 15)
+    trim_unread(model.graph, 15)
     assert next(node.output for node in model.graph.node if node.op_type == "LSTM") == ["y", "h", "c"]

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from cudnn_convert.lower.onnx_canonical import canonical
-from cudnn_convert.lower.onnx_order import subgraphs
+from cudnn_convert.lower.onnx.finish import canonical
+from cudnn_convert.lower.onnx.walk import subgraphs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 X, W = np.array([1, -2], np.float32), np.array([0.5, 3], np.float32)

@@ -12,9 +12,9 @@ import pytest
 from cases import BATCH, INPUTS, STEPS, UNITS, Case
 from tf2onnx.graph import Graph
 
-from cudnn_convert.layers import Layers
-from cudnn_convert.lower import onnx_recurrence
+from cudnn_convert.lower.onnx import convert
 from cudnn_convert.model import Cell, Mode, Recurrence
+from cudnn_convert.weights.lazy import Layers
 
 FLOAT, DOUBLE, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32
 
@@ -44,7 +44,7 @@ def replaced(
         outputs=[f"rnn:{k}" for k in range(5)], name="rnn", shapes=shapes, dtypes=[dtype] * 5,
         skip_conversion=False, infer_shape_dtype=False,
     )  # fmt: skip
-    onnx_recurrence.replace(graph, node, recurrences or [case.recurrence()])
+    convert.replace(graph, node, recurrences or [case.recurrence()])
     return graph
 
 
@@ -124,7 +124,7 @@ def test_weights_without_a_projection_are_not_looked_at() -> None:
         raise AssertionError(layer)
 
     recurrence = dataclasses.replace(Case(Mode.GRU).recurrence(), cells=Layers(1, unread))
-    assert [*onnx_recurrence.refusals([recurrence])] == []
+    assert [*convert.refusals([recurrence])] == []
 
 
 def test_a_projection_of_dependent_rows_is_refused() -> None:
@@ -133,5 +133,5 @@ def test_a_projection_of_dependent_rows_is_refused() -> None:
     row = cell.projection[:1]
     spoiled = dataclasses.replace(cell, projection=row.repeat(2, 0))
     cells = (wrong.cells[0], (wrong.cells[1][0], spoiled))
-    (reason,) = onnx_recurrence.refusals([right, dataclasses.replace(wrong, cells=cells)])
+    (reason,) = convert.refusals([right, dataclasses.replace(wrong, cells=cells)])
     assert reason.startswith("b: expected a projection of independent rows")

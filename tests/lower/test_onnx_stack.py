@@ -13,7 +13,7 @@ import pytest
 from cases import BATCH, INPUTS, STEPS, UNITS, Case
 from onnx import helper, numpy_helper
 
-from cudnn_convert.lower import onnx_stack
+from cudnn_convert.lower.onnx import fused_nodes
 from cudnn_convert.model import Array, Mode
 
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
@@ -23,7 +23,7 @@ OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
 
 
 class Made:
-    """`onnx_stack.Ops` in lists, x having the number of steps that it is told."""
+    """`fused_nodes.Ops` in lists, x having the number of steps that it is told."""
 
     def __init__(self, known: int = -1) -> None:
         self.known, self.nodes, self.constants = known, list[Any](), list[Any]()
@@ -61,7 +61,7 @@ def graph(case: Case, *, states: bool = True, known: int = -1, before: Sequence[
     recurrences = [one.recurrence() for one in (*before, case)]
     kept = [*"hc"][: 2 if lstm else 1] if states else []
     lengths = "lengths" if case.op == "CudnnRNNV3" else ""
-    found = onnx_stack.stack(made, recurrences[-1], "x", kept, lengths, owner=len(before))
+    found = fused_nodes.stack(made, recurrences[-1], "x", kept, lengths, owner=len(before))
     keys = [*"yhc"][: 3 if lstm else 2]
     made.nodes += [
         helper.make_node("Identity", [name], [f"{key}_n"]) for key, name in zip(keys, found, strict=True)
@@ -71,10 +71,10 @@ def graph(case: Case, *, states: bool = True, known: int = -1, before: Sequence[
     inputs += [helper.make_tensor_value_info(lengths, INT32, [None])] if lengths else []
     outputs = [helper.make_tensor_value_info(f"{key}_n", FLOAT, [None] * 3) for key in keys]
     result = helper.make_graph(made.nodes, "main", inputs, outputs, made.constants)
-    weights = onnx_stack.redeem(result, recurrences)
+    weights = fused_nodes.attach_weights(result, recurrences)
     for tensor in result.initializer:
         if tensor.name in weights:
-            onnx_stack.fill(tensor, weights[tensor.name])
+            fused_nodes.fill(tensor, weights[tensor.name])
     return result
 
 
@@ -183,7 +183,7 @@ def test_a_ticket_says_whose_weights_it_stands_for() -> None:
 
 
 def ticket(name: str, slot: int) -> Any:
-    return numpy_helper.from_array(np.array([0, 0, slot, onnx_stack.MARK], np.float32), name)
+    return numpy_helper.from_array(np.array([0, 0, slot, fused_nodes.MARK], np.float32), name)
 
 
 def lstm(names: Sequence[str] = ("x", "w", "r", "b")) -> Any:
@@ -198,14 +198,14 @@ def test_redeemed_tickets_have_shapes_and_no_values() -> None:
     rows = numpy_helper.from_array(np.array([2, 1, 0], np.int32), "rows")
     nodes = [lstm(), lstm(), lstm(["x", "own", "fed", "b", "rows"])]
     made = helper.make_graph(nodes, "main", [], [], [*tickets, own, rows])
-    found = onnx_stack.redeem(made, [case.recurrence()])
+    found = fused_nodes.attach_weights(made, [case.recurrence()])
     assert found.keys() == {"w", "r", "b"}
     shapes = {"w": [1, 4 * UNITS, INPUTS], "r": [1, 4 * UNITS, UNITS], "b": [1, 8 * UNITS]}
     for tensor in made.initializer:
         if tensor.name in shapes:
             assert [*tensor.dims] == shapes[tensor.name]
             assert not tensor.raw_data
-            onnx_stack.fill(tensor, found[tensor.name])
+            fused_nodes.fill(tensor, found[tensor.name])
             assert numpy_helper.to_array(tensor).shape == tuple(shapes[tensor.name])
     np.testing.assert_array_equal(numpy_helper.to_array(made.initializer[3]), np.ones((1, 4 * UNITS, INPUTS)))
     np.testing.assert_array_equal(numpy_helper.to_array(made.initializer[4]), [2, 1, 0])
@@ -217,7 +217,7 @@ def test_tickets_of_nested_graphs_are_filled_at_once() -> None:
     inner = helper.make_graph([lstm()], "inner", [], [], [ticket("w", 0), ticket("r", 1), ticket("b", 2)])
     choice = helper.make_node("If", ["which"], ["y"], then_branch=inner, else_branch=inner)
     made = helper.make_graph([choice], "main", [], [], [ticket("w", 0)])
-    assert onnx_stack.redeem(made, [case.recurrence()]) == {}
+    assert fused_nodes.attach_weights(made, [case.recurrence()]) == {}
     order = [0, 3, 1, 2]  # i, o, f, c where cuDNN has i, f, c, o
     for attribute in made.node[0].attribute:
         w, r, b = map(numpy_helper.to_array, attribute.g.initializer)

@@ -25,7 +25,7 @@ def matrix(width: int = WIDTH) -> Array:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_a_state_through_the_inverse_feeds_the_gates_what_it_did(dtype: str) -> None:
     projected = cell(matrix(), dtype)
-    plain, inverse = projection.composed(projected), projection.inverse(projected)
+    plain, inverse = projection.compose(projected), projection.inverse(projected)
     assert inverse is not None
     assert (inverse.shape, inverse.dtype) == ((WIDTH, UNITS), np.float32)
     assert plain.projection is None
@@ -41,7 +41,7 @@ def test_a_state_through_the_inverse_feeds_the_gates_what_it_did(dtype: str) -> 
 
 def test_a_cell_without_a_projection_stays_as_it_is() -> None:
     plain = cell(None)
-    assert projection.composed(plain) is plain
+    assert projection.compose(plain) is plain
     assert projection.inverse(plain) is None
     assert projection.accurate(plain)
     assert projection.solvable(plain)

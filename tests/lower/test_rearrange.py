@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cudnn_convert import layouts
-from cudnn_convert.lower import rearrange
+from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import Array, Cell, Mode
+from cudnn_convert.weights import layouts
 
 
 def cell(mode: Mode) -> Cell:
@@ -24,7 +24,7 @@ def cell(mode: Mode) -> Cell:
 
 def looped(mode: Mode, *variables: Sequence[object], forget_bias: float = 0.0) -> list[Array]:
     arrays = [tf.constant(value, tf.float64) for value in variables]
-    return [found.numpy() for found in rearrange.loop(cell(mode), arrays, forget_bias=forget_bias)]
+    return [found.numpy() for found in layer_stack.loop(cell(mode), arrays, forget_bias=forget_bias)]
 
 
 @pytest.mark.parametrize("forget_bias", [0.0, 1.5])
@@ -64,5 +64,5 @@ def test_a_plain_kernel_is_taken_apart(mode: Mode) -> None:
 
 
 def test_gates_move_as_blocks_of_columns() -> None:
-    found = rearrange.moved(tf.range(8), Mode.LSTM, layouts.BLOCK_LSTM_V1, layouts.LOOP)
+    found = layer_stack.permute_gates(tf.range(8), Mode.LSTM, layouts.BLOCK_LSTM_V1, layouts.LOOP)
     np.testing.assert_array_equal(found.numpy(), [0, 1, 4, 5, 6, 7, 2, 3])

@@ -13,13 +13,11 @@ import tensorflow as tf
 from cases import UNITS, Case, swapped
 from computing import cells, judged, run, stored
 
-from cudnn_convert import layouts
-from cudnn_convert.layouts import Layout
-from cudnn_convert.lower import block as in_block
-from cudnn_convert.lower import recurrence as body
-from cudnn_convert.lower import steps, unpacked
+from cudnn_convert.lower.tensorflow import functions, layer_stack, while_loop
 from cudnn_convert.model import Array, Convention, Mode, Sizes
-from cudnn_convert.verification import way
+from cudnn_convert.verify import judges
+from cudnn_convert.weights import layouts
+from cudnn_convert.weights.layouts import Layout
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
@@ -30,12 +28,12 @@ SEVERAL = Sizes(Mode.LSTM, 2, 1, 3, 4)
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
 def test_the_block(layers: int, directions: int, projection: int, time_major: bool) -> None:
     case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
-    judged(case, body.stack(case.recurrence(), "fast"), stored(case, block=True))
+    judged(case, layer_stack.stack(case.recurrence(), "fast"), stored(case, block=True))
 
 
 def test_the_block_without_lengths() -> None:
     case = Case(Mode.LSTM, 2, 2)
-    judged(case, body.stack(case.recurrence(), "fast"), stored(case, block=True))
+    judged(case, layer_stack.stack(case.recurrence(), "fast"), stored(case, block=True))
 
 
 @pytest.fixture
@@ -47,14 +45,14 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(int(given["seq_len_max"]))
         return tf.raw_ops.BlockLSTM(**given)
 
-    monkeypatch.setattr(in_block, "BLOCK", partial(block, cell_clip=-1.0))
+    monkeypatch.setattr(layer_stack, "BLOCK", partial(block, cell_clip=-1.0))
     return asked
 
 
 @pytest.fixture
 def taken(asked_for: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The same where no cache holds anything."""
-    monkeypatch.setattr(body, "_CACHED", 0)
+    monkeypatch.setattr(layer_stack, "_CACHED", 0)
     return asked_for
 
 
@@ -81,7 +79,7 @@ def test_what_a_cache_holds_takes_the_block_for_many_steps(
             shapes = [sizes.inputs(layer) + sizes.units, 4 * sizes.units], [4 * sizes.units]
             arrays += [tf.zeros(shape, dtype) for shape in shapes]
     state = tf.zeros([sizes.layers * sizes.directions, 1, sizes.units], dtype)
-    compute = body.stack(recurrence, "fast")
+    compute = layer_stack.stack(recurrence, "fast")
     compute(tf.zeros([17, 1, sizes.input_size], dtype), state, state, None, *arrays)
     assert asked_for == [17] * expected
 
@@ -97,18 +95,18 @@ def test_matrices_that_no_cache_holds_take_the_block_for_few_steps(
     arrays = stored(case, block=True)
     for number, cell in enumerate(cells(case)):
         arrays[2 * number + 1] -= layouts.forget_row(cell, layouts.BLOCK_LSTM_V1, forget_bias)
-    compute = body.stack(case.recurrence(), "fast", forget_bias=forget_bias)
+    compute = layer_stack.stack(case.recurrence(), "fast", forget_bias=forget_bias)
     judged(case, compute, arrays, ((1, 2), (16, 2), (17, 3), (0, 2), (27, 1)))
     assert taken == [1] * 4 + [16] * 4 + [0] * 4
-    assert max(time for time, _ in way.SIZES) > 16
+    assert max(time for time, _ in judges.SIZES) > 16
 
 
 def test_the_loop_beside_a_block_takes_several_steps_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "_CACHED", 0)
+    monkeypatch.setattr(layer_stack, "_CACHED", 0)
     case = Case(Mode.LSTM)
     with tf.Graph().as_default() as graph:
         arrays = map(tf.constant, stored(case, block=True))
-        body.stack(case.recurrence(), "fast")(*case.placeholders()[:3], None, *arrays)
+        layer_stack.stack(case.recurrence(), "fast")(*case.placeholders()[:3], None, *arrays)
         library = graph.as_graph_def().library
     # Items of several sizes, which only they make.
     assert "TensorListConcatV2" in {node.op for function in library.function for node in function.node_def}
@@ -121,9 +119,9 @@ def test_the_larger_a_kernel_the_fewer_steps_take_the_block(
     """Of the input's kernel alone, which the loop reads once; that of a second layer is another."""
     case = Case(Mode.LSTM, 2, 2, dtype=dtype)
     second = 2 * UNITS * 4 * UNITS * np.dtype(dtype).itemsize
-    compute = body.stack(case.recurrence(), "fast")
+    compute = layer_stack.stack(case.recurrence(), "fast")
     for read, ways in ((1, [2, 2]), (4 * second, [2, 2]), (4 * second - 1, [2, 0])):
-        monkeypatch.setattr(body, "_READ", read)
+        monkeypatch.setattr(layer_stack, "_READ", read)
         steps = 1 if read == 1 else 4
         run(case, compute, stored(case, block=True), (steps, 3))
         assert taken == [steps] * sum(ways)
@@ -137,7 +135,7 @@ def test_readings_of_24_mib_are_few(taken: list[int]) -> None:
     cases = ((2048, 2, [2]), (2048, 3, []), (2049, 2, []), (4097, 2, []), (4097, 1, [1]))
     for inputs, time, expected in cases:
         sizes = Sizes(Mode.LSTM, 1, 1, 384, inputs)
-        compute = body.stack(replace(Case(Mode.LSTM).recurrence(), sizes=sizes), "fast")
+        compute = layer_stack.stack(replace(Case(Mode.LSTM).recurrence(), sizes=sizes), "fast")
         x, state = np.zeros((time, 1, inputs), np.float32), np.zeros((1, 1, 384), np.float32)
         compute(x, state, state, None, tf.zeros([inputs + 384, 4 * 384]), tf.zeros([4 * 384]))
         assert taken == expected
@@ -147,7 +145,7 @@ def test_readings_of_24_mib_are_few(taken: list[int]) -> None:
 @pytest.mark.parametrize("lowering", ["fast", "portable"])
 def test_a_large_cell_state_is_not_clipped(lowering: str) -> None:
     case = Case(Mode.LSTM)
-    compute = body.stack(case.recurrence(), lowering)
+    compute = layer_stack.stack(case.recurrence(), lowering)
     feeds = case.feeds()
     feeds["c"] = feeds["c"] * 20
     found = compute(feeds["x"], feeds["h"], feeds["c"], None, *stored(case, block=lowering == "fast"))
@@ -158,7 +156,7 @@ def test_a_large_cell_state_is_not_clipped(lowering: str) -> None:
 def test_what_is_no_lstm_hands_its_cell_state_on() -> None:
     for time_major in (True, False):
         case = Case(Mode.GRU, time_major=time_major)
-        compute = body.stack(case.recurrence(), "fast")
+        compute = layer_stack.stack(case.recurrence(), "fast")
         x, h = (case.feeds()[key] if time_major else swapped(case.feeds()[key]) for key in ("x", "h"))
         for given in (np.float32(2.5), np.ones((2, 3, 4), np.float32)):
             _, _, c = compute(x, h, given, None, *stored(case, block=False))
@@ -171,8 +169,8 @@ def test_what_is_no_lstm_hands_its_cell_state_on() -> None:
 def test_shapes_known_beforehand_are_no_hindrance(mode: Mode, lowering: str) -> None:
     """The batch may be known of the states and not of the input; what comes out is known as far as it is."""
     case = Case(mode, 1, 2)
-    compute = body.stack(case.recurrence(), lowering)
-    arrays = stored(case, block=body.uses_block(case.recurrence(), lowering))
+    compute = layer_stack.stack(case.recurrence(), lowering)
+    arrays = stored(case, block=layer_stack.uses_block(case.recurrence(), lowering))
     specs = [tf.TensorSpec(shape) for shape in ([None, None, 4], [2, 1, UNITS], [2, 1, UNITS])]
     traced = tf.function(
         lambda x, h, c: compute(x, h, c, None, *arrays), autograph=False
@@ -188,7 +186,7 @@ def test_shapes_known_beforehand_are_no_hindrance(mode: Mode, lowering: str) -> 
 def test_a_gru_s_candidate_has_matrices_of_its_own() -> None:
     case = Case(Mode.GRU)
     (cell,) = cells(case)
-    found = steps.weights(cell)
+    found = while_loop.weights(cell)
     reset, update, candidate = cell.kernel
     np.testing.assert_array_equal(found["gates_kernel"], np.concatenate([reset, update]).T)
     np.testing.assert_array_equal(found["candidate_kernel"], candidate.T)
@@ -216,7 +214,7 @@ def test_a_switch_takes_gates_in_any_order(mode: Mode, lowering: str, op: str) -
     for layout in (layouts.KERAS, layouts.LOOP):
         case = Case(mode, 2, 2, op)
         arrays = taken_apart(case, layout)
-        compute = body.switched(
+        compute = layer_stack.switch_at_runtime(
             case.sizes, np.dtype("float32"), layout,
             time_major=True, each=4 if mode is Mode.GRU else 3, lowering=lowering,
         )  # fmt: skip
@@ -226,7 +224,7 @@ def test_a_switch_takes_gates_in_any_order(mode: Mode, lowering: str, op: str) -
 def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the batch: what is put into one array for the block pays from 4 steps on."""
     case = Case(Mode.LSTM)
-    compute = body.switched(
+    compute = layer_stack.switch_at_runtime(
         case.sizes, np.dtype("float32"), layouts.LOOP, time_major=True, each=3, lowering="fast"
     )
     taken = []
@@ -235,7 +233,7 @@ def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPa
         taken.append(given["seq_len_max"].numpy())
         return tf.raw_ops.BlockLSTM(**given, forget_bias=0.0, cell_clip=-1.0)
 
-    monkeypatch.setattr(in_block, "BLOCK", block)
+    monkeypatch.setattr(layer_stack, "BLOCK", block)
     for time in (1, 3, 4, 5):
         for batch in (1, 5):
             for found, expected in zip(
@@ -247,14 +245,14 @@ def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPa
 
 def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collections.Counter[str]:
     """How often each op stands in what `switched` makes for a recurrence of such sizes."""
-    each = unpacked.count(sizes)
-    compute = body.switched(
+    each = functions.count(sizes)
+    compute = layer_stack.switch_at_runtime(
         sizes, np.dtype(dtype), layouts.LOOP, time_major=True, each=each, lowering=lowering
     )
     found: collections.Counter[str] = collections.Counter()
     with tf.Graph().as_default() as graph:
         blob = tf.compat.v1.placeholder(dtype, [None])
-        arrays = unpacked.arrays(blob, sizes, Convention())
+        arrays = functions.slice_blob(blob, sizes, Convention())
         depth = sizes.layers * sizes.directions
         shapes = ([None, None, sizes.input_size], [depth, None, sizes.width], [depth, None, sizes.units])
         compute(*(tf.compat.v1.placeholder(dtype, shape) for shape in shapes), None, *arrays)
@@ -299,7 +297,7 @@ def test_gates_that_stand_side_by_side_go_through_one_sigmoid() -> None:
         x = tf.compat.v1.placeholder("float32", [None, None, 2])
         state = tuple(tf.compat.v1.placeholder("float32", [None, UNITS]) for _ in range(2))
         arrays = [np.ones(shape, np.float32) for shape in ([2, 4 * UNITS], [UNITS, 4 * UNITS], [4 * UNITS])]
-        sums, step = steps.of(Mode.LSTM, x, arrays, layouts.LOOP)
+        sums, step = while_loop.cell_steps(Mode.LSTM, x, arrays, layouts.LOOP)
         step([part[0] for part in sums], state)
         found = collections.Counter(node.op for node in graph.as_graph_def().node)
     assert (found["Sigmoid"], found["Tanh"], found["Split"] + found["SplitV"]) == (1, 2, 2)
@@ -319,7 +317,7 @@ def test_a_step_of_an_lstm_by_hand(layout: Layout) -> None:
     expected = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
     projection = random.normal(size=(UNITS, 2))
     for more, last in (([], np.eye(UNITS)), ([projection], projection)):
-        sums, step = steps.of(Mode.LSTM, tf.constant(x), [*arrays, *more], layout)
+        sums, step = while_loop.cell_steps(Mode.LSTM, tf.constant(x), [*arrays, *more], layout)
         h_next, c_next = step([part[0] for part in sums], (h, c))
         np.testing.assert_allclose(c_next, expected, rtol=1e-12)
         np.testing.assert_allclose(h_next, (sigmoid(o) * np.tanh(expected)) @ last, rtol=1e-12)

@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 from graphs import BLOB, INPUTS, SIZES, UNITS, drawing, lstm, model, placeholder, resource, variable
 
-from cudnn_convert import opaque
-from cudnn_convert.lower import compatible, slots
+from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import BlobEvidence, Model, Recurrence
+from cudnn_convert.weights import cudnn_blob
 
 OTHER = np.linspace(2, 3, BLOB.size, dtype=np.float32)
 RECURRENCE = Recurrence(
     "rnn", "CudnnRNN", SIZES, True, False, BLOB.dtype,
-    opaque.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
+    cudnn_blob.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def trained() -> Model:
 
 def test_each_slot_is_found_with_what_it_belongs_to() -> None:
     source = trained()
-    found = slots.find(source, source.graph, [RECURRENCE], ["scores:0"])
+    found = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0"])
     assert set(found.plain) == {"scope/w/Adam", "scope/w/Momentum", "scope/w/Adam_1"}
     assert set(found.blobs) == {"blob/Adam", "blob/Adam_1"}
     assert found.lost == ("scope/raw/Adam",)
@@ -66,7 +66,7 @@ def test_each_slot_is_found_with_what_it_belongs_to() -> None:
 
 def test_slots_of_a_variable_that_an_output_needs_are_not_lost() -> None:
     source = trained()
-    found = slots.find(source, source.graph, [RECURRENCE], ["scores:0", "scope/raw:0"])
+    found = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0", "scope/raw:0"])
     assert "scope/raw/Adam" in found.plain
     assert found.lost == ()
 
@@ -74,9 +74,9 @@ def test_slots_of_a_variable_that_an_output_needs_are_not_lost() -> None:
 def test_a_blob_s_slots_lie_where_its_weights_do_and_biases_have_one_half() -> None:
     """BasicLSTMCell has its gates in the order i, j, f, o, and adds 1 to f itself: to a slot nothing is."""
     source = trained()
-    plain = slots.find(source, source.graph, [RECURRENCE], ["scores:0"])
-    cells = compatible.cells(source, source.graph, [RECURRENCE], cell="basic_lstm", lowering="fast")
-    found = {key: tensor.read() for key, tensor in slots.kept(plain, [RECURRENCE], cells).items()}
+    plain = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0"])
+    cells = tf1_cells.cells(source, source.graph, [RECURRENCE], cell="basic_lstm", lowering="fast")
+    found = {key: tensor.read() for key, tensor in tf1_cells.kept(plain, [RECURRENCE], cells).items()}
     stem = "rnn/multi_rnn_cell/cell_0/basic_lstm_cell"
     moved = {f"{stem}/{name}/{suffix}" for name in ("kernel", "bias") for suffix in ("Adam", "Adam_1")}
     others = {"scope/w/Adam", "scope/w/Momentum", "scope/w/Adam_1", "global_step", "beta1_power"}
@@ -101,9 +101,9 @@ def test_two_blobs_keep_their_slots_apart() -> None:
     pair = [dataclasses.replace(RECURRENCE, node=name, shared=f"{name}/blob") for name in ("one", "two")]
     values = {f"{name}/blob": BLOB for name in ("one", "two")}
     source = model(graph, values | {"one/blob/Adam": OTHER, "two/blob/Adam": OTHER + 1})
-    cells = compatible.cells(source, source.graph, pair, cell="compatible", lowering="fast")
-    plain = slots.find(source, source.graph, pair, ["one:0", "two:0"])
-    found = slots.kept(plain, pair, cells)
+    cells = tf1_cells.cells(source, source.graph, pair, cell="compatible", lowering="fast")
+    plain = tf1_cells.find(source, source.graph, pair, ["one:0", "two:0"])
+    found = tf1_cells.kept(plain, pair, cells)
     assert len(found) == 4
     for name, blob in (("one", OTHER), ("two", OTHER + 1)):
         bias = found[f"{name}/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias/Adam"].read()

@@ -11,16 +11,16 @@ import pytest
 import tensorflow as tf
 from cases import UNITS, Case, swapped
 
+from cudnn_convert.artifacts.runners import saved_model as opened
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
-from cudnn_convert.graph.trace import parameters
-from cudnn_convert.layers import Layers
-from cudnn_convert.lower.recurrence import COMPILED, stack, uses_block, weights
-from cudnn_convert.lower.tensorflow import Form, lower
+from cudnn_convert.lower.tensorflow.layer_stack import COMPILED, layer_weights, stack, uses_block
+from cudnn_convert.lower.tensorflow.lower import Form, lower
 from cudnn_convert.model import SERVING, Cell, InMemory, Mode, Part, Signature, Sizes
 from cudnn_convert.options import LOWERINGS
-from cudnn_convert.verification.run import saved_model as opened
-from cudnn_convert.write import saved_model
+from cudnn_convert.recurrences.parameter_source import find_parameters
+from cudnn_convert.targets import saved_model as write_saved_model
+from cudnn_convert.weights.lazy import Layers
 
 #: (steps, batch): long and short, one of each, and a run without steps.
 SHAPES = ((7, 3), (4, 5), (1, 1), (0, 2))
@@ -237,7 +237,7 @@ def test_inside_control_flow_after_loading(
     signature = Signature({key: f"{key}:0" for key in keys}, {"last": "last:0"})
     made = lower(definition, [case.recurrence(f"{place}/rnn")], {}, outputs=["last:0"], lowering=lowering)
     part = Part(SERVING, signature)
-    saved_model.write(tmp_path, made.graph, (part,), made.variables, provenance="{}")
+    write_saved_model.write(tmp_path, made.graph, (part,), made.variables, provenance="{}")
     (run,) = opened(tmp_path, [part])
     for repeats in (0, 1, 1 if place == "cond" else 3):
         feeds = case.feeds()
@@ -347,7 +347,7 @@ def test_weights_go_the_way_of_the_blob_into_a_branch_of_a_loop(
     index = Index(definition)
     recurrences = []
     for name in ("while/cond/yes", "while/cond/no"):
-        origin = parameters(index, index.nodes[name])
+        origin = find_parameters(index, index.nodes[name])
         assert [index.nodes[op].op for op in origin.passage] == ["RefEnter", "RefSwitch"]
         found = dataclasses.replace(case.recurrence(name), shared="blob", passage=origin.passage)
         recurrences.append(found)
@@ -373,7 +373,7 @@ def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
     recurrence, scale = case.recurrence(), np.arange(1, UNITS + 1, dtype=np.float32)
     form = Form(
         lambda found: {
-            f"mine/{key}": value for key, value in weights(found.cells[0][0], block=False).items()
+            f"mine/{key}": value for key, value in layer_weights(found.cells[0][0], block=False).items()
         },
         lambda found: stack(found, "portable"),
     )

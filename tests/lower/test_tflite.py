@@ -36,7 +36,7 @@ def test_every_float_becomes_float32(dtype: str) -> None:
     case = Case(Mode.GRU, 1, 2, dtype=dtype)
     graph, signature = case.graph()
     ends = [*signature.inputs.values(), "c:0", *signature.outputs.values()]
-    made = tflite.lower(graph, [case.recurrence()], {}, ends=ends).graph
+    made = tflite.lower_tflite(graph, [case.recurrence()], {}, ends=ends).graph
     assert kinds(made) == {tf.float32.as_datatype_enum}
     assert "While" in "".join(ops(made).values())
     placeholders = {node.name: node.attr["dtype"].type for node in made.node if node.op == "Placeholder"}
@@ -67,7 +67,7 @@ def test_variables_become_constants_and_a_block_a_loop() -> None:
             wci=row, wcf=row, wco=row, b=tf.zeros([4 * UNITS]), cell_clip=-1.0, name="block",
         )  # fmt: skip
         tf.identity(found.h, name="y")
-    made = tflite.lower(graph.as_graph_def(), [], {"w": InMemory(kernel)}, ends=["x:0", "y:0"]).graph
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {"w": InMemory(kernel)}, ends=["x:0", "y:0"]).graph
     found = collections.Counter(ops(made).values())
     assert not {"BlockLSTM", "CudnnRNN", "VariableV2", "VarHandleOp"} & set(found)
     assert found["While"] + found["StatelessWhile"] >= 1
@@ -79,7 +79,7 @@ def test_variables_become_constants_and_a_block_a_loop() -> None:
 def test_a_graph_without_recurrences_stays_what_it_was() -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(v1.placeholder("float32", [None, 2], "a") * 2.0, name="y")
-    made = tflite.lower(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
     assert ops(made) == {"a": "Placeholder", "mul/y": "Const", "mul": "Mul", "y": "Identity"}
 
 
@@ -101,7 +101,7 @@ def test_a_switch_and_a_recurrence_have_an_identity_between_them(dtype: str) -> 
     case = Case(Mode.LSTM, dtype=dtype)
     graph = switched(case, through=True)
     recurrences = [case.recurrence(f"cond/{name}") for name in ("one", "two")]
-    made = tflite.lower(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
+    made = tflite.lower_tflite(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
     nodes = {node.name: node for node in made.node}
     for name in ("one", "two"):
         between = nodes[f"cond/{name}/input"]
@@ -116,7 +116,7 @@ def test_elsewhere_there_is_none() -> None:
     case = Case(Mode.LSTM)
     graph = switched(case, through=False)
     recurrences = [case.recurrence(f"cond/{name}") for name in ("one", "two")]
-    made = tflite.lower(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
+    made = tflite.lower_tflite(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
     assert not [name for name in ops(made) if name.endswith("/input")]
 
 
@@ -125,7 +125,7 @@ def test_checks_of_shapes_stay_where_they_are_known_to_hold() -> None:
         a = v1.placeholder("float32", [None, 2], "a")
         tf.ensure_shape(a * 1.0, [None, 2], name="known")
         tf.ensure_shape(a * 1.0, [3, 2], name="unknown")
-    made = tflite.lower(graph.as_graph_def(), [], {}, ends=["a:0", "known:0", "unknown:0"]).graph
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "known:0", "unknown:0"]).graph
     nodes = {node.name: node for node in made.node}
     assert (nodes["known"].op, nodes["unknown"].op) == ("EnsureShape", "Identity")
     assert set(nodes["unknown"].attr) == {"T"}

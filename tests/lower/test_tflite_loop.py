@@ -15,7 +15,7 @@ import tensorflow as tf
 from cases import UNITS, Case, swapped
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from cudnn_convert.lower.tflite_loop import FORM
+from cudnn_convert.lower.tflite import FORM
 from cudnn_convert.model import Array, Mode, Recurrence
 
 #: Steps around the ends of blocks of 32: none, one, a full block and one more, two blocks, three.

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from graphs import drawing
 
+from cudnn_convert.graph.passes.inference import unfused
 from cudnn_convert.graph.session import session
-from cudnn_convert.lower.unfused import unfused
 
 v1 = tf.compat.v1
 RANDOM = np.random.default_rng(7)

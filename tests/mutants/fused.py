@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_convert.lower import onnx_stack
+from cudnn_convert.lower.onnx import fused_nodes
 
 #: `(ops, floats, lengths) -> results` of a stack of layers: x, h and c, and the names of y, h and c.
 Stack = Callable[[Any, Sequence[str], Sequence[str]], list[str]]
@@ -87,7 +87,7 @@ CHANGES: dict[str, Callable[[Stack], Stack]] = {
 
 def computes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Stack], Stack]) -> None:
     """From now on cuDNN nodes become what `change` makes of a stack of fused nodes."""
-    right = onnx_stack.stack
+    right = fused_nodes.stack
 
     def changed(
         made: Any, found: Any, x: str, states: Sequence[str], lengths: str = "", **owner: int
@@ -97,14 +97,14 @@ def computes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Stack], Stack]) 
 
         return change(stack)(made, [x, *states], [lengths] if lengths else [])
 
-    monkeypatch.setattr(onnx_stack, "stack", changed)
+    monkeypatch.setattr(fused_nodes, "stack", changed)
 
 
 def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """`linear_before_reset` is forgotten."""
-    right = onnx_stack._attributes
+    right = fused_nodes._attributes
 
     def changed(found: Any) -> dict[str, Any]:
         return {name: value for name, value in right(found).items() if name != "linear_before_reset"}
 
-    monkeypatch.setattr(onnx_stack, "_attributes", changed)
+    monkeypatch.setattr(fused_nodes, "_attributes", changed)

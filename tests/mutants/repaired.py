@@ -12,8 +12,8 @@ from cases import Case
 from mutants import changes
 from mutants.steps import Layer
 
-from cudnn_convert.layouts import Layout
 from cudnn_convert.model import Gate, Mode
+from cudnn_convert.weights.layouts import Layout
 
 #: Kernel, recurrent kernel, bias, and a GRU's recurrent bias; gates in the last axis, in a layout's order.
 Arrays = Sequence[Any]

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from cudnn_convert import layouts
-from cudnn_convert.layouts import Layout
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
+from cudnn_convert.weights.layouts import Layout
 
 TABLE = (*vars(layouts).values(), *layouts._MISPLACED.values())
 #: No conversion goes through PyTorch's row: tests/test_torch.py has its mutants.

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from cudnn_convert.lower import recurrence
-from cudnn_convert.lower import steps as of_steps
-from cudnn_convert.lower.sequences import times
+from cudnn_convert.lower.tensorflow import layer_stack, while_loop
+from cudnn_convert.lower.tensorflow.while_loop import times
 from cudnn_convert.model import Gate, Mode
 
 Layer = Callable[..., tuple[Any, Any, Any]]
@@ -90,12 +89,12 @@ CHANGES: dict[str, Callable[[Layer], Layer]] = {
 
 def computes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Layer], Layer]) -> None:
     """From now on each layer is what `change` makes of it."""
-    right = recurrence.stacked
+    right = layer_stack.stack_layers
 
     def stacked(sizes: Any, layer: Layer, *rest: Any, **named: Any) -> Any:
         return right(sizes, change(layer), *rest, **named)
 
-    monkeypatch.setattr(recurrence, "stacked", stacked)
+    monkeypatch.setattr(layer_stack, "stack_layers", stacked)
 
 
 def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,7 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
         return [times(x, into[gate][0]) + bias[gate] for gate in gates], step
 
     for name in ("_gru", "_whole_gru"):
-        monkeypatch.setattr(of_steps, name, before)
+        monkeypatch.setattr(while_loop, name, before)
 
 
 def _both(arrays: Any) -> Any:

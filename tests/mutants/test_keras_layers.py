@@ -16,10 +16,11 @@ from keras_samples import keras_fixture
 from mutants import changes
 from mutants.conversions import exit_code
 
-from cudnn_convert import layouts
-from cudnn_convert.keras import layers, rewrite
-from cudnn_convert.keras.architecture import Entry
+from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras.config import classes
+from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 FORMATS = ("keras", "h5")
@@ -39,16 +40,16 @@ def packs(monkeypatch: pytest.MonkeyPatch, mode: Mode, change: changes.Change) -
 
 def writes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Entry], Entry]) -> None:
     """A CPU layer in a cuDNN layer's place, or what wraps one, is changed in its config or in its calls."""
-    right = rewrite._changed
+    right = cpu_layers._changed
     monkeypatch.setattr(
-        rewrite,
+        cpu_layers,
         "_changed",
         lambda entry: change(right(entry)) if _is_ours(entry) else right(entry),
     )
 
 
 def _is_ours(entry: Entry) -> bool:
-    return layers.is_cudnn(entry) or entry["class_name"] == "Bidirectional"
+    return classes.is_cudnn(entry) or entry["class_name"] == "Bidirectional"
 
 
 def set_to(key: str, value: Any) -> Callable[[Entry], Entry]:
@@ -69,7 +70,7 @@ def states_swapped(entry: Entry) -> Entry:
 
 def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of each direction of a Bidirectional in the place of the other's."""
-    right = rewrite._weights
+    right = cpu_layers._weights
 
     def swapped(path: Path, name: str, listed: Any, entry: Entry | None) -> Any:
         found = right(path, name, listed, entry)
@@ -79,7 +80,7 @@ def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
         values = [value for _, value in (*found[half:], *found[:half])]
         return tuple((key, value) for (key, _), value in zip(found, values, strict=True))
 
-    monkeypatch.setattr(rewrite, "_weights", swapped)
+    monkeypatch.setattr(cpu_layers, "_weights", swapped)
 
 
 MUTANTS: dict[str, tuple[str, Mutant]] = {

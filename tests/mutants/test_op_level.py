@@ -15,9 +15,9 @@ import pytest
 from mutants.conversions import Flags, exit_code
 from samples import fixture
 
-from cudnn_convert import opaque
 from cudnn_convert.lower import projection
 from cudnn_convert.model import Array, Cell, Sizes
+from cudnn_convert.weights import cudnn_blob
 
 LENGTHS, SQUARE, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_proj_plain", "1.15.5-op_skip_lstm"
 #: The block, the loop and ONNX each have a way of their own with a projection.
@@ -83,9 +83,11 @@ ORDERS: dict[str, Callable[[tuple[str, int, int]], Any]] = {
 def test_regions_taken_in_another_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
 ) -> None:
-    read = opaque.split
+    read = cudnn_blob.split
     monkeypatch.setattr(
-        opaque, "split", lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named)
+        cudnn_blob,
+        "split",
+        lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named),
     )
     assert run(sample, tmp_path, to) == 3
 
@@ -118,14 +120,14 @@ def test_a_part_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: str
 ) -> None:
     part, change = spoil
-    read = opaque.split
+    read = cudnn_blob.split
 
     def spoiled(*given: Any, **named: Any) -> Sequence[Sequence[Cell]]:
         found = read(*given, **named)
         first = [dataclasses.replace(cell, **{part: change(getattr(cell, part))}) for cell in found[0]]
         return (tuple(first), *found[1:])
 
-    monkeypatch.setattr(opaque, "split", spoiled)
+    monkeypatch.setattr(cudnn_blob, "split", spoiled)
     assert run(sample, tmp_path, to) == 3
 
 

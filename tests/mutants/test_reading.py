@@ -16,9 +16,9 @@ from mutants.changes import Change
 from mutants.conversions import Flags, exit_code
 from samples import GRAPHLESS, fixture
 
-from cudnn_convert import layouts, opaque
 from cudnn_convert.model import Cell, Mode
-from cudnn_convert.read import contrib_names
+from cudnn_convert.read.dialects import contrib
+from cudnn_convert.weights import cudnn_blob, layouts
 
 LSTM = "1.15.5-lstm_bi_2l_states"
 CHECKPOINTS = {
@@ -43,7 +43,7 @@ def of_all(read: Callable[..., Any], change: Change) -> Callable[..., Any]:
 #: What is patched, how, on which files, with which flags.
 READERS: dict[str, tuple[Any, str, Callable[..., Any], dict[Mode, str], Flags]] = {
     "canonical": (layouts, "unpack_contrib", of_each, CHECKPOINTS, ("--weights", "canonical")),
-    "blob": (opaque, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
+    "blob": (cudnn_blob, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
     "keras": (layouts, "unpack_keras", of_each, KERAS, ()),
     "block": (layouts, "unpack_block", of_each, BLOCK, ("--outputs", "rnn_out:0,state_c:0,state_h:0")),
 }
@@ -83,16 +83,16 @@ def test_weights_read_wrongly(
 
 @pytest.mark.mutant
 def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
-    forms = tuple(replace(form, stems=form.stems[::-1]) for form in contrib_names._FORMS)
-    monkeypatch.setattr(contrib_names, "_FORMS", forms)
+    forms = tuple(replace(form, stems=form.stems[::-1]) for form in contrib._FORMS)
+    monkeypatch.setattr(contrib, "_FORMS", forms)
     assert converted("canonical", Mode.LSTM, out) == 3
 
 
 @pytest.mark.mutant
 def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
-    read = opaque.split
+    read = cudnn_blob.split
     monkeypatch.setattr(
-        opaque, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
+        cudnn_blob, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
     )
     assert converted("blob", Mode.GRU, out) == 3
 

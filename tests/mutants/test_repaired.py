@@ -13,10 +13,9 @@ from mutants import changes, repaired, steps
 from mutants.conversions import exit_code
 from samples import EVERY
 
-from cudnn_convert import opaque
-from cudnn_convert.lower import loop
-from cudnn_convert.lower import steps as of_steps
+from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import cudnn_blob
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 #: One cuDNN node each, whose weights lie in three variables. Keras gives it no lengths and no states.
@@ -24,16 +23,16 @@ MATRICES = {Mode.LSTM: "keras-3.15.1-lstm", Mode.GRU: "keras-3.15.1-gru"}
 
 
 def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = opaque.split
+    split = cudnn_blob.split
     monkeypatch.setattr(
-        opaque, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
+        cudnn_blob, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
     )
 
 
 def exchanges_activations(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = of_steps._ACTIVATIONS
+    table = while_loop._ACTIVATIONS
     monkeypatch.setattr(
-        of_steps, "_ACTIVATIONS", {mode: table[other] for mode, other in changes.EXCHANGED.items()}
+        while_loop, "_ACTIVATIONS", {mode: table[other] for mode, other in changes.EXCHANGED.items()}
     )
 
 
@@ -97,5 +96,5 @@ def test_without_a_mistake_all_is_well(tmp_path: Path, mode: Mode) -> None:
 def test_a_mistake_where_steps_are_few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     """There an LSTM goes another way; the few steps of one feed are all that takes it."""
     source = repaired.exported(Mode.LSTM, tmp_path / "source")
-    monkeypatch.setattr(loop, "layer", steps.CHANGES[name](loop.layer))
+    monkeypatch.setattr(while_loop, "layer", steps.CHANGES[name](while_loop.layer))
     assert exit_code(source, tmp_path / "out") == 3

@@ -13,9 +13,9 @@ from samples import EVERY
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
-from cudnn_convert.graph import stored
-from cudnn_convert.graph.stored import Stored
 from cudnn_convert.model import Mode
+from cudnn_convert.recurrences import saved_functions
+from cudnn_convert.recurrences.saved_functions import Stored
 
 NEWEST = "keras-3.15.1"
 
@@ -29,13 +29,13 @@ def caught(out: Path, case: str) -> None:
 def found(monkeypatch: pytest.MonkeyPatch, change: Any) -> list[Stored]:
     """From now on a repair finds what `change` makes of the nodes that it would find; they are listed."""
     seen: list[Stored] = []
-    find = stored.find
+    find = saved_functions.locate_packed_weights
 
     def changed(*arguments: Any) -> tuple[Stored, ...]:
         seen.extend(find(*arguments))
         return tuple(change(seen))
 
-    monkeypatch.setattr(stored, "find", changed)
+    monkeypatch.setattr(saved_functions, "locate_packed_weights", changed)
     return seen
 
 

@@ -14,8 +14,8 @@ from mutants.conversions import Flags, exit_code
 from mutants.rows import ROWS, pairs, swap
 from samples import GRAPHLESS, fixture
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Mode
+from cudnn_convert.weights import layouts
 
 LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
 KERAS = {found.name: found.prefix for found in GRAPHLESS}

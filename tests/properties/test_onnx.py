@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from properties.budget import examples
 from properties.strategies import Run, runs
 
-from cudnn_convert.lower.onnx import lower
+from cudnn_convert.lower.onnx.convert import lower
 from cudnn_convert.model import Mode
 
 #: All are computed in float32. float64 and float16 are cast back, the latter with a rounding of its own;

@@ -12,8 +12,8 @@ from properties.budget import examples
 from properties.by_hand import ROWS, Parts
 from properties.strategies import INPUTS, MODES, PROJECTIONS, SEEDS, UNITS
 
-from cudnn_convert import layouts
 from cudnn_convert.model import Array, Cell, Mode, Sizes
+from cudnn_convert.weights import layouts
 
 ROW_OF = {row.name: row for row in layouts.LAYOUTS}
 MODE_AND_ROW = st.sampled_from([(mode, row) for row in ROWS for mode in ROWS[row]])

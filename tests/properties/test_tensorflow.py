@@ -13,14 +13,13 @@ from properties import by_hand
 from properties.budget import examples
 from properties.strategies import Run, runs
 
-from cudnn_convert import layouts
 from cudnn_convert.graph.session import session
-from cudnn_convert.lower import recurrence as body
-from cudnn_convert.lower import unpacked
-from cudnn_convert.lower.compatible import Cells
-from cudnn_convert.lower.tensorflow import Form, lower
+from cudnn_convert.lower.tensorflow import functions, layer_stack
+from cudnn_convert.lower.tensorflow.lower import Form, lower
+from cudnn_convert.lower.tensorflow.tf1_cells import Cells
 from cudnn_convert.model import Convention, Mode
 from cudnn_convert.options import LOWERINGS
+from cudnn_convert.weights import layouts
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 #: By how much a value near 1 may miss: eight roundings of a narrow type, some two of which are used. An
@@ -61,8 +60,10 @@ def test_the_variables_of_tensorflow_1(mode: Mode, data: st.DataObject, cell: st
 def in_a_function(run: Run, arrays: Any, layout: layouts.Layout, lowering: str) -> list[Any]:
     """`arrays` gives the tensors of all pseudo-layers, as a repaired SavedModel reads them in every call."""
     sizes, dtype = run.sizes, np.dtype(run.dtype)
-    each = unpacked.count(sizes)
-    compute = body.switched(sizes, dtype, layout, time_major=run.time_major, each=each, lowering=lowering)
+    each = functions.count(sizes)
+    compute = layer_stack.switch_at_runtime(
+        sizes, dtype, layout, time_major=run.time_major, each=each, lowering=lowering
+    )
     with tf.Graph().as_default():
         specs = [tf.TensorSpec(one.shape, one.dtype) for one in run.placeholders()]
 
@@ -82,7 +83,7 @@ def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowerin
     run = data.draw(runs(mode, list(BOUNDS)))
     blob, convention = tf.Variable(run.blob), Convention("lingvo", 1.0)
     found = in_a_function(
-        run, lambda: list(unpacked.arrays(blob.value(), run.sizes, convention)), layouts.LOOP, lowering
+        run, lambda: list(functions.slice_blob(blob.value(), run.sizes, convention)), layouts.LOOP, lowering
     )
     run.judged(found, BOUNDS[run.dtype])
 

@@ -14,9 +14,9 @@ from properties.budget import examples
 from properties.strategies import Run, runs
 from samples import EVERY
 
-from cudnn_convert.lower.tflite import lower
+from cudnn_convert.lower.tflite import lower_tflite
 from cudnn_convert.model import Mode, Signature
-from cudnn_convert.write import tflite
+from cudnn_convert.targets import tflite as write_tflite
 
 
 def in_the_interpreter(run: Run) -> list[Any]:
@@ -24,10 +24,10 @@ def in_the_interpreter(run: Run) -> list[Any]:
     inputs = signature.inputs | {"c": "c:0"}  # only an LSTM reads it, but every graph has it
     signature = Signature(inputs, signature.outputs)
     ends = [*inputs.values(), *signature.outputs.values()]
-    made = lower(graph, [run.recurrence()], {}, ends=ends).graph
+    made = lower_tflite(graph, [run.recurrence()], {}, ends=ends).graph
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
-        assert not tflite.write(made, signature, path, provenance="{}", built_in=True)
+        assert not write_tflite.write(made, signature, path, provenance="{}", built_in=True)
         runner = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
         found = runner(**{key: run.given[key] for key in inputs})
     return [found[key] for key in signature.outputs]

@@ -10,7 +10,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read import assets
+from cudnn_convert.read import graph_def
 
 FILL = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
@@ -39,14 +39,14 @@ def put(folder: Path, *names: str) -> Path:
 @pytest.mark.parametrize("packed", [False, True])
 def test_listed_files_are_known_by_their_tensors(tmp_path: Path, packed: bool) -> None:
     put(tmp_path, "assets/words.txt", "assets/more/tags.txt")
-    found = assets.listed(meta("words.txt", "more/tags.txt", packed=packed), tmp_path)
+    found = graph_def.listed(meta("words.txt", "more/tags.txt", packed=packed), tmp_path)
     folder = tmp_path / "assets"
     assert found == {"asset:0": folder / "words.txt", "asset_1:0": folder / "more" / "tags.txt"}
 
 
 def test_a_model_may_list_no_files_and_stays_as_it_is(tmp_path: Path) -> None:
     made = meta()
-    assert assets.listed(made, tmp_path) == {}
+    assert graph_def.listed(made, tmp_path) == {}
     assert made == meta_graph_pb2.MetaGraphDef()
 
 
@@ -55,7 +55,7 @@ def test_the_list_itself_goes_before_the_collection(tmp_path: Path) -> None:
     made.collection_def["saved_model_assets"].CopyFrom(
         meta("old.txt", packed=True).collection_def["saved_model_assets"]
     )
-    assert assets.listed(made, put(tmp_path, "assets/words.txt")) == {
+    assert graph_def.listed(made, put(tmp_path, "assets/words.txt")) == {
         "asset:0": tmp_path / "assets" / "words.txt"
     }
 
@@ -73,7 +73,7 @@ def test_the_list_itself_goes_before_the_collection(tmp_path: Path) -> None:
 def test_a_file_must_lie_among_the_assets(tmp_path: Path, name: str, told: str) -> None:
     put(tmp_path, "secret.txt", "assets_too/a.txt", "assets/folder/a.txt")
     with pytest.raises(ReadError) as caught:
-        assets.listed(meta(name), tmp_path)
+        graph_def.listed(meta(name), tmp_path)
     assert str(caught.value) == f"{tmp_path}: asset: {told}"
 
 
@@ -97,7 +97,7 @@ def graph(
 def test_a_file_beside_the_graph_is_taken(tmp_path: Path, op: str, source: str, content: object) -> None:
     put(tmp_path, "words.txt", "other.txt")
     made = graph(content, op, source=source)
-    assert assets.beside(made, tmp_path) == {"name:0": tmp_path / "words.txt"}
+    assert graph_def.beside(made, tmp_path) == {"name:0": tmp_path / "words.txt"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_file_beside_the_graph_is_taken(tmp_path: Path, op: str, source: str, 
 def test_no_other_file_is_taken(tmp_path: Path, content: object) -> None:
     put(tmp_path, "words.txt", "other.txt", "folder/a.txt")
     content = tf.constant([], tf.string) if content == [] else content
-    assert assets.beside(graph(content), tmp_path) == {}
+    assert graph_def.beside(graph(content), tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_only_a_constant_names_a_file(tmp_path: Path, op: str, holder: str, sour
     made = graph("words.txt", op, holder, source)
     if holder == "Placeholder":
         made.node[0].ClearField("attr")
-    assert assets.beside(made, put(tmp_path, "words.txt")) == {}
+    assert graph_def.beside(made, put(tmp_path, "words.txt")) == {}

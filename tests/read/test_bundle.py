@@ -18,8 +18,8 @@ from tables import by_tensorflow, save, save_v1, v1_made, varint
 from tensorflow.core.framework import types_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read.bundle import is_v1, is_v2, part_shape, tensors
-from cudnn_convert.read.checkpoints.table import Table
+from cudnn_convert.read.tensorbundle.bundle import is_v1, is_v2, part_shape, tensors
+from cudnn_convert.read.tensorbundle.tables import Table
 
 DATA = ROOT / "tests" / "data"
 

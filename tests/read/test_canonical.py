@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cudnn_convert.model import InMemory
-from cudnn_convert.read import canonical
+from cudnn_convert.read import dialects
 
 RNG = np.random.default_rng(17)
 REGIONS = {f"old/CudnnRNNParamsToCanonical:{k}": (12 if k < 1 else 9 if k < 2 else 3,) for k in range(4)}
@@ -29,10 +29,10 @@ def test_the_sets_come_in_the_order_of_the_dialects(turned: bool) -> None:
     tensors = {key: InMemory(RNG.normal(size=shape)) for key, shape in keys.items()}
     if turned:
         tensors = dict(reversed(tensors.items()))
-    found = canonical.find(Path("model.ckpt"), tensors)
+    found = dialects.find(Path("model.ckpt"), tensors)
     assert [*dict.fromkeys((one.scope, one.dialect) for one in found)] == [
         ("new/", "contrib"),
         ("old/", "regions"),
         ("rnn/", "keras"),
     ]
-    assert canonical.find(Path("model.ckpt"), {}) == ()
+    assert dialects.find(Path("model.ckpt"), {}) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from cudnn_convert.read.checkpoint_state import latest
+from cudnn_convert.read.checkpoint import latest
 
 NAMES = [
     "model.ckpt-7",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from google_crc32c import python
 
-from cudnn_convert.read.checkpoints import checksum
+from cudnn_convert.read.tensorbundle import tables
 
 #: RFC 3720, B.4, and the check value of the polynomial.
 PUBLISHED = {
@@ -40,8 +40,8 @@ def as_array(held: bytes) -> Any:
 
 @pytest.mark.parametrize(("held", "expected"), PUBLISHED.items(), ids=lambda one: str(one)[:12])
 def test_published_values_at_once_and_in_parts(held: bytes, expected: int) -> None:
-    assert checksum.extended(0, as_array(held)) == expected
-    assert checksum.extended(checksum.extended(0, as_array(held[:5])), as_array(held[5:])) == expected
+    assert tables.extended(0, as_array(held)) == expected
+    assert tables.extended(tables.extended(0, as_array(held[:5])), as_array(held[5:])) == expected
 
 
 @pytest.mark.parametrize("stream", [FileIO, Trickling])
@@ -50,7 +50,7 @@ def test_what_is_read_is_what_the_checksum_covers(tmp_path: Path, stream: type[F
     array = np.zeros(9, np.uint8)
     with stream(str(tmp_path / "held")) as opened:
         opened.seek(2)
-        assert checksum.fill(opened, array) == PUBLISHED[b"123456789"]
+        assert tables.fill(opened, array) == PUBLISHED[b"123456789"]
         assert opened.tell() == 11
     assert array.tobytes() == b"123456789"
 
@@ -60,7 +60,7 @@ def test_an_array_of_many_chunks(tmp_path: Path) -> None:
     held.tofile(tmp_path / "held")
     array = np.zeros_like(held)
     with FileIO(str(tmp_path / "held")) as opened:
-        assert checksum.fill(opened, array) == google_crc32c.value(held.tobytes())
+        assert tables.fill(opened, array) == google_crc32c.value(held.tobytes())
     np.testing.assert_array_equal(array, held)
 
 
@@ -70,10 +70,10 @@ def test_a_file_that_ends_early_is_told_once(tmp_path: Path) -> None:
         Trickling(str(tmp_path / "held")) as opened,
         pytest.raises(ValueError, match="the end of held after 7 of 9 bytes"),
     ):
-        checksum.fill(opened, np.zeros(9, np.uint8))
+        tables.fill(opened, np.zeros(9, np.uint8))
 
 
 def test_the_checksums_of_a_platform_without_compiled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(google_crc32c, "extend", python.extend)
     for held, expected in PUBLISHED.items():
-        assert checksum.extended(0, as_array(held)) == expected
+        assert tables.extended(0, as_array(held)) == expected

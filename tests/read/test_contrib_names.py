@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, InMemory, Mode
-from cudnn_convert.read import contrib_names
+from cudnn_convert.read.dialects import contrib
 
 PATH = Path("model.ckpt")
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -52,7 +52,7 @@ def made(mode: Mode, stems: list[str], *, layers: int = 1, dtype: Any = np.float
 
 
 def find(values: dict[str, Array]) -> list[CanonicalParameters]:
-    return list(contrib_names.find(PATH, {key: InMemory(value) for key, value in values.items()}))
+    return list(contrib.find(PATH, {key: InMemory(value) for key, value in values.items()}))
 
 
 def under(scope: str, values: dict[str, Array]) -> dict[str, Array]:
@@ -126,7 +126,7 @@ def test_names_that_leave_the_activation_open_are_decoded_as_either(mode: Mode) 
     ],
 )
 def test_each_form_knows_its_own_keys(number: int, stem: str, cell: str) -> None:
-    pattern, suffix = contrib_names._FORMS[number].pattern(), "" if cell else VALUE
+    pattern, suffix = contrib._FORMS[number].pattern(), "" if cell else VALUE
     for key in ("kernel", "bias", *(["candidate/input_projection/bias"] if cell else [])):
         match = pattern.fullmatch(f"a/b/{stem}{cell}{key}{suffix}")
         assert match is not None

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert import limits
+from cudnn_convert import context
+from cudnn_convert.context import Limits
 from cudnn_convert.errors import ReadError
-from cudnn_convert.limits import Limits
-from cudnn_convert.read import graphs
+from cudnn_convert.read import checks
 
 PATH = Path("model.pb")
 
@@ -38,7 +38,7 @@ def function(made: Any, name: str, nodes: dict[str, list[str]], calls: dict[str,
 
 def refused(made: Any) -> str:
     with pytest.raises(ReadError) as caught:
-        graphs.require(PATH, made)
+        checks.require(PATH, made)
     return str(caught.value).removeprefix("model.pb: ")
 
 
@@ -46,14 +46,14 @@ def test_a_sound_graph() -> None:
     made = graph({"a": [], "b": ["a", "a:1", "^a"], "c": ["b:0", "^b"]})
     function(made, "f", {"y": ["x", "^z"], "z": ["x"], "w": ["z:output:0", "y:out:1"]}, {"w": ["g"]})
     function(made, "g", {"y": ["x"]}, {})
-    graphs.require(PATH, made)
-    graphs.require(PATH, graph_pb2.GraphDef())
+    checks.require(PATH, made)
+    checks.require(PATH, graph_pb2.GraphDef())
 
 
 def test_a_loop_comes_back_by_the_one_edge_that_may() -> None:
     nodes = {"e": [], "m": ["e", "n"], "s": ["m"], "n": ["s:1"]}
     for op in ("NextIteration", "RefNextIteration"):
-        graphs.require(PATH, graph(nodes, ops={"n": op}))
+        checks.require(PATH, graph(nodes, ops={"n": op}))
     told = "graph: expected inputs that lead to an end, found a circle: m, s, n"
     assert refused(graph(nodes, ops={"n": "Another"})) == told
 
@@ -128,9 +128,9 @@ def nested(levels: int, *, calls: int = 2) -> Any:
 def test_how_many_nodes_a_graph_has_when_its_functions_are_laid_flat() -> None:
     # 1 + 2 + 4 + 8 nodes that call, and 8 that do not.
     for most in (23, 24):
-        with limits.within(Limits(nodes=most)):
-            graphs.require(PATH, nested(3))
-    with limits.within(Limits(nodes=22)):
+        with context.within(Limits(nodes=most)):
+            checks.require(PATH, nested(3))
+    with context.within(Limits(nodes=22)):
         told = "graph: expected at most 22 nodes with all functions laid flat, found 23"
         assert refused(nested(3)) == f"{told}; if that is meant, give --limit nodes=23"
     assert "found 3221225471;" in refused(nested(30)), "and it takes no time to tell"
@@ -150,9 +150,9 @@ def test_functions_that_many_call_are_looked_at_once() -> None:
 def test_functions_that_nothing_calls_count_by_themselves() -> None:
     made = nested(3)
     del made.node[:]
-    with limits.within(Limits(nodes=22)):
-        graphs.require(PATH, made)
-    with limits.within(Limits(nodes=21)):
+    with context.within(Limits(nodes=22)):
+        checks.require(PATH, made)
+    with context.within(Limits(nodes=21)):
         assert "found 22;" in refused(made)
 
 
@@ -168,10 +168,10 @@ def constant(*sizes: int, stored: int = 1) -> Any:
 
 
 def test_a_constant_of_a_few_bytes_may_be_large_but_not_any_size() -> None:
-    graphs.require(PATH, constant(1 << 12, 1 << 12))
-    with limits.within(Limits(expanded=1 << 10, expansion=10)):
-        graphs.require(PATH, constant(8, 8))
-        graphs.require(PATH, constant(8, 9, stored=72))
+    checks.require(PATH, constant(1 << 12, 1 << 12))
+    with context.within(Limits(expanded=1 << 10, expansion=10)):
+        checks.require(PATH, constant(8, 8))
+        checks.require(PATH, constant(8, 9, stored=72))
         told = "graph: c: expected the values of its shape, found 72 of"
         found = refused(constant(8, 9))
         assert found.startswith(told)
@@ -190,7 +190,7 @@ def test_a_constant_within_a_function_is_looked_at_too() -> None:
 
 def test_a_shape_without_a_size() -> None:
     assert refused(constant(-1, 4)) == "graph: c: expected a shape of known sizes, found [-1, 4]"
-    graphs.require(PATH, constant(0, 1 << 60))
+    checks.require(PATH, constant(0, 1 << 60))
 
 
 def test_names_are_told_in_one_line_and_not_whole() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from keras_files import entry, sequential
 
-from cudnn_convert import limits
+from cudnn_convert import context
+from cudnn_convert.context import Limits
 from cudnn_convert.errors import ReadError
-from cudnn_convert.limits import Limits
 from cudnn_convert.read import hdf5, read
 from cudnn_convert.read.hdf5 import Store
 
@@ -168,7 +168,7 @@ def test_an_array_that_would_fill_memory_is_not_read(tmp_path: Path, rows: int, 
     told = f"HDF5 a: expected {rows * ROW} bytes of values, found {stored * ROW} bytes stored"
     advice = f"if that is meant, give --limit expanded={rows * ROW}"
     assert str(caught.value) == f"{store.path}: {told}; {advice}"
-    with limits.within(Limits(expanded=rows * ROW)):
+    with context.within(Limits(expanded=rows * ROW)):
         assert tensor(store, "a").shape[0] == rows
 
 

@@ -9,7 +9,7 @@ import h5py
 import pytest
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read import heaps, keras_hdf5
+from cudnn_convert.read import hdf5, keras_hdf5
 from cudnn_convert.read.hdf5 import Store
 
 SIGNATURE = b"GCOL\1\0\0\0"
@@ -33,7 +33,7 @@ def entry(content: bytes, number: int) -> int:
 
 
 def fault(content: bytes) -> str | None:
-    return heaps.fault(io.BytesIO(content))
+    return hdf5.fault(io.BytesIO(content))
 
 
 @pytest.mark.parametrize("block", [0, 512, 2048])
@@ -148,7 +148,7 @@ def test_heaps_that_lie_over_each_other_have_as_many_objects_as_there_is_room_fo
     monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     """So that looking takes no longer than the file is long."""
-    monkeypatch.setattr(heaps, "_CHUNK", chunk)
+    monkeypatch.setattr(hdf5, "_CHUNK", chunk)
 
     def over(count: int) -> bytes:
         shared = held(0) * count
@@ -167,7 +167,7 @@ def test_a_heap_is_found_where_it_lies_over_an_edge(monkeypatch: pytest.MonkeyPa
     begin = content.index(SIGNATURE)
     content[entry(content, 0) : entry(content, 0) + 16] = bytes(16)
     for size in (begin + 1, begin + 7, begin + 8, begin, 64, 3):
-        monkeypatch.setattr(heaps, "_CHUNK", size)
+        monkeypatch.setattr(hdf5, "_CHUNK", size)
         assert fault(content) == f"a heap without an end at byte {begin}"
 
 

@@ -14,7 +14,7 @@ from keras_files import cudnn, entry
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import Mode
-from cudnn_convert.read import keras_archive, keras_groups, keras_hdf5
+from cudnn_convert.read import keras_archive, keras_hdf5
 from cudnn_convert.read.hdf5 import Store
 
 RNG = np.random.default_rng(5)
@@ -41,7 +41,7 @@ def listed(path: Path, *layers: Mapping[str, Any], **config: Any) -> dict[str, l
     """The weights of a model of such layers: their names, and what stands in them."""
     store = Store(path)
     with store.open() as file:
-        found = keras_groups.weights(store, file, {"config": {"layers": layers, **config}})
+        found = keras_archive.read_weights(store, file, {"config": {"layers": layers, **config}})
     return {name: [(key, told(tensor)) for key, tensor in weights] for name, weights in found.items()}
 
 
@@ -57,7 +57,7 @@ def alone(path: Path) -> dict[str, list[tuple[str, str]]]:
     """Every list in a file without a config."""
     store = Store(path)
     with store.open() as file:
-        found = keras_groups.lists(store, file)
+        found = keras_archive.lists(store, file)
     return {owner: [(name, told(tensor)) for name, tensor in weights] for owner, weights in found.items()}
 
 
@@ -84,7 +84,9 @@ def test_a_model_may_be_a_plain_list_of_layers_and_have_no_weights(tmp_path: Pat
     path = held(tmp_path / "file", {"layers/dense": 1})
     store = Store(path)
     with store.open() as file:
-        found = keras_groups.weights(store, file, {"config": [entry("Dense", "a"), entry("Dense", "b")]})
+        found = keras_archive.read_weights(
+            store, file, {"config": [entry("Dense", "a"), entry("Dense", "b")]}
+        )
     assert [told(tensor) for _, tensor in found["a"]] == ["layers/dense/0"]
     assert [*found] == ["a"]
     assert listed(held(tmp_path / "empty", {}), entry("Dense", "a")) == {}
@@ -210,11 +212,11 @@ def test_links_in_circles_lead_to_each_group_once(tmp_path: Path) -> None:
 def test_a_list_of_layers_tells_the_older_form(tmp_path: Path) -> None:
     path = held(tmp_path / "file", {"layers/dense": 1})
     with h5py.File(path, "a") as file:
-        assert keras_groups.present(file)
+        assert keras_archive.present(file)
         file.attrs["layer_names"] = [b"layers"]
-        assert not keras_groups.present(file)
-        assert keras_groups.present(file.create_group(f"below/{OLD}").parent)
-        assert not keras_groups.present(file.create_group("dense"))
+        assert not keras_archive.present(file)
+        assert keras_archive.present(file.create_group(f"below/{OLD}").parent)
+        assert not keras_archive.present(file.create_group("dense"))
 
 
 def test_recurrences_of_a_file_without_a_config(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from samples import GRAPHLESS, Fixture, fixture
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, CanonicalParameters, InMemory, Mode
-from cudnn_convert.read import keras_names, read
+from cudnn_convert.read import read
+from cudnn_convert.read.dialects import keras
 
 PATH = Path("model.ckpt")
 OBJECT = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -28,7 +29,7 @@ def layer(
 
 
 def find(tensors: dict[str, Any]) -> list[CanonicalParameters]:
-    return list(keras_names.find(PATH, tensors))
+    return list(keras.find(PATH, tensors))
 
 
 def sizes(found: CanonicalParameters) -> tuple[Any, ...]:

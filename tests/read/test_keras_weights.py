@@ -9,7 +9,7 @@ import pytest
 from keras_files import Arrays, cudnn
 
 from cudnn_convert.model import InMemory, Mode, Model
-from cudnn_convert.read import keras_weights
+from cudnn_convert.read import keras_hdf5
 
 RNG = np.random.default_rng(13)
 DENSE = [("dense/kernel:0", np.ones((5, 12), np.float32)), ("dense/bias:0", np.ones(12, np.float32))]
@@ -17,7 +17,7 @@ DENSE = [("dense/kernel:0", np.ones((5, 12), np.float32)), ("dense/bias:0", np.o
 
 def model(lists: dict[str, Arrays]) -> Model:
     held = {layer: [(name, InMemory(array)) for name, array in listed] for layer, listed in lists.items()}
-    return keras_weights.model(Path("w.h5"), "weights", held)
+    return keras_hdf5.model(Path("w.h5"), "weights", held)
 
 
 def found(listed: Arrays) -> list[tuple[str, Mode, int, int, int]]:

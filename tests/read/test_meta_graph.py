@@ -8,7 +8,7 @@ import pytest
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.model import Signature
-from cudnn_convert.read import meta_graph
+from cudnn_convert.read import graph_def
 
 MAIN, LEGACY, TABLES = "saved_model_main_op", "legacy_init_op", "table_initializer"
 INIT = "__saved_model_init_op"
@@ -20,8 +20,8 @@ def meta() -> Iterator[meta_graph_pb2.MetaGraphDef]:
     made, before = meta_graph_pb2.MetaGraphDef(), meta_graph_pb2.MetaGraphDef()
     yield made
     before.CopyFrom(made)
-    meta_graph.signatures(made)
-    meta_graph.initializers(made)
+    graph_def.signatures(made)
+    graph_def.initializers(made)
     assert made == before, "reading has changed the proto"
 
 
@@ -33,13 +33,13 @@ def add(meta: meta_graph_pb2.MetaGraphDef, key: str, inputs: dict[str, str], out
 
 
 def test_an_empty_one_has_nothing(meta: meta_graph_pb2.MetaGraphDef) -> None:
-    assert (meta_graph.signatures(meta), meta_graph.initializers(meta)) == ({}, ())
+    assert (graph_def.signatures(meta), graph_def.initializers(meta)) == ({}, ())
 
 
 def test_tensors_have_numbers_and_keys_an_order(meta: meta_graph_pb2.MetaGraphDef) -> None:
     add(meta, "serve", {"x": "x:0", "lengths": "lengths"}, {"y": "rnn:2", "a": "argmax"})
     add(meta, "again", {}, {"y": "y:1"})
-    found = meta_graph.signatures(meta)
+    found = graph_def.signatures(meta)
     assert found == {
         "again": Signature({}, {"y": "y:1"}),
         "serve": Signature({"lengths": "lengths:0", "x": "x:0"}, {"a": "argmax:0", "y": "rnn:2"}),
@@ -55,7 +55,7 @@ def test_what_gives_nothing_is_no_signature(meta: meta_graph_pb2.MetaGraphDef) -
     add(meta, "train", {"x": "x:0"}, {})
     add(meta, INIT, {}, {INIT: "init"})
     add(meta, "__saved_model_train_op", {}, {"op": "train"})
-    assert meta_graph.signatures(meta) == {}
+    assert graph_def.signatures(meta) == {}
 
 
 def test_a_tensor_may_be_several(meta: meta_graph_pb2.MetaGraphDef) -> None:
@@ -67,7 +67,7 @@ def test_a_tensor_may_be_several(meta: meta_graph_pb2.MetaGraphDef) -> None:
     infos["words"].composite_tensor.components.add(name="splits")
     infos["nothing"].dtype = 1
     infos["plain"].name = "y:0"
-    found = meta_graph.signatures(meta)["serve"].outputs
+    found = graph_def.signatures(meta)["serve"].outputs
     assert [*found.items()] == [
         ("labels_indices", "ctc:0"),
         ("labels_values", "ctc:1"),
@@ -82,7 +82,7 @@ def test_a_tensor_may_be_several(meta: meta_graph_pb2.MetaGraphDef) -> None:
 def test_each_collection_has_initializers(meta: meta_graph_pb2.MetaGraphDef, key: str) -> None:
     meta.collection_def[key].node_list.value.extend(["init", "tables:0", "init:0"])
     meta.collection_def["losses"].node_list.value.append("loss:0")
-    assert meta_graph.initializers(meta) == ("init", "tables")
+    assert graph_def.initializers(meta) == ("init", "tables")
 
 
 def test_what_a_loader_runs_stands_first(meta: meta_graph_pb2.MetaGraphDef) -> None:
@@ -90,4 +90,4 @@ def test_what_a_loader_runs_stands_first(meta: meta_graph_pb2.MetaGraphDef) -> N
     for key in (TABLES, LEGACY, MAIN):
         meta.collection_def[key].node_list.value.extend([key, "shared"])
     add(meta, INIT, {}, {INIT: "signed"})
-    assert meta_graph.initializers(meta) == ("signed", MAIN, "shared", LEGACY, TABLES)
+    assert graph_def.initializers(meta) == ("signed", MAIN, "shared", LEGACY, TABLES)

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read import graphs, node_claims
+from cudnn_convert.read import checks
 
 CONST = 'name: "c" op: "Const"'
 T = 'attr { key: "T" value { type: DT_FLOAT } }'
@@ -24,7 +24,7 @@ def node(text: str) -> Any:
 
 
 def fault(text: str, *, is_template: bool = False) -> str | None:
-    return node_claims.fault(node(text), is_template=is_template)
+    return checks.node_fault(node(text), is_template=is_template)
 
 
 def constant(value: str, dtype: str = FLOAT) -> str:
@@ -129,12 +129,12 @@ def test_the_place_is_told() -> None:
     with pytest.raises(
         ReadError, match=r"a\.pb: graph: c: expected a Const as TensorFlow writes it, found no"
     ):
-        graphs.require(Path("a.pb"), graph)
+        checks.require(Path("a.pb"), graph)
     graph = graph_pb2.GraphDef()
     function = graph.library.function.add()
     function.signature.name = "f"
     function.node_def.add().CopyFrom(node(constant("placeholder: 'v'")))
-    graphs.require(Path("a.pb"), graph)
+    checks.require(Path("a.pb"), graph)
     function.node_def.add().CopyFrom(node('name: "d" op: "Const"'))
     with pytest.raises(ReadError, match=r"a\.pb: function f: d: expected a Const"):
-        graphs.require(Path("a.pb"), graph)
+        checks.require(Path("a.pb"), graph)

@@ -13,7 +13,8 @@ from tables import save
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saver_pb2
 
-from cudnn_convert.read import bundle, partitions
+from cudnn_convert.read import variable_keys
+from cudnn_convert.read.tensorbundle import bundle
 
 WHOLE = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -63,7 +64,7 @@ def test_the_parts_that_a_saver_restores(tensors: Mapping[str, Any], assign: str
     variables(meta.graph_def, "w/part_0", "w/part_1", "renamed", "own", op=kind)
     places = [("w", "4 3 0,1:0,3", "w/part_0"), ("w", "4 3 1,3:-", "w/part_1")]
     saver(meta.graph_def, [*places, ("v", "", "renamed"), ("own", "", "own")], assign=assign)
-    found = partitions.find(meta, tensors)
+    found = variable_keys.find(meta, tensors)
     expected = {"w/part_0": WHOLE[:1], "w/part_1": WHOLE[1:], "renamed": WHOLE + 100, "own": WHOLE + 200}
     assert values(found.values) == {name: value.tolist() for name, value in expected.items()}
     assert {name: tensor.shape for name, tensor in found.values.items()} == {
@@ -82,7 +83,7 @@ def test_an_op_of_tensorflow_before_0_12(tensors: Mapping[str, Any]) -> None:
     graph.node.add(name="save/restore", op="RestoreSlice", input=["save/Const", "save/name", "save/slice"])
     graph.node.add(name="save/Assign", op="Assign", input=["one", "save/restore"])
     graph.node.add(name="save/restore_all", op="NoOp", input=["^save/Assign"])
-    assert values(partitions.find(meta, tensors).values) == {"one": WHOLE[:2].tolist()}
+    assert values(variable_keys.find(meta, tensors).values) == {"one": WHOLE[:2].tolist()}
 
 
 def averaged(tensors: Mapping[str, Any]) -> Any:
@@ -97,29 +98,29 @@ def averaged(tensors: Mapping[str, Any]) -> Any:
 def test_the_saver_that_wrote_the_graph_overrules_a_variables_own_name(tensors: Mapping[str, Any]) -> None:
     meta = averaged(tensors)
     meta.saver_def.restore_op_name = "other/restore_all"
-    found = partitions.find(meta, tensors)
+    found = variable_keys.find(meta, tensors)
     assert values(found.values) == {"w": (WHOLE + 100).tolist(), "own": (WHOLE + 200).tolist()}
     assert found.keys == {"w": "v"}
     assert found.notes == (
         "values restored as the graph's saver does, not by the variables' own names: w from v",
     )
     meta.saver_def.restore_op_name = "usual/restore_all"
-    assert partitions.find(meta, tensors).keys == {}
+    assert variable_keys.find(meta, tensors).keys == {}
 
 
 def test_savers_that_the_graph_only_lists_say_it_where_they_agree(tensors: Mapping[str, Any]) -> None:
     meta = averaged(tensors)
-    assert partitions.find(meta, tensors).keys == {}  # one says w, the other v: its own entry is there
+    assert variable_keys.find(meta, tensors).keys == {}  # one says w, the other v: its own entry is there
     listed = saver_pb2.SaverDef(restore_op_name="other/restore_all").SerializeToString()
     meta.collection_def["savers"].bytes_list.value.append(listed)
-    assert partitions.find(meta, tensors).keys == {"w": "v"}
+    assert variable_keys.find(meta, tensors).keys == {"w": "v"}
 
 
 def test_a_saver_of_another_checkpoint_says_nothing(tensors: Mapping[str, Any]) -> None:
     meta = averaged(tensors)
     variables(meta.graph_def, "more")
     saver(meta.graph_def, [("w", "", "own"), ("lost", "", "more")], name="pretrained")
-    assert partitions.find(meta, tensors).values["own"].read().tolist() == (WHOLE + 200).tolist()
+    assert variable_keys.find(meta, tensors).values["own"].read().tolist() == (WHOLE + 200).tolist()
 
 
 def test_two_savers_that_disagree_say_nothing(tensors: Mapping[str, Any]) -> None:
@@ -127,14 +128,14 @@ def test_two_savers_that_disagree_say_nothing(tensors: Mapping[str, Any]) -> Non
     variables(meta.graph_def, "one", "two", "own")
     saver(meta.graph_def, [("w", "", "one"), ("w", "4 3 0,2:-", "two"), ("v", "", "own")])
     saver(meta.graph_def, [("w", "", "one"), ("w", "4 3 2,2:-", "two"), ("own", "", "own")], name="other")
-    assert values(partitions.find(meta, tensors).values) == {"one": WHOLE.tolist()}
+    assert values(variable_keys.find(meta, tensors).values) == {"one": WHOLE.tolist()}
 
 
 def test_a_key_that_is_not_there_is_no_value(tensors: Mapping[str, Any]) -> None:
     meta = meta_graph_pb2.MetaGraphDef()
     variables(meta.graph_def, "one", "two")
     saver(meta.graph_def, [("lost", "", "one"), ("w", "4 3 words", "two")])
-    assert not partitions.find(meta, tensors).values
+    assert not variable_keys.find(meta, tensors).values
 
 
 def test_what_is_computed_has_no_key(tensors: Mapping[str, Any]) -> None:
@@ -146,7 +147,7 @@ def test_what_is_computed_has_no_key(tensors: Mapping[str, Any]) -> None:
         if node.op == "Assign":
             node.input[1] = "twice"
     meta.graph_def.node.add(name="twice", op="Mul", input=["save/RestoreV2", "save/RestoreV2"])
-    assert not partitions.find(meta, tensors).values
+    assert not variable_keys.find(meta, tensors).values
 
 
 @pytest.mark.parametrize("lost", ["save/names", "save/slices", "save/RestoreV2", "save/restore_shard"])
@@ -161,7 +162,7 @@ def test_what_the_graph_does_not_hold(tensors: Mapping[str, Any], lost: str, op:
     meta.graph_def.node.extend(kept)
     if op:
         meta.graph_def.node.add(name=lost, op=op)
-    assert not partitions.find(meta, tensors).values
+    assert not variable_keys.find(meta, tensors).values
 
 
 @pytest.mark.parametrize("lost", ["save/names", "save/slices"])
@@ -171,7 +172,7 @@ def test_names_that_are_numbers(tensors: Mapping[str, Any], lost: str) -> None:
     saver(meta.graph_def, [("w", "", "one")])
     (node,) = (node for node in meta.graph_def.node if node.name == lost)
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([7]))
-    assert not partitions.find(meta, tensors).values
+    assert not variable_keys.find(meta, tensors).values
 
 
 def declared(meta: Any, name: str, key: str = "", **info: Any) -> None:
@@ -191,8 +192,8 @@ def test_the_parts_that_variables_say_they_are(tensors: Mapping[str, Any]) -> No
     declared(meta, "w/part_1:0", "w", **PART)
     declared(meta, "own:0", "w", **PART)
     declared(meta, "part of nothing:0", "lost", **PART)
-    assert values(partitions.find(meta, tensors).values) == {"w/part_1": WHOLE[1:3].tolist()}
+    assert values(variable_keys.find(meta, tensors).values) == {"w/part_1": WHOLE[1:3].tolist()}
 
 
 def test_neither_savers_nor_variables(tensors: Mapping[str, Any]) -> None:
-    assert partitions.find(meta_graph_pb2.MetaGraphDef(), tensors) == partitions.Values()
+    assert variable_keys.find(meta_graph_pb2.MetaGraphDef(), tensors) == variable_keys.Values()

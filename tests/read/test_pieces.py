@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_convert.read.checkpoints import pieces
-from cudnn_convert.read.checkpoints.entries import Extents
+from cudnn_convert.read.tensorbundle import entries
+from cudnn_convert.read.tensorbundle.entries import Extents
 
 WHOLE = np.arange(1, 31, dtype=np.float32).reshape(5, 6)
 
@@ -30,8 +30,8 @@ class Held:
         return self.reads[-1]
 
 
-def stored(*extents: Extents) -> pieces.Stored:
-    return pieces.Stored((5, 6), 1, tuple(Held(each, []) for each in extents))
+def stored(*extents: Extents) -> entries.Stored:
+    return entries.Stored((5, 6), 1, tuple(Held(each, []) for each in extents))
 
 
 #: Five that cover everything, in no order; each touches others.
@@ -107,4 +107,4 @@ def test_slices_that_leave_a_gap_are_refused() -> None:
     ],
 )
 def test_what_two_slices_share(one: Extents, other: Extents, expected: Extents) -> None:
-    assert pieces.common(one, other) == pieces.common(other, one) == expected
+    assert entries.common(one, other) == entries.common(other, one) == expected

@@ -12,8 +12,9 @@ from samples import GRAPHLESS, WEIGHTS, Fixture
 from sources import command, refused
 
 import cudnn_convert
-from cudnn_convert.read import object_graph, plain_layers, read
-from cudnn_convert.read.checkpoints import dtypes
+from cudnn_convert.read import read, variable_keys
+from cudnn_convert.read.dialects import plain_layers
+from cudnn_convert.read.tensorbundle import entries
 
 #: What Keras wrote of each layer with weights (the fixture's own list), in words; "" for cuDNN's.
 WORDS = {
@@ -148,7 +149,7 @@ def test_by_names_and_shapes(weights: dict[str, np.ndarray], layers: list[str], 
 class Held:
     """The tensor of an object graph, of any bytes."""
 
-    shape, dtype = (), dtypes.of(dtypes.STRING)
+    shape, dtype = (), entries.of(entries.STRING)
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -159,7 +160,7 @@ class Held:
 
 @given(st.binary(max_size=64))
 def test_a_damaged_graph_of_objects_says_nothing(content: bytes) -> None:
-    assert isinstance(object_graph.variables({"_CHECKPOINTABLE_OBJECT_GRAPH": Held(content)}), dict)
+    assert isinstance(variable_keys.variable_names({"_CHECKPOINTABLE_OBJECT_GRAPH": Held(content)}), dict)
 
 
 NAMES = (

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, InMemory, Mode
-from cudnn_convert.read import region_names
+from cudnn_convert.read import dialects
 
 PATH = Path("model.ckpt")
 OP = "CudnnRNNParamsToCanonical"
@@ -31,7 +31,7 @@ def named(values: list[Array], op: str = OP) -> dict[str, InMemory]:
 
 
 def find(tensors: dict[str, Any]) -> list[CanonicalParameters]:
-    return list(region_names.find(PATH, tensors))
+    return list(dialects.regions.find(PATH, tensors))
 
 
 def one_way(mode: Mode, layers: int, units: int, inputs: int) -> list[int]:

@@ -15,8 +15,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert.model import InMemory, Model
 from cudnn_convert.read import read
-from cudnn_convert.read.restored import plain
-from cudnn_convert.read.restored import variables as restored_variables
+from cudnn_convert.read.variable_keys import plain, restored_variables
 
 
 def proto(folder: Path) -> Any:

@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from tables import MAGIC, block, entry, signed, table, varint
 
-from cudnn_convert.read.checkpoints.table import Table
+from cudnn_convert.read.tensorbundle.tables import Table
 
 #: Two blocks, the second with keys that share what stands before them, and a restart in the middle.
 FIRST = block({b"": b"header", b"apple": b"1"})

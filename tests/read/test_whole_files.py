@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from samples import ROOT
 
+from cudnn_convert.context import Limits, within
 from cudnn_convert.errors import ReadError
-from cudnn_convert.limits import Limits, within
 from cudnn_convert.read import checkpoint, hdf5, keras_archive
 from cudnn_convert.read.hdf5 import Store
 

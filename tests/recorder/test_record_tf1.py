@@ -22,7 +22,7 @@ import pytest
 import tensorflow as tf
 from samples import ROOT, fixture
 
-from cudnn_convert.verification import recording
+from cudnn_convert.verify import recordings
 
 pytestmark = pytest.mark.slow("scripts/record_tf1.py", "tests/recorder/")
 
@@ -135,7 +135,7 @@ def test_it_writes_what_the_package_reads(
     out = tmp_path / "golden.npz"
     words = (BLOCK.prefix, "--data", fed(tmp_path), "--out", out, *OUTPUTS)
     assert ended(script, capsys, *words) == (0, f"{out}\n", "")
-    found = recording.read(out)
+    found = recordings.read_recording(out)
     assert found.inputs == {"x": "x:0", "h0": "h0:0", "c0": "c0:0", "lengths": "lengths:0"}
     assert found.outputs == {"rnn_out": "rnn_out:0", "c": "state_c:0", "state_h": "state_h:0"}
     for feed, given, answers in zip(BLOCK.feeds(), found.feeds, found.answers, strict=True):
@@ -191,7 +191,7 @@ def test_calls_run_in_order_from_what_the_file_holds(
     words = (counting(tmp_path), "--data", data, "--out", out, "--set", "part/*=2")
     code, _, stderr = ended(script, capsys, *words)
     assert (code, stderr) == (0, "record_tf1: not in the checkpoint, initialized: total\n")
-    found = recording.read(out)
+    found = recordings.read_recording(out)
     # 100 + (0+1) * 3 * 2, and from there (0+1+2) * 3 * 2
     assert [answer["y"].item() for answer in found.answers] == [106, 124]
     assert found.answers[1]["told"].tolist() == [b"124", b"125"]

@@ -12,10 +12,11 @@ import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
 
 import cudnn_convert
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
-from cudnn_convert.plan.make import make
+from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import Verification
-from cudnn_convert.verification import check, run, source, way
+from cudnn_convert.verify import check, graph_judge, judges
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -30,19 +31,19 @@ def verdict(
     """On an artifact that answers as the source does, but for `change`."""
     with drawing() as graph:
         tf.identity(build(), "scores")
-    made = make(model(graph), outputs=["scores"])
+    made = plan_graph(model(graph), outputs=["scores"])
 
     def answering(*_: Any) -> Any:
         def answer(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-            with source.opened(made) as judge:
+            with graph_judge.opened(made) as judge:
                 named = {made.signature.inputs[key]: value for key, value in feeds.items()}
                 values = judge.run(named, list(made.signature.outputs.values()))
             return change(dict(zip(made.signature.outputs, values, strict=True)))
 
         return answer
 
-    monkeypatch.setattr(run, "opened", answering)
-    return check.verified(made, Path("artifact"), form="savedmodel", **given)
+    monkeypatch.setattr(runners, "opened", answering)
+    return check.verify_artifact(made, Path("artifact"), form="savedmodel", **given)
 
 
 def shifted(by: float) -> Change:
@@ -192,7 +193,7 @@ def test_fewer_steps_of_given_values_judge_what_the_given_inputs_do_not(
 
 def test_given_values_stay_with_those_of_their_place() -> None:
     rng, rows = np.random.default_rng(0), np.array([[1.0, 10.0], [2.0, 20.0]])
-    floats = way.Floats(0.1, {"rows": rows, "flat": np.array([5.0, 6.0])})
+    floats = judges.Floats(0.1, {"rows": rows, "flat": np.array([5.0, 6.0])})
     drawn = floats.draw(rng, "rows", [9, 3, 2])
     assert drawn.shape == (9, 3, 2)
     assert {tuple(row) for row in drawn.reshape(-1, 2)} == {(1.0, 10.0), (2.0, 20.0)}
@@ -297,13 +298,13 @@ def test_a_conversion_whose_numbers_differ_names_the_worst_element(
     with drawing() as graph:
         tf.identity(rnn(), "scores")
     prefix, out = saved(tmp_path, graph, {"blob": BLOB}), tmp_path / "out"
-    real = run.opened
+    real = runners.opened
 
     def wrong(*args: Any) -> Any:
         answer = real(*args)
         return lambda feeds: shifted(0.5)(answer(feeds))
 
-    monkeypatch.setattr(run, "opened", wrong)
+    monkeypatch.setattr(runners, "opened", wrong)
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.convert(prefix, out)
     assert str(caught.value).startswith(f"{prefix}: output scores: at [")

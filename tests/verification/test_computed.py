@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from cases import Case
 
-from cudnn_convert import layers, opaque
-from cudnn_convert.layers import Read
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Recurrence
-from cudnn_convert.verification import way
-from cudnn_convert.verification.computed import computation
+from cudnn_convert.verify import judges
+from cudnn_convert.verify.reference_op import computation
+from cudnn_convert.weights import cudnn_blob, lazy
+from cudnn_convert.weights.lazy import Read
 
 GATES, UNITS, INPUTS, LAYERS = 4, 5, 4, 4
 KEY = "rnn/multi_rnn_cell/cell_{}/cudnn_compatible_lstm_cell/{}"
@@ -73,7 +73,7 @@ def expected(tensors: Tensors, x: Array, h: Array, c: Array) -> Array:
 def test_each_weight_is_read_once_in_a_call_and_one_layer_is_there_at_a_time(
     large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layers, "LARGE", 0 if large else 1 << 20)
+    monkeypatch.setattr(lazy, "LARGE", 0 if large else 1 << 20)
     tensors, seen, random = Tensors(), [], np.random.default_rng(4)
     compute = computation(tensors.recurrence(), np.float64, seen)
     x = random.normal(size=(6, 3, INPUTS))
@@ -91,15 +91,15 @@ def test_each_weight_is_read_once_in_a_call_and_one_layer_is_there_at_a_time(
 
 
 def test_large_weights_are_proven_on_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, fewer = way.SIZES, way.FEWER
+    usual, fewer = judges.SIZES, judges.FEWER
     assert sum(time for time, _ in fewer) < sum(time for time, _ in usual) / 1.8
     assert len({*fewer[0], *fewer[1]}) >= 3  # another time, another batch
 
     small, large = Case(Mode.GRU).recurrence(), Case(Mode.GRU, 2).recurrence()
-    monkeypatch.setattr(layers, "LARGE", opaque.length(small.sizes) * small.dtype.itemsize)
+    monkeypatch.setattr(lazy, "LARGE", cudnn_blob.length(small.sizes) * small.dtype.itemsize)
 
-    def sizes(*recurrences: Recurrence) -> way.Sizes:
-        return way.sizes(SimpleNamespace(recurrences=recurrences))
+    def sizes(*recurrences: Recurrence) -> judges.Sizes:
+        return judges.sizes(SimpleNamespace(recurrences=recurrences))
 
     assert sizes(large, large) == fewer
     assert sizes(small) == sizes(small, large) == sizes() == usual

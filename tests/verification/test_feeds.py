@@ -14,8 +14,8 @@ from graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, resource, va
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.make import make
-from cudnn_convert.verification import feeds, own_feeds, source
+from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.verify import feeds, graph_judge, recordings
 
 SIZES = {(17, 3), (9, 2)}  # (time, batch)
 
@@ -24,12 +24,12 @@ def planned(build: Callable[[], Any], **values: np.ndarray) -> Plan:
     """The plan of a graph whose last op is `scores`."""
     with drawing() as graph:
         tf.identity(build(), "scores")
-    return make(model(graph, values), outputs=["scores"])
+    return plan_graph(model(graph, values), outputs=["scores"])
 
 
 def generated(build: Callable[[], Any], **values: np.ndarray) -> list[dict[str, np.ndarray]]:
     made = planned(build, **values)
-    with source.opened(made) as judge:
+    with graph_judge.opened(made) as judge:
         return feeds.generated(made, judge, seed=5)
 
 
@@ -158,8 +158,8 @@ def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> li
     elif data is not None:
         np.savez(path, **data)
     made = planned(build or (lambda: rnn(placeholder("x"))))
-    with source.opened(made) as judge:
-        return own_feeds.accepted(made, judge, path)
+    with graph_judge.opened(made) as judge:
+        return recordings.accepted(made, judge, path)
 
 
 def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from cudnn_convert.report import Element
-from cudnn_convert.verification import compare, figures
-from cudnn_convert.verification.compare import Tolerance
-from cudnn_convert.verification.figures import Figures, Merged, ulps
-from cudnn_convert.verification.steps import axis_of_time
+from cudnn_convert.verify import compare, error_statistics
+from cudnn_convert.verify.compare import Tolerance
+from cudnn_convert.verify.error_statistics import Figures, Merged, axis_of_time, ulps
 
 BOUND = Tolerance(1e-3, 1e-2, "test")
 
@@ -24,7 +23,7 @@ def of(*feeds: tuple[Any, Any], axis: int | None = None, bound: Tolerance = BOUN
         arrays = {"y": np.asarray(one)}, {"y": np.asarray(other)}
         (difference,) = compare.outputs(*arrays, {"y": bound}, {}, axes={"y": axis})
         found.append(difference.figures)
-    return figures.merged(found)
+    return error_statistics.merged(found)
 
 
 def drawn(*shape: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -154,4 +153,4 @@ def test_the_axis_of_time_is_told_by_what_the_recurrences_saw(
 
 
 def test_nothing_compared_has_no_figures() -> None:
-    assert figures.merged([Figures(), Figures()]) == Merged(None, None, None, None, None, None, None)
+    assert error_statistics.merged([Figures(), Figures()]) == Merged(None, None, None, None, None, None, None)

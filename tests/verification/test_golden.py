@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, variable
 
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.make import make
-from cudnn_convert.verification import check, golden, recording, run, source
-from cudnn_convert.verification.compare import Tolerance
+from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.verify import check, graph_judge, recordings
+from cudnn_convert.verify.compare import Tolerance
 
 Arrays = dict[str, np.ndarray]
 DEVICES = [{"name": "/device:CPU:0", "type": "CPU", "description": ""}]
@@ -29,8 +30,8 @@ META: dict[str, Any] = {
     "cudnn": None,
     "devices": DEVICES,
     "tf32": {"on": False, "reason": "no GPU"},
-    "inputs": recording.described({"x": ("x:0", "float32")}),
-    "outputs": recording.described({"scores": ("scores:0", "float32")}),
+    "inputs": recordings.described({"x": ("x:0", "float32")}),
+    "outputs": recordings.described({"scores": ("scores:0", "float32")}),
 }
 X = np.linspace(-1, 1, 5 * 2 * 3, dtype=np.float32).reshape(5, 2, 3)
 
@@ -39,18 +40,18 @@ X = np.linspace(-1, 1, 5 * 2 * 3, dtype=np.float32).reshape(5, 2, 3)
 def made() -> Plan:
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
-    return make(model(graph), outputs=["scores"])
+    return plan_graph(model(graph), outputs=["scores"])
 
 
 def answered(made: Plan, *feeds: np.ndarray) -> list[np.ndarray]:
-    with source.opened(made) as judge:
+    with graph_judge.opened(made) as judge:
         return [judge.run({"x:0": feed}, [made.signature.outputs["scores"]])[0] for feed in feeds]
 
 
 def written(folder: Path, made: Plan, change: Callable[[Arrays, dict[str, Any]], None]) -> Path:
     """A recording of what the reference answers, but for `change`."""
     arrays = {"feed0/in/x": X, "feed0/out/scores": answered(made, X)[0]}
-    meta = json.loads(json.dumps({"format": recording.FORMAT, "version": recording.VERSION, **META}))
+    meta = json.loads(json.dumps({"format": recordings.FORMAT, "version": recordings.VERSION, **META}))
     change(arrays, meta)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     np.savez(folder / "golden.npz", **arrays)
@@ -61,12 +62,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     feeds = [{"a/b": np.arange(6.0).reshape(2, 3)}, {"a/b": np.ones((1, 2))}]
     answers = [{"y": np.array([b"one", b"two"])}, {"y": np.array([b"three"])}]
     meta = META | {
-        "inputs": recording.described({"a/b": ("a/b:0", "float64")}),
-        "outputs": recording.described({"y": ("y:1", "string")}),
+        "inputs": recordings.described({"a/b": ("a/b:0", "float64")}),
+        "outputs": recordings.described({"y": ("y:1", "string")}),
     }
-    recording.write(tmp_path / "file", meta, feeds, answers)
+    recordings.write(tmp_path / "file", meta, feeds, answers)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    found = recording.read(tmp_path / "file")
+    found = recordings.read_recording(tmp_path / "file")
     assert (found.inputs, found.outputs, found.is_tf32) == ({"a/b": "a/b:0"}, {"y": "y:1"}, False)
     for told, read in ((feeds, found.feeds), (answers, found.answers)):
         for one, other in zip(told, read, strict=True):
@@ -77,9 +78,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_bfloat16_survives_a_file_that_does_not_know_it(tmp_path: Path) -> None:
     value = np.array([1.5, -0.25, 3.0], tf.bfloat16.as_numpy_dtype)
-    meta = META | {"outputs": recording.described({"scores": ("scores:0", "bfloat16")})}
-    recording.write(tmp_path / "file", meta, [{"x": X}], [{"scores": value}])
-    (answer,) = recording.read(tmp_path / "file").answers
+    meta = META | {"outputs": recordings.described({"scores": ("scores:0", "bfloat16")})}
+    recordings.write(tmp_path / "file", meta, [{"x": X}], [{"scores": value}])
+    (answer,) = recordings.read_recording(tmp_path / "file").answers
     assert answer["scores"].dtype == value.dtype
     assert answer["scores"].tolist() == [1.5, -0.25, 3.0]
 
@@ -89,7 +90,7 @@ def nothing(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_answers_take_the_reference_s_place(tmp_path: Path, made: Plan) -> None:
-    told = golden.opened(made, written(tmp_path, made, nothing))
+    told = recordings.opened(made, written(tmp_path, made, nothing))
     (scores,) = made.signature.outputs.values()
     exact = [[np.zeros((5, 2, UNITS), np.float32), np.ones(3)]]
     ((first, second),) = told.instead(exact, [scores, "other:0"], {scores: "scores"})
@@ -105,7 +106,7 @@ def renamed(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_other_keys_are_paired_by_tensor(tmp_path: Path, made: Plan) -> None:
-    told = golden.opened(made, written(tmp_path, made, renamed))
+    told = recordings.opened(made, written(tmp_path, made, renamed))
     assert [[*feed] for feed in told.feeds] == [["x:0"]]
     np.testing.assert_array_equal(told.answers[0][made.signature.outputs["scores"]], answered(made, X)[0])
 
@@ -185,10 +186,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
 def test_what_does_not_fit_is_refused(
     tmp_path: Path, made: Plan, monkeypatch: pytest.MonkeyPatch, change: Change, message: str
 ) -> None:
-    monkeypatch.setattr(run, "opened", lambda *_: lambda feeds: {"scores": answered(made, feeds["x"])[0]})
+    monkeypatch.setattr(runners, "opened", lambda *_: lambda feeds: {"scores": answered(made, feeds["x"])[0]})
     path = written(tmp_path, made, change)
     with pytest.raises(UsageError) as caught:
-        check.verified(made, Path("artifact"), form="savedmodel", recording=path)
+        check.verify_artifact(made, Path("artifact"), form="savedmodel", recording=path)
     begin = f"--golden {path}"
     assert str(caught.value) in (f"{begin}: {message}", f"{begin} {message}")
 
@@ -210,7 +211,7 @@ def test_other_files_are_refused(tmp_path: Path, made: Plan, arrays: Arrays | No
     else:
         np.savez(path, **arrays)
     with pytest.raises(UsageError) as caught:
-        golden.opened(made, path)
+        recordings.opened(made, path)
     assert str(caught.value) == f"--golden {path}: {message}"
 
 
@@ -231,10 +232,10 @@ def with_tf32(arrays: Arrays, meta: dict[str, Any]) -> None:
 def test_tf32_is_a_floor_for_float32(
     tmp_path: Path, made: Plan, dtype: str, bound: Tolerance, atol: float
 ) -> None:
-    told = golden.opened(made, written(tmp_path, made, with_tf32))
+    told = recordings.opened(made, written(tmp_path, made, with_tf32))
     found = told.bound(bound, np.dtype(dtype))
     assert found.atol == atol
     assert ("TF32" in found.reason) == (found != bound)
-    plain = golden.opened(made, written(tmp_path, made, nothing))
+    plain = recordings.opened(made, written(tmp_path, made, nothing))
     assert plain.bound(bound, np.dtype(dtype)) == bound
     assert (plain.floor, told.floor) == (0.0, 2.0**-10)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.verification import noise
+from cudnn_convert.verify import end_to_end
 
 
 def test_floats_move_by_their_last_place_and_whole_numbers_stay() -> None:
@@ -15,7 +15,7 @@ def test_floats_move_by_their_last_place_and_whole_numbers_stay() -> None:
         "ids": np.array([3, 5]),
         "half": np.array([0.1], np.float16),
     }
-    first, again, other = (noise.moved(feed, seed=1, draw=draw) for draw in (1, 1, 2))
+    first, again, other = (end_to_end.perturb_feed(feed, seed=1, draw=draw) for draw in (1, 1, 2))
     np.testing.assert_array_equal(first["x"], again["x"])
     assert any(np.any(first[key] != other[key]) for key in feed)
     assert first["x"].dtype == np.float32
@@ -29,7 +29,7 @@ def test_floats_move_by_their_last_place_and_whole_numbers_stay() -> None:
 
 def test_the_draw_without_a_number_moves_nothing() -> None:
     feed = {"x": np.array([0.1], np.float32)}
-    assert noise.moved(feed, seed=1, draw=0)["x"] is feed["x"]
+    assert end_to_end.perturb_feed(feed, seed=1, draw=0)["x"] is feed["x"]
 
 
 def evaluations(errors: list[list[float]]) -> Any:
@@ -49,7 +49,7 @@ EXACT = [[np.zeros(2), np.array([3])], [np.zeros(2), np.array([4])]]
 def test_the_largest_of_all_evaluations_counts() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
     seen: list[list[float]] = []
-    found = noise.largest(
+    found = end_to_end.largest(
         EXACT,
         evaluate,
         enough=lambda first: seen.append([*first]) or False,
@@ -63,27 +63,29 @@ def test_the_largest_of_all_evaluations_counts() -> None:
 
 def test_more_evaluations_are_of_the_noisiest_feed() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6], [3e-6, 1e-6], [9e-6, 0], [0, 4e-6]])
-    assert noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: False) == [4e-6, 0]
+    assert end_to_end.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: False) == [4e-6, 0]
     assert calls == [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]
 
 
 def test_one_evaluation_is_enough_where_no_verdict_hangs_on_more() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6]])
-    assert noise.largest(EXACT, evaluate, enough=lambda _: True, doubtful=lambda _: True) == [2e-6, 0]
+    assert end_to_end.largest(EXACT, evaluate, enough=lambda _: True, doubtful=lambda _: True) == [2e-6, 0]
     assert calls == [(0, 0), (0, 1)]
 
 
 def test_what_is_no_number_has_no_difference() -> None:
     one, other = np.array([np.inf, np.nan, 1.0]), np.array([np.inf, 0.0, 1.5])
-    assert noise.difference(one, other) == 0.5
-    assert noise.difference(one, other[:2]) == 0
+    assert end_to_end.difference(one, other) == 0.5
+    assert end_to_end.difference(one, other[:2]) == 0
 
 
 def test_a_doubtful_verdict_has_further_evaluations_of_all_feeds() -> None:
     evaluate, calls = evaluations([[1e-6, 2e-6]] * 5 + [[8e-6, 0]] + [[0, 0]] * 9)
-    found = noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda worst: worst[0] < 5e-6)
+    found = end_to_end.largest(
+        EXACT, evaluate, enough=lambda _: False, doubtful=lambda worst: worst[0] < 5e-6
+    )
     assert found == [8e-6, 0]
     assert calls[5:] == [(4, 0), (4, 1), (5, 0), (5, 1)]
     evaluate, calls = evaluations([[1e-6, 2e-6]] * 12)
-    assert noise.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: True) == [2e-6, 0]
-    assert len(calls) == 2 + noise.DRAWS + 2 * noise.MORE  # and then it differs
+    assert end_to_end.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: True) == [2e-6, 0]
+    assert len(calls) == 2 + end_to_end.DRAWS + 2 * end_to_end.MORE  # and then it differs

@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 import pytest
 
+from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import AccessError, ReadError, UsageError
 from cudnn_convert.options import READING, Options, kept
-from cudnn_convert.verification import arrays, origin, recording
+from cudnn_convert.verify import recordings
+from cudnn_convert.weights import npz_archive
 
 ENDS = {"inputs": {"x": "x:0"}, "outputs": {"y": "y:0"}}
 TOLD = {**ENDS, "tensors": ENDS, "options": {"tag": None}, "more": 1}
@@ -59,7 +61,7 @@ CARRIERS = [record, onnx_file, archive, hdf5, npz]
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_what_was_written_is_read(tmp_path: Path, carrier: Callable[[Path, str], Path]) -> None:
-    _, _, found = origin.read(carrier(tmp_path, json.dumps(TOLD)))
+    _, _, found = origin.identify(carrier(tmp_path, json.dumps(TOLD)))
     assert found == TOLD
 
 
@@ -77,7 +79,7 @@ WRONG += [
 def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], Path], told: Any) -> None:
     path = carrier(tmp_path, json.dumps(told))
     with pytest.raises(ReadError) as caught:
-        origin.read(path)
+        origin.identify(path)
     where = path / "conversion.json" if carrier is record else path
     found = "provenance: expected JSON as this tool writes it, found a damaged or another one"
     assert str(caught.value) == f"{where}: {found}"
@@ -89,7 +91,7 @@ def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], 
 def test_text_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     for carrier in (record, onnx_file, hdf5):
         with pytest.raises(ReadError, match="provenance: expected JSON as this tool writes it"):
-            origin.read(carrier(tmp_path, text))
+            origin.identify(carrier(tmp_path, text))
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(b"\xff\xff\xff")
         with pytest.raises(ReadError) as caught:
-            origin.read(tmp_path / name)
+            origin.identify(tmp_path / name)
         assert str(caught.value).startswith(f"{tmp_path / name}: {told}")
 
 
@@ -112,7 +114,7 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytes
     path = record(tmp_path, json.dumps(TOLD))
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(AccessError) as caught:
-        origin.read(path)
+        origin.identify(path)
     assert str(caught.value) == f"{tmp_path / 'conversion.json'}: cannot read: Permission denied"
 
 
@@ -125,7 +127,7 @@ def test_a_buffer_without_bytes_is_no_provenance(tmp_path: Path) -> None:
     model.metadata = [schema.MetadataT(name="cudnn_convert", buffer=0)]
     (tmp_path / "m.tflite").write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
     with pytest.raises(ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found none"):
-        origin.read(tmp_path / "m.tflite")
+        origin.identify(tmp_path / "m.tflite")
 
 
 def test_files_without_provenance_have_none(tmp_path: Path) -> None:
@@ -133,7 +135,9 @@ def test_files_without_provenance_have_none(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "m.h5", "w"), zipfile.ZipFile(tmp_path / "m.keras", "w") as held:
         held.writestr("metadata.json", "{}")
     np.savez(tmp_path / "m.npz", a=np.zeros(2))
-    assert [origin.read(tmp_path / f"m.{kind}")[2] for kind in ("onnx", "h5", "keras", "npz")] == [None] * 4
+    assert [origin.identify(tmp_path / f"m.{kind}")[2] for kind in ("onnx", "h5", "keras", "npz")] == [
+        None
+    ] * 4
 
 
 def test_options_are_kept_as_they_were_written() -> None:
@@ -176,11 +180,11 @@ def test_an_option_of_another_type_is_refused(name: str, value: Any) -> None:
     ],
 )
 def test_which_values_would_be_lost(given: str, wanted: str, is_lost: bool) -> None:
-    assert arrays.are_cut_off(np.dtype(given), np.dtype(wanted)) == is_lost
+    assert npz_archive.are_cut_off(np.dtype(given), np.dtype(wanted)) == is_lost
 
 
 META = {
-    **{"format": recording.FORMAT, "version": recording.VERSION, "recorder": "r", "source": "s"},
+    **{"format": recordings.FORMAT, "version": recordings.VERSION, "recorder": "r", "source": "s"},
     **{"tensorflow": "2", "python": "3", "cuda": None, "cudnn": None},
     "devices": [{"type": "CPU", "description": "", "name": "c"}],
     "tf32": {"on": False, "reason": "none"},
@@ -196,15 +200,15 @@ def recorded(folder: Path, meta: Any, value: Any = 1.0) -> Path:
 
 
 def test_a_recording_is_read(tmp_path: Path) -> None:
-    found = recording.read(recorded(tmp_path, META))
+    found = recordings.read_recording(recorded(tmp_path, META))
     assert (found.inputs, found.outputs, found.is_tf32) == ({"x": "x:0"}, {}, False)
     short = {**META, "inputs": {"x": {"tensor": "x:0", "dtype": "bfloat16"}}}
     raw = np.array([0x3F80], np.uint16).view("V2")
-    assert recording.read(recorded(tmp_path, short, raw)).feeds[0]["x"].astype(float) == [1.0]
-    kept_raw = recording.read(recorded(tmp_path, META, raw)).feeds[0]["x"]
+    assert recordings.read_recording(recorded(tmp_path, short, raw)).feeds[0]["x"].astype(float) == [1.0]
+    kept_raw = recordings.read_recording(recorded(tmp_path, META, raw)).feeds[0]["x"]
     assert kept_raw.dtype == np.dtype("V2")
     wide = np.zeros(1, "V4")
-    assert recording.read(recorded(tmp_path, short, wide)).feeds[0]["x"].dtype == np.dtype("V4")
+    assert recordings.read_recording(recorded(tmp_path, short, wide)).feeds[0]["x"].dtype == np.dtype("V4")
 
 
 @pytest.mark.parametrize(
@@ -218,16 +222,16 @@ def test_a_recording_is_read(tmp_path: Path) -> None:
 )
 def test_meta_of_another_form_is_refused(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
-        recording.read(recorded(tmp_path, {**META, name: value}))
+        recordings.read_recording(recorded(tmp_path, {**META, name: value}))
     expected = f"meta: expected {name} as record writes it, found another form"
     assert str(caught.value) == f"--golden {tmp_path / 'r.npz'}: {expected}"
 
 
 def test_meta_without_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a recording, found a meta of another kind"):
-        recording.read(recorded(tmp_path, "[" * 100_000))
+        recordings.read_recording(recorded(tmp_path, "[" * 100_000))
 
 
 def test_a_number_of_a_feed_is_bounded() -> None:
     found = {f"feed{'1' * 5000}/x": np.zeros(1)}
-    assert arrays.calls(found, where="here") == [found]
+    assert npz_archive.calls(found, where="here") == [found]

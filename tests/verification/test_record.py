@@ -15,12 +15,12 @@ from samples import ROOT, Fixture, fixture
 from sources import command, copied, refused
 
 import cudnn_convert
-from cudnn_convert import planning
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.plan.make import make
+from cudnn_convert.plan import prepare
+from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
-from cudnn_convert.verification import machine, record, recording
+from cudnn_convert.verify import record, recordings
 
 BLOCK = fixture("1.15.5-block_fused_lengths")
 OUTPUTS = ("--outputs", "rnn_out:0,state_c:0,state_h:0")
@@ -40,7 +40,7 @@ def test_a_recording_of_a_block_lstm(tmp_path: Path) -> None:
     out = tmp_path / "golden.npz"
     ended = command("record", BLOCK.prefix, "--data", fed(BLOCK, tmp_path / "in.npz"), "--out", out, *OUTPUTS)
     assert (ended.code, ended.stdout, ended.stderr) == (0, f"{out}\n", "")
-    found = recording.read(out)
+    found = recordings.read_recording(out)
     for feed, given, answers in zip(BLOCK.feeds(), found.feeds, found.answers, strict=True):
         for key, name in found.inputs.items():
             np.testing.assert_array_equal(given[key], feed[name])
@@ -70,7 +70,7 @@ def test_calls_run_in_order_in_one_session(tmp_path: Path) -> None:
     out = tmp_path / "golden.npz"
     data = fed(sample, tmp_path / "in.npz")
     cudnn_convert.record(tmp_path / "cpu" / "model.ckpt", out, data=data, outputs="logits:0")
-    for feed, answers in zip(sample.feeds()[:2], recording.read(out).answers, strict=True):
+    for feed, answers in zip(sample.feeds()[:2], recordings.read_recording(out).answers, strict=True):
         np.testing.assert_allclose(answers["logits"], feed["logits:0"], rtol=1e-5, atol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_an_out_that_exists_needs_force(tmp_path: Path) -> None:
     [line] = refused(tmp_path, *words, code=2)
     assert line.endswith("found what this tool wrote before; choose another path, or replace it with --force")
     assert command(*words, "--force").code == 0
-    assert len(recording.read(out).feeds) == 2
+    assert len(recordings.read_recording(out).feeds) == 2
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
         )
         tf.raw_ops.Assign(ref=blob, value=tf.concat([part * 2 for part in restored], 0), name="save/Assign")
     prefix = saved(tmp_path, graph, parts)
-    made = make(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
+    made = plan_graph(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, path=prefix, variables={}))
     assert record.restoring(made) == [record.Restore("blob", "save/Assign", ("save/Const:0",), prefix)]
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)
     np.savez(tmp_path / "in.npz", x=x)
     record.recorded(made, tmp_path / "in.npz", tmp_path / "out", constants=(), trust=False)
-    (answer,) = recording.read(tmp_path / "out").answers
+    (answer,) = recordings.read_recording(tmp_path / "out").answers
     np.testing.assert_array_equal(answer["scores"], x * np.array([1.0, -2.5, 6.0], np.float32))
     bare = tf.Graph()
     with bare.as_default():
@@ -194,7 +194,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
 def test_a_checkpoint_of_canonical_keys_is_restored_so() -> None:
     """TensorFlow's own saver puts the blob together, by an op that no CPU has: it is looked at only."""
     sample = fixture("1.15.5-gru_bi")
-    made = planning.planned(read(sample.prefix), Options())
+    made = prepare.make_plan(read(sample.prefix), Options())
     assert record.restoring(made) == []  # this saver keeps the blob too
     values = {key: value for key, value in made.model.variables.items() if not key.endswith("kernel")}
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, variables=values))
@@ -226,7 +226,7 @@ CASES: list[tuple[list[str], bool, dict[str, str], bool, str]] = [
 def test_the_state_of_tf32(
     gpus: list[str], enabled: bool, environment: dict[str, str], on: bool, reason: str
 ) -> None:
-    told = machine.tf32(gpus, enabled=enabled, environment={"HOME": "elsewhere", **environment})
+    told = record.tf32(gpus, enabled=enabled, environment={"HOME": "elsewhere", **environment})
     assert told == {
         "on": on,
         "reason": reason,
@@ -249,12 +249,12 @@ def test_another_checkpoint_is_not_read(tmp_path: Path) -> None:
         tf.raw_ops.Assign(ref=blob, value=restored * 2, name="save/Assign")
     (tmp_path / "own").mkdir()
     prefix = saved(tmp_path / "own", graph, parts)
-    made = make(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
+    made = plan_graph(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, path=prefix, variables={}))
     np.savez(tmp_path / "in.npz", x=np.zeros((2, 1, 3), np.float32))
     call = (made, tmp_path / "in.npz", tmp_path / "out")
     with pytest.raises(UnsupportedModelError, match=r"secret: .* found RestoreV2"):
         record.recorded(*call, constants=(), trust=False)
     record.recorded(*call, constants=(), trust=True)
-    (answer,) = recording.read(tmp_path / "out").answers
+    (answer,) = recordings.read_recording(tmp_path / "out").answers
     np.testing.assert_array_equal(answer["scores"], np.ones((2, 1, 3)))

@@ -15,9 +15,9 @@ import cudnn_convert
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import BlobEvidence, Checkpoint
-from cudnn_convert.plan.make import make
-from cudnn_convert.read import partitions, read
-from cudnn_convert.verification import restored
+from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.read import read, variable_keys
+from cudnn_convert.verify import state_variables
 
 AVERAGES, TARGET = "1.15.5-averages_saver", "1.15.5-target_saver"
 
@@ -29,15 +29,15 @@ def test_values_of_a_wrong_key_do_not_verify(
     out: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
     """A reader that takes each variable by its own name."""
-    monkeypatch.setattr(partitions, "find", lambda meta, tensors: partitions.Values())
+    monkeypatch.setattr(variable_keys, "find", lambda meta, tensors: variable_keys.Values())
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.convert(fixture(name).prefix, out, format=form, weights="raw")
     assert not out.exists()
 
 
 def test_what_the_reader_took_rightly_is_left_to_it() -> None:
-    plan = make(read(fixture(AVERAGES).prefix))
-    judged = restored.judged(plan)
+    plan = plan_graph(read(fixture(AVERAGES).prefix))
+    judged = state_variables.judged(plan)
     assert judged.model.variables == plan.model.variables
     key = "cudnn_lstm/opaque_kernel/ExponentialMovingAverage"
     for one in (plan, judged):
@@ -47,8 +47,8 @@ def test_what_the_reader_took_rightly_is_left_to_it() -> None:
 
 
 def test_averages_that_are_asked_for_overrule_the_saver() -> None:
-    plan = make(read(fixture("1.15.5-moving_average").prefix), weights="ema")
-    assert restored.judged(plan) is plan
+    plan = plan_graph(read(fixture("1.15.5-moving_average").prefix), weights="ema")
+    assert state_variables.judged(plan) is plan
 
 
 def test_a_note_names_the_keys() -> None:
@@ -57,7 +57,7 @@ def test_a_note_names_the_keys() -> None:
 
 
 def entries(tmp_path: Path, meta: Any) -> dict[str, tuple[str, str]]:
-    found = restored._entries(Checkpoint(meta, tmp_path / "model.ckpt"))
+    found = state_variables._entries(Checkpoint(meta, tmp_path / "model.ckpt"))
     return {name: (entry.key, entry.slices) for name, entry in found}
 
 
@@ -91,4 +91,4 @@ def test_a_graph_without_its_saver_says_nothing(tmp_path: Path) -> None:
 def test_an_entry_that_tensorflow_cannot_read(tmp_path: Path) -> None:
     prefix = save(tmp_path / "a", [("w", np.ones(2, np.float32))])
     with pytest.raises(ReadError, match="tensor lost: expected an entry that TensorFlow restores"):
-        restored._read(prefix, restored._Entry("lost", ""))
+        state_variables._read(prefix, state_variables._Entry("lost", ""))

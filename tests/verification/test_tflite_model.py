@@ -17,9 +17,9 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
-from cudnn_convert.cli import guard
+from cudnn_convert.artifacts import tflite_file
+from cudnn_convert.cli import child_process
 from cudnn_convert.errors import ReadError
-from cudnn_convert.verification import tflite_model
 
 SOURCE = ROOT / "tests" / "data" / "tf1" / "1.15.5" / "keras_weights_lstm" / "model.ckpt"
 FEED = {"inputs": (3, 7, 4), "initial_h": (1, 3, 5), "initial_c": (1, 3, 5)}
@@ -30,7 +30,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A model with a loop, and so with several subgraphs."""
     path = tmp_path_factory.mktemp("sound") / "model.tflite"
     cudnn_convert.convert(SOURCE, path, format="tflite", verify=False)
-    tflite_model.require(path)
+    tflite_file.check_model(path)
     return path.read_bytes()
 
 
@@ -100,7 +100,7 @@ def test_numbers_name_what_is_there(
     path = tmp_path / "model.tflite"
     path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
     with pytest.raises(ReadError, match=told) as refusal:
-        tflite_model.require(path)
+        tflite_file.check_model(path)
     assert str(refusal.value).startswith(f"{path}: artifact: expected a sound TensorFlow Lite model, found ")
 
 
@@ -108,7 +108,7 @@ def test_numbers_name_what_is_there(
 def test_a_part_of_a_file_is_no_file(sound: bytes, tmp_path: Path, size: int) -> None:
     (tmp_path / "model.tflite").write_bytes(sound[:size])
     with pytest.raises(ReadError, match="expected a sound TensorFlow Lite model, found"):
-        tflite_model.require(tmp_path / "model.tflite")
+        tflite_file.check_model(tmp_path / "model.tflite")
 
 
 def test_what_the_fuzzer_makes_is_sound_or_refused(
@@ -128,7 +128,7 @@ def test_what_the_fuzzer_makes_is_sound_or_refused(
         written += 1
         path.write_bytes(changed)
         try:
-            tflite_model.require(path)
+            tflite_file.check_model(path)
         except ReadError:
             refused += 1
     assert 0 < refused < written
@@ -155,7 +155,7 @@ def ran(path: Path) -> bytes:
     return b"crash" if os.waitpid(child, 0)[1] else answer
 
 
-@pytest.mark.skipif(not guard.can_fork(), reason="a crash ends the test")
+@pytest.mark.skipif(not child_process.can_fork(), reason="a crash ends the test")
 @pytest.mark.slow
 def test_a_changed_bit_never_reaches_beside_the_file(sound: bytes, tmp_path: Path) -> None:
     """What is not refused answers twice alike: nothing was read that is not the file's."""
@@ -166,7 +166,7 @@ def test_a_changed_bit_never_reaches_beside_the_file(sound: bytes, tmp_path: Pat
         changed[place] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
         try:
-            tflite_model.require(path)
+            tflite_file.check_model(path)
         except ReadError:
             refused += 1
             crashed += crashed < 3 and ran(path) == b"crash"

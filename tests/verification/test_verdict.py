@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from cudnn_convert.report import OutputReport, PieceReport
-from cudnn_convert.verification import depends, verdict
-from cudnn_convert.verification.way import Source
+from cudnn_convert.verify import compare, end_to_end
+from cudnn_convert.verify.judges import Source
 
 OUTPUT = OutputReport("scores", True, 12, 0.0, 0.0, 1e-5, 1e-5, "float32", 0, "")
 UNJUDGED = replace(OUTPUT, output="labels", judged=False)
@@ -17,27 +17,27 @@ SILENT = PieceReport("other", (0,), asked=False, passed=True)
 
 
 def test_all_that_agrees_is_equal() -> None:
-    found = verdict.of([OUTPUT], [ASKED], {}, still=False)
+    found = compare.of([OUTPUT], [ASKED], {}, still=False)
     assert (found.passed, found.end_to_end, found.unproven, found.warnings) == (True, "equal", (), ())
 
 
 def test_a_recurrence_that_differs_by_itself_differs_whatever_the_outputs_say() -> None:
-    found = verdict.of([OUTPUT], [replace(ASKED, passed=False)], {}, still=False)
+    found = compare.of([OUTPUT], [replace(ASKED, passed=False)], {}, still=False)
     assert (found.passed, found.end_to_end) == (False, "equal")
 
 
 def test_an_output_that_differs_is_different() -> None:
-    found = verdict.of([replace(OUTPUT, passed=False), UNJUDGED], [ASKED], {}, still=False)
+    found = compare.of([replace(OUTPUT, passed=False), UNJUDGED], [ASKED], {}, still=False)
     assert (found.passed, found.end_to_end) == (False, "different")
 
 
 def test_what_is_not_judged_is_said_and_is_no_proof() -> None:
     moving = {"other": frozenset({"labels"})}
-    found = verdict.of([OUTPUT, UNJUDGED], [ASKED, SILENT], moving, still=False)
+    found = compare.of([OUTPUT, UNJUDGED], [ASKED, SILENT], moving, still=False)
     assert (found.passed, found.end_to_end, found.unproven) == (True, "not judged", ("other",))
     assert "end to end not judged: labels" in found.warnings[0]
     assert (
-        verdict.of(
+        compare.of(
             [OUTPUT, UNJUDGED], [ASKED, SILENT], {"other": frozenset({"scores"})}, still=False
         ).unproven
         == ()
@@ -45,18 +45,18 @@ def test_what_is_not_judged_is_said_and_is_no_proof() -> None:
 
 
 def test_a_recurrence_that_cannot_be_disturbed_needs_an_output_that_is_judged() -> None:
-    assert verdict.of([OUTPUT, UNJUDGED], [SILENT], {}, still=False).unproven == ()
-    assert verdict.of([UNJUDGED], [ASKED, SILENT], {}, still=False).unproven == ("other",)
+    assert compare.of([OUTPUT, UNJUDGED], [SILENT], {}, still=False).unproven == ()
+    assert compare.of([UNJUDGED], [ASKED, SILENT], {}, still=False).unproven == ("other",)
 
 
 def test_a_recurrence_is_asked_where_all_its_layers_were() -> None:
     other = replace(ASKED, layers=(1,), asked=False)
-    assert verdict.proven_alone([ASKED, other]) == []
-    assert verdict.proven_alone([ASKED, replace(other, asked=True), SILENT]) == ["rnn"]
+    assert compare.proven_alone([ASKED, other]) == []
+    assert compare.proven_alone([ASKED, replace(other, asked=True), SILENT]) == ["rnn"]
 
 
 def test_outputs_that_never_move_are_a_warning() -> None:
-    (warning,) = verdict.of([OUTPUT], [ASKED], {}, still=True).warnings
+    (warning,) = compare.of([OUTPUT], [ASKED], {}, still=True).warnings
     assert warning.startswith("the outputs on these inputs do not depend on rnn, asked by itself alone; ")
     assert "--data" in warning
 
@@ -76,7 +76,9 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
         asked.append(number)
         return answers[number]
 
-    found = depends.moved(source, answer, exact, ["rnn"], {"scores": 0, "tags": 1}, feeds=[0, 1, 2])
+    found = end_to_end.moved_outputs(
+        source, answer, exact, ["rnn"], {"scores": 0, "tags": 1}, feeds=[0, 1, 2]
+    )
     assert found == {"tags"}
     assert asked == [0, 1]
     assert disturbed == [["rnn"], ()]

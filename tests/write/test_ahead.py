@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from cudnn_convert import progress
-from cudnn_convert.write.ahead import ahead
+from cudnn_convert import context
+from cudnn_convert.weights.lazy import prefetch
 
 
 @pytest.mark.parametrize("count", [1, 3, 200])
 def test_all_items_in_order(count: int) -> None:
-    assert [*ahead(range(100), count)] == [*range(100)]
-    assert [*ahead([None, 0, [], ""], count)] == [None, 0, [], ""]
-    assert [*ahead([], count)] == []
+    assert [*prefetch(range(100), count)] == [*range(100)]
+    assert [*prefetch([None, 0, [], ""], count)] == [None, 0, [], ""]
+    assert [*prefetch([], count)] == []
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -28,7 +28,7 @@ def test_items_are_made_while_one_before_them_is_used(count: int) -> None:
             made[number].set()
             yield number
 
-    for number in ahead(items(), count):
+    for number in prefetch(items(), count):
         assert made[min(number + count, 7)].wait(10)
         used[number].set()
 
@@ -40,7 +40,7 @@ def test_what_fails_fails_in_its_turn() -> None:
 
     found = []
     with pytest.raises(ValueError, match="the second"):
-        found.extend(ahead(items(), 3))
+        found.extend(prefetch(items(), 3))
     assert found == [1]
 
 
@@ -54,7 +54,7 @@ def test_who_stops_early_leaves_no_thread_and_waits_for_one_item_alone() -> None
             yield number
 
     later = threading.Timer(0.2, stopped.set)
-    for _ in ahead(items(), 50):
+    for _ in prefetch(items(), 50):
         later.start()
         break
     later.join()
@@ -66,9 +66,9 @@ def test_items_are_made_in_the_context_of_their_user() -> None:
     heard = []
 
     def items() -> Iterator[int]:
-        progress.at("writing", 1, 2)
+        context.report_progress("writing", 1, 2)
         yield 1
 
-    with progress.heard_by(lambda *given: heard.append(given)):
-        assert [*ahead(items(), 1)] == [1]
+    with context.listen(lambda *given: heard.append(given)):
+        assert [*prefetch(items(), 1)] == [1]
     assert heard == [("writing", 1, 2)]

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import SERVING, InMemory, Part, Signature
-from cudnn_convert.write import checkpoint, rename
+from cudnn_convert.targets import checkpoint as write_checkpoint
 
 v1 = tf.compat.v1
 KEYS = ("a/w", "a/b", "ab/w", "c")
@@ -36,7 +36,7 @@ def written(prefix: Path, *, outputs: dict[str, str], renames: tuple[str, ...] =
     part = Part(SERVING, Signature({"x": "x:0"}, outputs))
     others = {"scope/w/Adam": InMemory(W[::-1].copy()), "step": InMemory(np.array(7, np.int64))}
     definition = graph(**options).as_graph_def()
-    checkpoint.write(prefix, definition, [part], values, others=others, renames=renames)
+    write_checkpoint.write(prefix, definition, [part], values, others=others, renames=renames)
 
 
 def restored(prefix: Path, name: str) -> np.ndarray:
@@ -97,7 +97,7 @@ def test_an_output_that_is_a_renamed_variable_keeps_its_name(tmp_path: Path) -> 
     ],
 )
 def test_keys_in_order(settings: list[str], expected: tuple[str, ...]) -> None:
-    assert tuple(rename.keys(KEYS, settings).values()) == expected
+    assert tuple(write_checkpoint.renamed_keys(KEYS, settings).values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_keys_in_order(settings: list[str], expected: tuple[str, ...]) -> None:
 )
 def test_keys_refused(settings: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        rename.keys(KEYS, settings)
+        write_checkpoint.renamed_keys(KEYS, settings)
     assert str(caught.value) == f"--rename: {message}"

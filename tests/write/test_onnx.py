@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from cudnn_convert.write import onnx as writer
+from cudnn_convert.targets import onnx as write_onnx
 
 NOTE = json.dumps({"source": "a checkpoint", "options": {"opset": 17}})
 
@@ -38,7 +38,7 @@ def run(path: Path) -> Any:
 def test_one_file_with_its_provenance(tmp_path: Path, model: Any) -> None:
     before = model.SerializeToString()
     for name in ("a.onnx", "b.onnx"):
-        writer.write(model, {}, tmp_path / name, provenance=NOTE)
+        write_onnx.write(model, {}, tmp_path / name, provenance=NOTE)
     assert model.SerializeToString() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
@@ -51,12 +51,12 @@ def test_one_file_with_its_provenance(tmp_path: Path, model: Any) -> None:
 def test_past_the_limit_large_constants_go_beside_it(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
+    write_onnx.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
     before = model.SerializeToString()
-    monkeypatch.setattr(writer, "_LIMIT", 1000)
+    monkeypatch.setattr(write_onnx, "_LIMIT", 1000)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        writer.write(model, {}, tmp_path / folder / "m.onnx", provenance=NOTE)
+        write_onnx.write(model, {}, tmp_path / folder / "m.onnx", provenance=NOTE)
     assert model.SerializeToString() == before
     for name in ("m.onnx", "m.onnx.data"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -76,15 +76,15 @@ def test_weights_that_are_given_apart_lie_where_they_would(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In both forms of the file, part by part, and only while they are written."""
-    writer.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
+    write_onnx.write(model, {}, tmp_path / "whole.onnx", provenance=NOTE)
     large = next(tensor for tensor in model.graph.initializer if tensor.name == "large")
     values = onnx.numpy_helper.to_array(large)
     large.ClearField("raw_data")
     apart = {"large": lambda: iter([values[:7].copy(), values[7:].copy()])}
-    writer.write(model, apart, tmp_path / "apart.onnx", provenance=NOTE)
+    write_onnx.write(model, apart, tmp_path / "apart.onnx", provenance=NOTE)
     assert onnx.load(tmp_path / "apart.onnx") == onnx.load(tmp_path / "whole.onnx")
-    monkeypatch.setattr(writer, "_LIMIT", 1000)
-    writer.write(model, apart, tmp_path / "beside.onnx", provenance=NOTE)
+    monkeypatch.setattr(write_onnx, "_LIMIT", 1000)
+    write_onnx.write(model, apart, tmp_path / "beside.onnx", provenance=NOTE)
     bare = onnx.load(tmp_path / "beside.onnx", load_external_data=False)
     places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in bare.graph.initializer]
     assert places[0] == {"location": "beside.onnx.data", "offset": "0", "length": "8000"}

@@ -20,14 +20,15 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
-from cudnn_convert import planning
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
 from cudnn_convert.options import Options
+from cudnn_convert.plan import prepare
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verification import run, way
-from cudnn_convert.verification.pieces import asking
-from cudnn_convert.verification.pieces.piece import Artifact
+from cudnn_convert.verify import judges
+from cudnn_convert.verify.pieces import ask
+from cudnn_convert.verify.pieces.piece_inputs import Artifact
 
 v1 = tf.compat.v1
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
@@ -519,13 +520,13 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
         keras_files.put(file, weights)
     flags = Options.of({"format": "onnx", "states": True})
     cudnn_convert.convert(source, out, format="onnx", states=True)
-    plan = planning.planned(planning.opened(source, flags, tag=flags.tag), flags)
-    with way.of(plan).opened(plan) as judge:
-        feed = way.of(plan).generated(plan, judge, seed=1)[0]
+    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    with judges.judge_for(plan).opened(plan) as judge:
+        feed = judges.judge_for(plan).generated(plan, judge, seed=1)[0]
 
     def around() -> GlueReport:
-        artifact = Artifact("onnx", out, plan, run.opened("onnx", out, plan.parts))
-        return asking.glue(artifact, feed, dtype=np.dtype(np.float32), stored="float32", trust=False)
+        artifact = Artifact("onnx", out, plan, runners.opened("onnx", out, plan.parts))
+        return ask.glue(artifact, feed, dtype=np.dtype(np.float32), stored="float32", trust=False)
 
     right = around()
     assert (right.asked, right.passed, right.message) == (True, True, "")

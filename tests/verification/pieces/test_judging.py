@@ -14,11 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
-from cudnn_convert.verification.pieces import judging
-from cudnn_convert.verification.pieces.inputs import Asked, draw_inputs
-from cudnn_convert.verification.pieces.judging import Terms
-from cudnn_convert.verification.pieces.piece import Answer, Piece, Pieces
-from cudnn_convert.verification.pieces.power import Stack
+from cudnn_convert.verify.pieces import judge
+from cudnn_convert.verify.pieces.judge import Terms
+from cudnn_convert.verify.pieces.piece_inputs import Answer, Asked, Piece, Pieces, Stack, draw_inputs
 
 F32 = np.dtype(np.float32)
 TERMS = Terms(F32, F32, seed=3)
@@ -48,12 +46,12 @@ def report(
 ) -> Any:
     """The report on a piece that computes `recurrence` with changed cells."""
     layers = tuple(range(recurrence.sizes.layers)) if layers is None else layers
-    cells = judging.read_gates(recurrence, layers)
+    cells = judge.read_gates(recurrence, layers)
     own = change(cells)
     piece = Piece(
         recurrence.node, layers, "node", answering(own, recurrence.sizes.directions, answer), **given
     )
-    return judging.judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
+    return judge.judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -157,9 +155,9 @@ def test_runtimes_whose_activations_do_not_saturate_pass_and_wrong_weights_do_no
     blob, inputs = case.blob.copy(), 3 * case.units * case.inputs
     blob[inputs : inputs + 3 * case.units**2] = largest * np.random.default_rng(5).standard_normal(108)
     recurrence = replace(case.recurrence(), evidence=BlobEvidence(blob))
-    cells = judging.read_gates(recurrence, (0,))
+    cells = judge.read_gates(recurrence, (0,))
     ask = onnx_runtime(cells[0] if change is None else change(cells)[0])
-    found = judging.judge_piece(Piece("rnn", (0,), "node", ask, lengths=False), recurrence, cells, TERMS)
+    found = judge.judge_piece(Piece("rnn", (0,), "node", ask, lengths=False), recurrence, cells, TERMS)
     assert found.passed == (change is None), found.message
     assert found.atol == pytest.approx(1e-5)
 
@@ -195,10 +193,10 @@ def test_weights_that_nothing_shows_are_named() -> None:
     """A GRU whose update gate keeps the old state whatever its candidate is."""
     case = Case(Mode.GRU)
     recurrence = case.recurrence()
-    cells = judging.read_gates(recurrence, (0,))
+    cells = judge.read_gates(recurrence, (0,))
     shut = replace(cells[0], bias=(cells[0].bias[0], cells[0].bias[1] + 60, cells[0].bias[2]))
     piece = Piece("rnn", (0,), "node", answering([shut], 1))
-    found = judging.judge_piece(piece, recurrence, [shut], TERMS)
+    found = judge.judge_piece(piece, recurrence, [shut], TERMS)
     assert found.passed
     assert found.smallest < 1e-3
     assert any(line.startswith("layer 0 forward: kernel zero: ") for line in found.unseen)
@@ -219,7 +217,7 @@ def test_a_projection_may_stand_around_a_piece() -> None:
 
 
 def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
-    cells = judging.read_gates(LSTM.recurrence(), (0,))
+    cells = judge.read_gates(LSTM.recurrence(), (0,))
     large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
     asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
     sums = large[0].weigh(asked.x[0])

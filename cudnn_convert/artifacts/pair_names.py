@@ -1,0 +1,96 @@
+"""Matches signature keys to an artifact's tensor names where no provenance says them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import SERVING, Array, Signature
+
+
+def inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """Signature key -> the artifact's input: that of the key, else of the source's tensor, else its op.
+
+    `wanted` are the source's tensors by key, `there` the names of the artifact's inputs. Raises UsageError
+    where a key finds none, or an input no key.
+    """
+    found = {key: name for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
+    lost = [key for key in wanted if key not in found]
+    unfed = [name for name in there if name not in found.values()]
+    if lost or unfed:
+        what = f"the artifact's {', '.join(sorted(there)) or 'none'}"
+        raise UsageError(
+            f"{path}: inputs: expected {what}, found {', '.join(wanted)}; name them with --inputs NAME=TENSOR"
+        )
+    return found
+
+
+def keys(wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """The artifact's output -> signature key, as `inputs`; one that no key finds stands for itself."""
+    paired = {name: key for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
+    return {name: paired.get(name, name) for name in there}
+
+
+def _name(key: str, tensor: str, there: Collection[str]) -> str | None:
+    op = tensor.removesuffix(":0")
+    return next((name for name in (key, f"{key}:0", tensor, op) if name in there), None)
+
+
+def tensors(path: Path, told: Signature, ops: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Signature key -> tensor, of inputs and of outputs, in a graph of `ops`, which has no keys of its own.
+
+    The source's own name, which our artifacts keep, else what the key names. An output that neither names is
+    left out; an input is refused with a UsageError.
+    """
+    inputs, outputs = (
+        {key: found for key, name in wanted.items() if (found := _tensor(key, name, ops))}
+        for wanted in (told.inputs, told.outputs)
+    )
+    lost = [name for key, name in told.inputs.items() if key not in inputs]
+    if lost:
+        found = f"expected {', '.join(lost)} in the graph, found no such op"
+        cure = "name them with --inputs NAME=TENSOR, or keep them when freezing"
+        raise UsageError(f"{path}: inputs: {found}; {cure}")
+    return inputs, outputs
+
+
+def _tensor(key: str, tensor: str, ops: Collection[str]) -> str | None:
+    names = (tensor, key if ":" in key else f"{key}:0")
+    return next((name for name in names if name.partition(":")[0] in ops), None)
+
+
+def signature(path: Path, name: str, there: Collection[str]) -> str:
+    """The signature of a name, or the only one there. Raises UsageError."""
+    if name in there:
+        return name
+    if len(there) == 1 and name == SERVING:
+        return next(iter(there))
+    listed = ", ".join(sorted(there)) or "none"
+    raise UsageError(f"{path}: signatures: expected {name}, found {listed}; choose with --signature")
+
+
+def by_tensors(
+    path: Path, interpreter: Any, wanted_inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> Any:
+    """A runner of a TensorFlow Lite file without signatures, by the names of its tensors."""
+    given = {told["name"]: told for told in interpreter.get_input_details()}
+    gives = {told["name"]: told for told in interpreter.get_output_details()}
+    named, told_keys = inputs(path, wanted_inputs, given), keys(outputs, gives)
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for key, name in named.items():
+            interpreter.resize_tensor_input(given[name]["index"], feeds[key].shape)
+        interpreter.allocate_tensors()
+        for key, name in named.items():
+            value = feeds[key].astype(given[name]["dtype"])
+            interpreter.set_tensor(given[name]["index"], value)
+        interpreter.invoke()
+        return {
+            told_keys[name]: np.array(interpreter.get_tensor(told["index"])) for name, told in gives.items()
+        }
+
+    return run

@@ -1,0 +1,359 @@
+"""Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
+
+The bytes of a flatbuffer, checked before native code follows the offsets in them.
+
+What a table holds is learnt from TensorFlow's own generated readers: each is called once on a stand-in that
+notes which slot it asks for and how it reads. Every offset must then lead into the file, to what fits there.
+Source: flatbuffers v25 include/flatbuffers/verifier.h, docs/source/internals.md; python/flatbuffers/table.py.
+
+A TensorFlow Lite file, checked before the interpreter maps it: its bytes, its numbers, its subgraphs.
+
+The interpreter verifies no flatbuffer: a changed byte makes it read beside the file or crash. It does check
+shapes, types and most numbers, but some only in builds for tests.
+Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs, lite/core/interpreter_builder.cc,
+lite/tools/verifier.cc, lite/string_util.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
+
+from tensorflow.lite.python import schema_py_generated as schema
+
+from cudnn_convert.errors import AGAIN, ReadError
+from cudnn_convert.formats import TFLITE_KEY
+
+#: Tables inside of tables, and tables in all, as flatbuffers' own verifier has them.
+_DEEPEST: Final = 64
+_MOST: Final = 1_000_000
+#: What generated readers have beside one function for each field.
+_OTHERS: Final = ("GetRootAs", "AsNumpy", "Length", "IsNone", "BufferHasIdentifier")
+_OFFSET: Final = 4
+
+
+class FlatbufferError(ValueError):
+    """Bytes that do not hold what they claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How a field is read: of `width` bytes, a `table` or a string behind an offset, a union, a vector.
+
+    Of a vector that is the width of an element; all but plain numbers are offsets in the table itself.
+    """
+
+    width: int = _OFFSET
+    table: Any = None
+    is_string: bool = False
+    is_union: bool = False
+    is_vector: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in its table."""
+        return _OFFSET if self.is_vector else self.width
+
+
+class _StandIn:
+    """Takes the place of a table, and notes how a reader of one field reads it."""
+
+    Pos, Bytes = 0, b""
+
+    def __init__(self) -> None:
+        self.slot, self.is_vector, self.found = 0, False, _Field()
+
+    def Offset(self, slot: int) -> int:  # noqa: N802 - the names are flatbuffers' own
+        self.slot = slot
+        return 1
+
+    def Vector(self, _: int) -> int:  # noqa: N802
+        self.is_vector = True
+        return 0
+
+    def Get(self, flags: Any, _: int) -> Any:  # noqa: N802
+        self.found = _Field(width=flags.bytewidth, is_vector=self.is_vector)
+        return flags.py_type(0)
+
+    def Indirect(self, _: int) -> int:  # noqa: N802
+        self.found = _Field(table=True, is_vector=self.is_vector)
+        return 0
+
+    def String(self, _: int) -> bytes:  # noqa: N802
+        self.found = _Field(is_string=True, is_vector=self.is_vector)
+        return b""
+
+    def Union(self, *_: Any) -> None:  # noqa: N802
+        self.found = _Field(is_union=True)
+
+
+@cache
+def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
+    """The fields of a table by their slots, with their names."""
+    found = {}
+    for name, read in vars(reader).items():
+        if isinstance(read, FunctionType) and name != "Init" and not name.endswith(_OTHERS):
+            made, stand_in = reader(), _StandIn()
+            made._tab = stand_in
+            value = read(made, *[0] * (read.__code__.co_argcount - 1))
+            field = stand_in.found
+            if field.table:
+                field = _Field(table=type(value), is_vector=field.is_vector)
+            found[stand_in.slot] = (name, field)
+    return found
+
+
+def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, type]]) -> None:
+    """Raises FlatbufferError where `data` is no sound table `root`.
+
+    `unions` has, by the name of a field that is a union, the tables it may be by the number of their type.
+    """
+    held = _Bytes(data, unions)
+    held.table(held.offset(0), root, 0)
+
+
+class _Bytes:
+    """The file, and the tables in it that were checked already."""
+
+    def __init__(self, data: bytes, unions: Mapping[str, Mapping[int, type]]) -> None:
+        self._data, self._unions = data, unions
+        self._seen: set[tuple[int, type]] = set()
+
+    def _number(self, form: str, at: int) -> int:
+        """A number at its place, which must be in the file and a multiple of the number's size."""
+        size = struct.calcsize(form)
+        if at < 0 or at % size or at + size > len(self._data):
+            raise FlatbufferError(f"a number of {size} bytes at {at} of {len(self._data)}")
+        value: int = struct.unpack_from(form, self._data, at)[0]
+        return value
+
+    def offset(self, at: int) -> int:
+        """Where the offset at a place leads."""
+        length = self._number("<I", at)
+        if not length:
+            raise FlatbufferError(f"an offset at {at} that leads to itself")
+        return at + length
+
+    def table(self, at: int, reader: type, depth: int) -> None:
+        if (at, reader) in self._seen:
+            return
+        self._seen.add((at, reader))
+        if depth > _DEEPEST or len(self._seen) > _MOST:
+            raise FlatbufferError("tables without an end")
+        slots = at - self._number("<i", at)
+        size, length = self._number("<H", slots), self._number("<H", slots + 2)
+        if size < _OFFSET or size % 2 or slots + size > len(self._data) or at + length > len(self._data):
+            raise FlatbufferError(f"a table at {at} that does not fit into the file")
+        held = {slot: self._number("<H", slots + slot) for slot in range(_OFFSET, size, 2)}
+        for slot, (name, field) in _fields(reader).items():
+            if place := held.get(slot, 0):
+                if place < _OFFSET or place + field.size > length:
+                    raise FlatbufferError(f"{reader.__name__}.{name} outside of its table")
+                kind = held.get(slot - 2, 0)
+                self._field(at + place, name, field, at + kind if kind else None, depth)
+            elif field.is_union and (kind := held.get(slot - 2, 0)) and self._number("<B", at + kind):
+                raise FlatbufferError(f"{reader.__name__}.{name} of a type, without a value")
+
+    def _field(self, at: int, name: str, field: _Field, kind: int | None, depth: int) -> None:
+        if field.is_union:
+            number = 0 if kind is None else self._number("<B", kind)
+            if (reader := self._unions[name].get(number)) is None:
+                raise FlatbufferError(f"{name} of a type that TensorFlow does not know, {number}")
+            self.table(self.offset(at), reader, depth + 1)
+        elif field.is_vector:
+            self._vector(self.offset(at), field, depth)
+        elif field.table:
+            self.table(self.offset(at), field.table, depth + 1)
+        elif field.is_string:
+            self._string(self.offset(at))
+        elif at % field.width:
+            raise FlatbufferError(f"{name} at {at}, no multiple of its {field.width} bytes")
+
+    def _vector(self, at: int, field: _Field, depth: int) -> None:
+        count, first = self._number("<I", at), at + _OFFSET
+        if first % field.width or first + count * field.width > len(self._data):
+            raise FlatbufferError(f"{count} elements of {field.width} bytes at {at} of {len(self._data)}")
+        if field.table or field.is_string:
+            for place in range(first, first + count * _OFFSET, _OFFSET):
+                target = self.offset(place)
+                self.table(target, field.table, depth + 1) if field.table else self._string(target)
+
+    def _string(self, at: int) -> None:
+        end = at + _OFFSET + self._number("<I", at)
+        if end >= len(self._data) or self._data[end]:
+            raise FlatbufferError(f"a text at {at} without an end")
+
+
+_IDENTIFIER: Final = b"TFL3"
+#: A tensor that an op does without.
+_NONE: Final = -1
+_UNIONS: Final = {
+    "BuiltinOptions": schema.BuiltinOptions,
+    "BuiltinOptions2": schema.BuiltinOptions2,
+    "Details": schema.QuantizationDetails,
+    "ArraySegments": schema.SparseIndexVector,
+    "ArrayIndices": schema.SparseIndexVector,
+}
+
+
+def check_model(path: Path) -> None:
+    """Raises ReadError where a file is no sound model."""
+    data = path.read_bytes()
+    try:
+        if data[4:8] != _IDENTIFIER:
+            raise FlatbufferError(f"the identifier {data[4:8]!r}")
+        check_flatbuffer(data, schema.Model, _unions())
+        _require_numbers(schema.Model.GetRootAs(data, 0), data)
+    except FlatbufferError as cause:
+        expected = "a sound TensorFlow Lite model"
+        raise ReadError(path, "artifact", expected=expected, found=str(cause), advice=AGAIN) from cause
+
+
+@cache
+def _unions() -> Mapping[str, Mapping[int, type]]:
+    return {
+        name: {
+            number: getattr(schema, kind)
+            for kind, number in vars(numbers).items()
+            if isinstance(number, int) and hasattr(schema, kind)
+        }
+        for name, numbers in _UNIONS.items()
+    }
+
+
+def _require_numbers(model: Any, data: bytes) -> None:
+    """Every number that names a buffer, a tensor, an op or a subgraph names one that is there."""
+    buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
+    for buffer in buffers:
+        _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
+    if model.ExternalBuffersLength():
+        raise FlatbufferError("values in other files")
+    graphs = [model.Subgraphs(k) for k in range(model.SubgraphsLength())]
+    if not graphs:
+        raise FlatbufferError("no subgraph")
+    for k in range(model.MetadataLength()):
+        _require_one("a buffer of metadata", [model.Metadata(k).Buffer()], len(buffers))
+    for k in range(model.SignatureDefsLength()):
+        _require_signature(model.SignatureDefs(k), graphs)
+    called: list[set[int]] = []
+    for graph in graphs:
+        count = graph.TensorsLength()
+        _require_one("an input", _numbers(graph.InputsAsNumpy()), count)
+        _require_one("an output", _numbers(graph.OutputsAsNumpy()), count)
+        for k in range(count):
+            tensor = graph.Tensors(k)
+            _require_one("a buffer of a tensor", [tensor.Buffer()], len(buffers))
+            if tensor.Type() == schema.TensorType.STRING:
+                _require_texts(_content(buffers[tensor.Buffer()]))
+        called.append(set())
+        for k in range(graph.OperatorsLength()):
+            operator = graph.Operators(k)
+            _require_one("an op", [operator.OpcodeIndex()], model.OperatorCodesLength())
+            _require_within(
+                "options", operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize(), data
+            )
+            inputs = [found for found in _numbers(operator.InputsAsNumpy()) if found != _NONE]
+            inner = [found for found in _numbers(operator.IntermediatesAsNumpy()) if found != _NONE]
+            outputs = _numbers(operator.OutputsAsNumpy())
+            _require_one("a tensor of an op", [*inputs, *inner, *outputs], count)
+            subgraphs = [*_subgraphs(operator)]
+            _require_one("a subgraph of an op", subgraphs, len(graphs))
+            called[-1].update(subgraphs)
+    _require_end(called)
+
+
+def _numbers(found: Any) -> list[int]:
+    """A vector of numbers; where there is none the reader gives 0."""
+    return [] if isinstance(found, int) else [int(number) for number in found]
+
+
+def _require_one(what: str, numbers: Iterable[int], count: int) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            raise FlatbufferError(f"{what} of number {number} of {count}")
+
+
+def _require_within(what: str, offset: int, size: int, data: bytes) -> None:
+    """Of what stands behind the flatbuffer, in large files."""
+    if offset + size > len(data):
+        raise FlatbufferError(f"{what} of {size} bytes at {offset} of {len(data)}")
+
+
+def _require_signature(signature: Any, graphs: Collection[Any]) -> None:
+    if signature.SignatureKey() is None:
+        raise FlatbufferError("a signature without a name")
+    _require_one("a signature's subgraph", [signature.SubgraphIndex()], len(graphs))
+    count = [*graphs][signature.SubgraphIndex()].TensorsLength()
+    ends = [signature.Inputs(k) for k in range(signature.InputsLength())]
+    ends += [signature.Outputs(k) for k in range(signature.OutputsLength())]
+    if any(end.Name() is None for end in ends):
+        raise FlatbufferError("an input or output of a signature without a name")
+    _require_one("a tensor of a signature", [end.TensorIndex() for end in ends], count)
+
+
+def _content(buffer: Any) -> bytes:
+    found = buffer.DataAsNumpy()
+    return b"" if isinstance(found, int) else bytes(found)
+
+
+def _require_texts(content: bytes) -> None:
+    """Texts as a tensor holds them: how many, where each begins, where the last ends, then all of them."""
+    if not content:
+        return
+    try:
+        (count,) = struct.unpack_from("<i", content)
+        places = struct.unpack_from(f"<{max(count, 0) + 1}i", content, 4)
+    except struct.error as cause:
+        raise FlatbufferError("texts that end too soon") from cause
+    if count < 0 or [*places] != sorted(places) or places[0] != 4 * (count + 2) or places[-1] > len(content):
+        raise FlatbufferError("texts that do not lie in their buffer")
+
+
+def _subgraphs(operator: Any) -> Iterator[int]:
+    """The subgraphs that an op names in its options."""
+    for name, number, options in (
+        ("BuiltinOptions", operator.BuiltinOptionsType(), operator.BuiltinOptions()),
+        ("BuiltinOptions2", operator.BuiltinOptions2Type(), operator.BuiltinOptions2()),
+    ):
+        if options is not None and (reader := _unions()[name].get(number)) is not None:
+            found: Any = reader()
+            found.Init(options.Bytes, options.Pos)
+            for field in vars(reader):
+                if field.endswith("SubgraphIndex"):
+                    yield getattr(found, field)()
+
+
+def _require_end(called: list[set[int]]) -> None:
+    """No subgraph leads back to itself: the interpreter would follow it until its stack ends."""
+    left = {number: set(names) for number, names in enumerate(called)}
+    while ready := {number for number, names in left.items() if not names & left.keys()}:
+        for number in ready:
+            del left[number]
+    if left:
+        raise FlatbufferError(f"subgraphs that call themselves: {sorted(left)}")
+
+
+_FLEX: Final = b"Flex"
+
+
+def flex_ops(path: Path) -> tuple[str, ...]:
+    """The ops of a file that need TensorFlow's own kernels, by TensorFlow's names."""
+    model = schema.Model.GetRootAs(path.read_bytes(), 0)
+    codes = (model.OperatorCodes(k).CustomCode() or b"" for k in range(model.OperatorCodesLength()))
+    return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
+
+
+def tflite_provenance(path: Path) -> str | None:
+    """What `write` said of a file's origin, None in another tool's. Raises ValueError for no model."""
+    content = path.read_bytes()
+    if content[4:8] != _IDENTIFIER:
+        raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")
+    model = schema.Model.GetRootAs(content, 0)
+    entries = [model.Metadata(k) for k in range(model.MetadataLength())]
+    found = next((entry for entry in entries if entry.Name() == TFLITE_KEY.encode()), None)
+    return None if found is None else model.Buffers(found.Buffer()).DataAsNumpy().tobytes().decode()

@@ -1,0 +1,260 @@
+"""Control flow of TensorFlow 1 (`cond`, `while_loop` frames), and known function arguments.
+
+The `while` frames of TensorFlow 1's control flow: which loops a node stands in.
+
+An Enter takes a tensor into a frame, an Exit out of it; every other node stands where its inputs do.
+Source: tensorflow v2.21.0 core/graph/control_flow.cc BuildControlFlowInfo.
+
+What in TensorFlow 1's `tf.cond` and `tf.while_loop` has a value only on the way: in a branch, in a step.
+
+A branch begins with Switch nodes and ends in a Merge. Loops have both too: their Switch reads a LoopCond,
+their Merge a NextIteration. Source: tensorflow v2.21.0 core/graph/control_flow.cc.
+
+Which arguments of functions hold a known tensor, such as the name of an asset, at every call.
+
+A function may be called with anything, from the graph, from another function, or by a loader: only what each
+call gives counts. What is called in another way than one argument an input counts as given nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
+from cudnn_convert.graph.safe_ops import TWINS
+
+_ENTERS: Final = frozenset({"Enter", "RefEnter"})
+_SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+_MERGES: Final = frozenset({"Merge", "RefMerge"})
+_EXITS: Final = frozenset({"Exit", "RefExit"})
+
+
+def frames(index: Index) -> dict[str, tuple[str, ...]]:
+    """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
+    found: dict[str, tuple[str, ...]] = {}
+    todo: list[tuple[Any, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
+    while todo:
+        node, around = todo.pop()
+        if node.name in found:
+            continue
+        if node.op in _ENTERS:
+            around = (*around, node.attr["frame_name"].s.decode())
+        elif node.op in _EXITS:
+            around = around[:-1]
+        found[node.name] = around
+        todo += [(reader, around) for reader in index.readers(node.name)]
+    return found
+
+
+def certain(index: Index) -> set[str]:
+    """The ops that run once in every call: outside all loops, and on neither side of a branch.
+
+    A Merge ends what a Switch began; an Exit ends the Switch of its loop.
+    """
+    depths: dict[str, int] = {}
+    todo: list[tuple[Any, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
+    while todo:
+        node, depth = todo.pop()
+        if node.op in _SWITCHES:
+            depth += 1
+        elif node.op in _MERGES | _EXITS:
+            depth = max(0, depth - 1)
+        if depths.get(node.name, -1) >= depth or (node.op in _MERGES and node.name in depths):
+            continue
+        depths[node.name] = depth
+        todo += [(reader, depth) for reader in index.readers(node.name)]
+    around = frames(index)
+    return {name for name, depth in depths.items() if depth == 0 and not around.get(name)}
+
+
+def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
+    """An Enter that takes the constant `source` into a frame of the graph."""
+    like = next(
+        node
+        for node in index.nodes.values()
+        if node.op in _ENTERS and node.attr["frame_name"].s.decode() == frame
+    )
+    parallel = like.attr["parallel_iterations"].i
+    return node_defs.node(
+        name,
+        "Enter",
+        [source],
+        T=dtype,
+        frame_name=frame,
+        is_constant=True,
+        parallel_iterations=int(parallel),
+    )
+
+
+_BEGINS: Final = re.compile(r"(Ref)?Switch")
+_ENDS: Final = re.compile(r"(Ref)?Merge")
+_LOOPS: Final = re.compile(r"LoopCond|(Ref)?NextIteration")
+#: Placeholders that may decide, with a default or without.
+SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
+
+
+def inside(index: Index) -> set[str]:
+    """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
+    found = {name for name, around in frames(index).items() if around}
+    seen: set[str] = set()
+    todo = [node for node in index.nodes.values() if _is_cond(index, node, _BEGINS)]
+    while todo:
+        node = todo.pop()
+        if node.name not in seen and not _is_cond(index, node, _ENDS):
+            seen.add(node.name)
+            todo += index.consumers(node.name)
+    return found | seen
+
+
+def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
+    """`names` and what reads them, but for a Merge that has another value too, one that reads `others`."""
+    behind = index.descendants(others)
+    found: set[str] = set()
+    todo = [*names]
+    while todo:
+        name = todo.pop()
+        node = index.nodes[name]
+        values = {split(source)[0] for source in index.data_inputs(node)} & behind
+        if name not in found and not (_is_cond(index, node, _ENDS) and values - found):
+            found.add(name)
+            todo += [reader.name for reader in index.consumers(name)]
+    return found
+
+
+def leaving(index: Index, name: str) -> tuple[str, bool] | None:
+    """The only placeholder that decides on a node's branch, and the value with which it is not taken."""
+    for taken, side in _decisions(index, name):
+        held = _held(index, taken)
+        if len(held) == 1 and _is_number(index.nodes[held[0]]):
+            for setting in (False, True):
+                if node_defs.fold_scalar(index, taken, {held[0]: setting}) == 1 - side:
+                    return held[0], setting
+    return None
+
+
+def flag(placeholder: str, setting: bool) -> str:
+    """The flag that binds a placeholder."""
+    return f"--set {placeholder}:0={'true' if setting else 'false'}"
+
+
+def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
+    """What decides on the branches around a node, as tensors, and the side of each that it is on."""
+    seen, todo = set[str](), [name]
+    while todo:
+        for source, k in map(split, index.nodes[todo.pop()].input):
+            node = index.nodes[source]
+            if k in (0, 1) and _is_cond(index, node, _BEGINS):
+                yield tensor(node.input[1]), k
+            # Behind a Merge lie branches that the node is not in.
+            if source not in seen and not _is_cond(index, node, _ENDS):
+                seen.add(source)
+                todo.append(source)
+
+
+def _held(index: Index, taken: str) -> list[str]:
+    return [name for name in index.ancestors([split(taken)[0]]) if index.nodes[name].op in SOURCES]
+
+
+def _is_number(node: Any) -> bool:
+    dtype = tf.as_dtype(node.attr["dtype"].type)
+    return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
+
+
+def _is_cond(index: Index, node: Any, kind: re.Pattern[str]) -> bool:
+    """Whether a node is of `kind`, and not of a loop."""
+    read = (index.nodes.get(split(name)[0]) for name in node.input)
+    return bool(kind.fullmatch(node.op)) and not any(
+        one is not None and _LOOPS.fullmatch(one.op) for one in read
+    )
+
+
+#: Ops that give the function in their attribute `f` their inputs, in order.
+_CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_FUNCTION: Final = "f"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call from outside of any graph: of a function, and whether each of its last arguments is known."""
+
+    function: str
+    captured: tuple[bool, ...] = ()
+
+
+def holding(
+    graph: Any, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
+) -> Mapping[str, frozenset[str]]:
+    """The arguments of each function in the library of `graph` that hold a known tensor at every call.
+
+    `known` gives the tensors `op:k` that are known where a node of the graph itself runs.
+    """
+    taken = _arguments(graph)
+    sure = {name: set(arguments) for name, arguments in taken.items()}
+    for call in calls:
+        first = len(taken.get(call.function, ())) - len(call.captured)
+        _keep(sure, taken, call.function, (False,) * first + call.captured if first >= 0 else ())
+    for node in graph.node:
+        inside = known(node)
+        given = tuple(tensor(name) in inside for name in _data(node))
+        for name, values in _called(node, given):
+            _keep(sure, taken, name, values)
+    changed = True
+    while changed:  # what a function is given it may hand on
+        before = sum(map(len, sure.values()))
+        for function in graph.library.function:
+            inside = sure[function.signature.name]
+            for node in function.node_def:
+                given = tuple(name in inside for name in _data(node))
+                for name, values in _called(node, given):
+                    _keep(sure, taken, name, values)
+        changed = sum(map(len, sure.values())) != before
+    return {name: frozenset(arguments) for name, arguments in sure.items()}
+
+
+def _arguments(graph: Any) -> dict[str, list[str]]:
+    """The arguments of each function in order; none where a call may give them in another way.
+
+    So it is where one argument takes several inputs, where two functions have one name, and where TensorFlow
+    may call the function in another's place.
+    """
+    taken: dict[str, list[str]] = {}
+    for function in graph.library.function:
+        arguments, name = function.signature.input_arg, function.signature.name
+        is_plain = not any(argument.number_attr or argument.type_list_attr for argument in arguments)
+        is_plain = is_plain and name not in taken and TWINS not in function.attr
+        taken[name] = [argument.name for argument in arguments] if is_plain else []
+    return taken
+
+
+def _data(node: Any) -> list[str]:
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def _called(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+    """The functions that a node calls or hands on, each with what it is known to give them."""
+    yield node.op, given
+    for key, attribute in node.attr.items():
+        direct = node.op in _CALLS and key == _FUNCTION
+        yield from _named([attribute], given if direct else ())
+
+
+def _named(attributes: Iterable[Any], given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+    for attribute in attributes:
+        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
+        for function in functions:
+            yield function.name, given
+            yield from _named(function.attr.values(), ())
+
+
+def _keep(
+    sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
+) -> None:
+    """Of the arguments of a function, those that this call gives too."""
+    if name in sure:
+        sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}

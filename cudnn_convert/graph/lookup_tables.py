@@ -1,0 +1,176 @@
+"""Lookup tables: which ops fill those that a graph reads.
+
+A filled table comes from constants or from a file that is an asset; every other way to fill one is refused.
+Source: tensorflow v1.15.0 core/ops/lookup_ops.cc, python/ops/lookup_ops.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.model import Model
+
+TABLES: Final = frozenset(
+    "HashTable HashTableV2 MutableHashTable MutableHashTableV2 MutableHashTableOfTensors "
+    "MutableHashTableOfTensorsV2 MutableDenseHashTable MutableDenseHashTableV2 AnonymousHashTable".split()
+)
+FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+FILLS: Final = FROM_FILE | {
+    *("InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2")
+}
+#: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
+_ELSEWHERE: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore", "Placeholder", "PlaceholderV2"})
+_LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})
+_CHOICES: Final = frozenset({"Select", "SelectV2"})
+
+
+def fills(
+    model: Model, graph: Any, inputs: Mapping[str, str] = MappingProxyType({}), outputs: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """The ops of the model that fill the tables of `graph`, a cut of the model's own, in order of the tables.
+
+    `inputs` and `outputs` are the graph's own, as for `refuse`.
+    Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
+    """
+    tables = [node for node in graph.node if node.op in TABLES]
+    if not tables:
+        return ()
+    index, found, reasons, unfilled = Index(model.graph), [], [], []
+    for table in {_key(node): node for node in tables}.values():
+        ways = _ways(model, index, table)
+        reason = _obstacle(model, index, ways)
+        if reason:
+            reasons.append(f"table {table.name}: {reason}")
+            unfilled.append(table)
+        found += ways
+    if reasons:
+        cure = _cure(graph, unfilled, inputs, outputs)
+        raise UnsupportedModelError(model.path, [f"{reason}; {cure}" for reason in reasons])
+    return tuple(found)
+
+
+def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
+    """`graph` with the `ops` of the model, and what they need, added where it lacks them.
+
+    Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
+    python/saved_model/function_deserialization.py fix_node_def).
+    """
+    if not ops:
+        return graph
+    index = Index(model.graph)
+    tables = [node for node in graph.node if node.op in TABLES]
+    one = {_key(node): node.name for node in reversed(tables)}
+    known = (node for node in index.nodes.values() if node.op in TABLES and _key(node) in one)
+    twins = {node.name: one[_key(node)] for node in known}
+    present = {node.name for node in graph.node}
+    needed = index.ancestors(ops) - present - twins.keys()
+    nodes = [
+        *node_defs.strip_devices(graph).node,
+        *node_defs.extract_nodes(node_defs.strip_devices(model.graph), needed).node,
+    ]
+    nodes = [node for node in nodes if twins.get(node.name, node.name) == node.name]
+    for node in nodes:
+        for place, name in enumerate(node.input):
+            op, k = split(name)
+            if op in twins:
+                node.input[place] = f"^{twins[op]}" if k < 0 else twins[op]
+    return node_defs.with_nodes(graph, nodes)
+
+
+def _key(node: Any) -> tuple[bool, str]:
+    """Tables of one shared name are one table; without one a table is its node's alone."""
+    named = node.attr["shared_name"].s.decode()
+    is_shared = bool(named or node.attr["use_node_name_sharing"].b)
+    return is_shared, named or str(node.name)
+
+
+def _ways(model: Model, index: Index, table: Any) -> list[str]:
+    """The ops that fill a table: those that the model itself calls initializers where there are several."""
+    found = [
+        node.name
+        for node in index.nodes.values()
+        if node.op in FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
+    ]
+    if len(found) > 1:
+        run = index.ancestors(model.initializers)
+        found = [name for name in found if name in run]
+    return found
+
+
+def _table(index: Index, node: Any) -> tuple[bool, str]:
+    return _key(index.nodes[split(node.input[0])[0]])
+
+
+def _is_restored(model: Model, index: Index, node: Any) -> bool:
+    assets = {split(name)[0] for name in model.assets}
+    needed = index.ancestors([node.name], stop=assets) - assets
+    return any(index.nodes[name].op in _ELSEWHERE for name in needed)
+
+
+def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
+    if len(ways) != 1:
+        found = ", ".join(ways) or "none"
+        return f"expected one op that fills it from constants or a file, found {found}"
+    node = index.nodes[ways[0]]
+    if node.op in FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
+        return f"expected its file among the source's assets or beside the source, found none for {name}"
+    return None
+
+
+def _behind(index: Index, table: Any) -> list[str]:
+    """The tensors behind which a graph needs a table no more."""
+    found = []
+    for lookup in index.consumers(table.name):
+        if lookup.op in _LOOKUPS:
+            # Words that the table lacks get the numbers of hash buckets in the place of its default.
+            choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
+            found.append(f"{next(choices, lookup.name)}:0")
+    return found
+
+
+def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
+    """The keys of the tables of strings that `ops` filled in a session."""
+    found: list[bytes] = []
+    with running.graph.as_default():
+        for op in ops:
+            handle = running.graph.get_operation_by_name(op).inputs[0]
+            if handle.dtype == tf.resource and handle.op.get_attr("key_dtype") == tf.string:
+                types = {"Tkeys": tf.string, "Tvalues": handle.op.get_attr("value_dtype")}
+                exported = tf.raw_ops.LookupTableExportV2(table_handle=handle, **types)
+                found += sorted(running.run(exported.keys).tolist())
+    return tuple(found)
+
+
+def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
+    """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill.
+
+    `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
+    """
+    found = [node for node in graph.node if node.op in TABLES]
+    if found:
+        what = f"table{'s' if len(found) > 1 else ''} {', '.join(node.name for node in found)}"
+        expected = (
+            f"expected none in the format {form}, which cannot fill {'them' if len(found) > 1 else 'it'}"
+        )
+        raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, found, inputs, outputs)}"])
+
+
+def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]) -> str:
+    """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
+    index, ends = Index(graph), [split(name)[0] for name in outputs]
+    needed = index.ancestors(ends)
+    cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]
+    left = index.ancestors(ends, stop={split(name)[0] for name in cuts})
+    if not cuts or any(table.name in left for table in tables):
+        return "choose other --outputs"
+    words = [*dict.fromkeys(cuts), *(text for name, text in inputs.items() if split(name)[0] in left)]
+    which = "its lookup" if len(cuts) == 1 else "every lookup"
+    return f"cut behind {which} with --inputs {','.join(words)}"

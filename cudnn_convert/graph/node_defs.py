@@ -1,0 +1,255 @@
+"""Constructors and static facts of GraphDefs, and constant folding.
+
+Small constructors and static facts of GraphDefs: constants, placeholders, subgraphs, shapes.
+
+Constant folding: the value of a tensor that depends on no input, or None.
+
+Only pure ops run, and only small subgraphs: this serves predicates, dropout rates and shapes, not weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.python.framework import op_def_registry
+
+from cudnn_convert.errors import InvalidModelError, first_line
+from cudnn_convert.graph import safe_ops
+from cudnn_convert.graph.index import Index, split, unique
+from cudnn_convert.model import Array
+
+#: The device that is on every machine, and has the same name on each.
+ON_CPU: Final = "/device:CPU:0"
+FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
+def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> Any:
+    """A NodeDef; an attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes."""
+    made = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
+    for key, value in attributes.items():
+        made.attr[key].CopyFrom(_attribute(value))
+    return made
+
+
+def _attribute(value: Any) -> Any:
+    attr = tf.compat.v1.AttrValue()
+    match value:
+        case tf.DType():
+            attr.type = value.as_datatype_enum
+        case tf.TensorShape():
+            attr.shape.CopyFrom(value.as_proto())
+        case bool():
+            attr.b = value
+        case int():
+            attr.i = value
+        case str():
+            attr.s = value.encode()
+        case list():
+            attr.list.type.extend(dtype.as_datatype_enum for dtype in value)
+        case np.ndarray():
+            attr.tensor.CopyFrom(tf.make_tensor_proto(value))
+        case _:
+            raise TypeError(f"no attribute form for {type(value).__name__}")
+    return attr
+
+
+def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> Any:
+    """A Const node."""
+    return node(name, "Const", control, dtype=tf.as_dtype(value.dtype), value=value)
+
+
+def string_constant(name: str, values: list[str], *, scalar: bool = False) -> Any:
+    """A Const of strings, `[len(values)]` or, for one value, a scalar."""
+    made = np.array(values[0] if scalar else values, dtype=object)
+    return node(name, "Const", dtype=tf.string, value=made)
+
+
+def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> Any:
+    """A Placeholder node."""
+    return node(name, "Placeholder", dtype=dtype, shape=shape)
+
+
+def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> Any:
+    """An Identity node; `dtype` is the enum's number, as NodeDefs hold it."""
+    return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
+
+
+def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
+    """A GraphDef with `nodes` and the versions and function library of `graph`."""
+    made = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+    made.node.extend(nodes)
+    return made
+
+
+def replace_nodes(graph: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of `graph` in which each node named in `changes` is replaced in its place."""
+    return with_nodes(graph, (changes.get(found.name, found) for found in graph.node))
+
+
+def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
+    """The subgraph of `names`, in the graph's own order; control inputs from elsewhere are dropped."""
+    wanted = set(names)
+    nodes = []
+    for found in graph.node:
+        if found.name in wanted:
+            copy = node_def_pb2.NodeDef()
+            copy.CopyFrom(found)
+            inputs = [name for name in copy.input if not name.startswith("^") or name[1:] in wanted]
+            del copy.input[:]
+            copy.input.extend(inputs)
+            nodes.append(copy)
+    return with_nodes(graph, nodes)
+
+
+def strip_devices(graph: Any) -> Any:
+    """A copy without devices and colocation, which name machines and nodes that need not exist here.
+
+    `ON_CPU` stays.
+    """
+    made = graph_pb2.GraphDef()
+    made.CopyFrom(graph)
+    everywhere = [*made.node, *(found for function in made.library.function for found in function.node_def)]
+    for found in everywhere:
+        found.device = ON_CPU if found.device == ON_CPU else ""
+        found.attr.pop("_class", None)
+        found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
+    return made
+
+
+def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
+    """Changes attributes of nodes in place: each float type and constant becomes `dtype`."""
+    others, wanted = {kind.as_datatype_enum for kind in FLOATS if kind != dtype}, dtype.as_datatype_enum
+    for value in attributes:
+        if value.type in others:  # to set it where it is not set would unset what is
+            value.type = wanted
+        for k, kind in enumerate(value.list.type):
+            value.list.type[k] = wanted if kind in others else kind
+        if value.tensor.dtype in others:
+            array = tf.make_ndarray(value.tensor).astype(dtype.as_numpy_dtype)
+            value.tensor.CopyFrom(tf.make_tensor_proto(array))
+
+
+def import_graph(graph: Any) -> tf.Graph:
+    """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
+    made = tf.Graph()
+    with made.as_default():
+        tf.import_graph_def(_unevaluated(strip_devices(graph)), name="")
+    return made
+
+
+def _unevaluated(graph: Any) -> Any:
+    """`graph`, changed in place: what is not arithmetic does not run while it is imported.
+
+    Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
+    """
+    taken = {found.name for found in graph.node}
+    for found in list(safe_ops.evaluated(graph.node)):
+        if (dtype := _first_input(found)) is None:
+            expected = "nodes that hold or take their values"
+            raise InvalidModelError(found.name, expected=expected, found=f"{found.op}, which reads them")
+        name = unique(f"{found.name}/unevaluated", taken)
+        taken.add(name)
+        source = [found.input[0]]
+        graph.node.append(
+            node(name, "PlaceholderWithDefault", source, dtype=dtype, shape=tf.TensorShape(None))
+        )
+        found.input[0] = name
+    return graph
+
+
+def _first_input(found: Any) -> tf.DType | None:
+    """The type of a node's first input, None where it has none."""
+    for argument in op_def_registry.get(found.op).input_arg:
+        held = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
+        many = len(held) if argument.type_list_attr else found.attr[argument.number_attr].i
+        if not (argument.type_list_attr or argument.number_attr) or many:
+            kind = argument.type or (held[0] if held else found.attr[argument.type_attr].type)
+            return tf.as_dtype(kind)
+    return None
+
+
+def unknown(graph: Any) -> list[Any]:
+    """The nodes whose op TensorFlow does not know, such as those of another package."""
+    library = {function.signature.name for function in graph.library.function}
+    return [one for one in graph.node if op_def_registry.get(one.op) is None and one.op not in library]
+
+
+def _known(graph: Any) -> Any:
+    """`graph` with placeholders for ops that TensorFlow does not know, as far as their types are told.
+
+    What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
+    """
+    made = {
+        one.name: placeholder(one.name, tf.as_dtype(dtype), tf.TensorShape(None))
+        for one in unknown(graph)
+        if (dtype := one.attr["T"].type or one.attr["dtype"].type)
+    }
+    return replace_nodes(graph, made) if made else graph
+
+
+def import_checked(graph: Any) -> tf.Graph:
+    """`imported` for a graph that comes from a file, of which ops may be unknown; not to be run.
+
+    Raises InvalidModelError where TensorFlow refuses it.
+    """
+    try:
+        return import_graph(_known(graph))
+    except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
+        found = first_line(cause)
+        raise InvalidModelError(
+            "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found
+        ) from cause
+
+
+#: Array ops without state, I/O or randomness.
+PURE: Final = frozenset(
+    "Const Identity Cast Reshape Squeeze ExpandDims Pack StridedSlice Slice ConcatV2 Transpose Fill "
+    "ZerosLike OnesLike Add AddV2 Sub Mul Div RealDiv Maximum Minimum Neg Abs Less LessEqual Greater "
+    "GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Prod Sum Range Floor "
+    "FloorDiv FloorMod Rank Size Shape All Any".split()
+)
+_LIMIT: Final = 64
+#: Elements of a tensor on the way to a value: what a file calls a shape may be made to fill memory.
+_LARGEST: Final = 1 << 20
+
+
+def fold_constant(
+    index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})
+) -> Array | None:
+    """The value of `tensor` (`op:k`), or None where it is not a small pure function of constants.
+
+    `given` are scalars to take for the ops it names, placeholders most likely.
+    """
+    op, _ = split(tensor)
+    ops = index.ancestors([op], control=False, stop=given)
+    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
+        return None
+    nodes = [_taken(index.nodes[name], given) if name in given else index.nodes[name] for name in sorted(ops)]
+    try:
+        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
+    except InvalidModelError:
+        return None
+    sizes = [found.shape.num_elements() for one in graph.get_operations() for found in one.outputs]
+    if any(size is None or size > _LARGEST for size in sizes):
+        return None
+    with tf.compat.v1.Session(graph=graph) as session:
+        try:
+            return np.asarray(session.run(tensor))
+        except tf.errors.OpError:
+            return None
+
+
+def _taken(node: Any, given: Mapping[str, float]) -> Any:
+    dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
+    return constant(node.name, np.asarray(given[node.name], dtype))
+
+
+def fold_scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:
+    """The Python value of a one-element constant, or None; `given` as for `value`."""
+    found = fold_constant(index, tensor, given)
+    return found.reshape(()).item() if found is not None and found.size == 1 else None

@@ -1,0 +1,8 @@
+"""Passes over a GraphDef: each takes a graph and gives a changed copy.
+
+* inlining : Inlines functions: all calls of a graph, or one body in place of one node.
+* subgraphs: Extracts the subgraph between inputs and outputs, and finds where it may be cut.
+* inference: Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
+* tf1_ops  : Replaces ops of TensorFlow 1: reference variables and GatherTree.
+* state_io : Keeps state in variables, or makes it inputs and outputs of the graph.
+"""

@@ -1,0 +1,322 @@
+"""Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
+
+What inference does not need: defaults of placeholders, dead branches, dropout whose rate is 0.
+
+Each pass takes a GraphDef and returns one; names that remain keep their meaning.
+
+What a cuDNN node keeps for its gradient: an artifact has none, and inference needs none.
+
+Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc (reserve_space of type T, host_reserved of int8).
+
+What a loop carries round without changing it enters the loop once, as TensorFlow 1 writes its loops.
+
+A While of TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge
+nodes, such a variable hides its shape, and that a recurrence's weights are the same in every step.
+Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc; core/ops/control_flow_ops.cc (Enter with
+`is_constant` keeps the shape).
+
+Sums that TensorFlow would take for part of a layer normalisation, and compute with another epsilon.
+
+On CPUs it makes one op of `rsqrt(mean + constant)` and what is around it where the other parts are constants
+or the input has a known rank, and that op's epsilon is 0.001, whatever the constant. Taking the negated
+constant away gives the same numbers to the last bit and is none of the patterns.
+Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm, AddMklLayerNorm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, reference, split, tensor, unique
+
+RANDOM: Final = frozenset(
+    "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt RandomGamma RandomGammaGrad "
+    "RandomPoisson RandomPoissonV2 Multinomial RandomShuffle ParameterizedTruncatedNormal "
+    "StatelessRandomUniform StatelessRandomUniformV2 StatelessRandomNormal StatelessRandomNormalV2 "
+    "StatelessTruncatedNormal StatelessMultinomial LogUniformCandidateSampler "
+    "UniformCandidateSampler RandomCrop".split()
+)
+
+
+def simplify_for_inference(graph: Any, outputs: Collection[str]) -> Any:
+    """`graph` without what the values bound in it switch off, pruned to the tensors `outputs`."""
+    for change in (_with_defaults, _without_dead_branches, _without_dropout):
+        graph = change(graph)
+        graph = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in outputs))
+    return graph
+
+
+def _with_defaults(graph: Any) -> Any:
+    """A PlaceholderWithDefault that nobody named as an input becomes its default."""
+    return node_defs.replace_nodes(
+        graph,
+        {
+            node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
+            for node in graph.node
+            if node.op == "PlaceholderWithDefault"
+        },
+    )
+
+
+def _without_dead_branches(graph: Any) -> Any:
+    """Switches on a constant become identities, the merges behind them too; the dead side goes."""
+    index, changes, dead = Index(graph), {}, set()
+    for node in graph.node:
+        if node.op in ("Switch", "RefSwitch"):
+            predicate = node_defs.fold_scalar(index, tensor(node.input[1]))
+            if predicate is not None:
+                dead.add(f"{node.name}:{0 if predicate else 1}")
+    if not dead:
+        return graph
+    _spread(index, dead)
+    moved = {}
+    for node in graph.node:
+        inputs = index.data_inputs(node)
+        live = [name for name in inputs if name not in dead]
+        if node.op == "Merge" and len(live) == 1 < len(inputs):
+            changes[node.name] = node_defs.identity(node.name, reference(live[0]), node.attr["T"].type)
+        elif node.op in ("Switch", "RefSwitch") and {f"{node.name}:0", f"{node.name}:1"} & dead:
+            changes[node.name] = node_defs.identity(node.name, node.input[0], node.attr["T"].type)
+            if node.op == "RefSwitch":
+                changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
+            moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
+    # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
+    return _without_dead_branches(_redirected(node_defs.replace_nodes(graph, changes), moved))
+
+
+def _spread(index: Index, dead: set[str]) -> None:
+    """Adds to `dead` every output that can never be computed: a Merge lives while one input does.
+
+    What waits for a dead op is dead too: a constant in a branch has nothing else that ties it to the branch.
+    """
+    todo = [split(name) for name in dead]
+    while todo:
+        op, k = todo.pop()
+        for node in index.consumers(op, k):
+            inputs = index.data_inputs(node)
+            if node.op == "Merge" and any(name not in dead for name in inputs):
+                continue
+            outputs = [f"{node.name}:{j}" for j in range(_outputs(index, node))]
+            if not dead.issuperset(outputs):
+                todo += [*(split(name) for name in outputs), (node.name, -1)]
+            dead.update(outputs)
+
+
+def _outputs(index: Index, node: Any) -> int:
+    used = [
+        k for reader in index.consumers(node.name) for op, k in map(split, reader.input) if op == node.name
+    ]
+    return max(used, default=0) + 1
+
+
+def _redirected(graph: Any, moved: dict[str, str]) -> Any:
+    made = node_defs.strip_devices(graph)
+    for node in made.node:
+        for position, name in enumerate(node.input):
+            if not name.startswith("^") and tensor(name) in moved:
+                node.input[position] = moved[tensor(name)]
+    return made
+
+
+def _without_dropout(graph: Any) -> Any:
+    """`x * mask` becomes `x` where the mask is known to be all ones whatever the random numbers are."""
+    index, changes = Index(graph), {}
+    for node in graph.node:
+        if node.op == "Mul":
+            for position in (0, 1):
+                if always_one(index, tensor(node.input[position])):
+                    changes[node.name] = node_defs.identity(
+                        node.name, node.input[1 - position], node.attr["T"].type
+                    )
+    return node_defs.replace_nodes(graph, changes)
+
+
+def always_one(index: Index, name: str) -> bool:
+    """Whether a tensor is dropout's mask at rate 0.
+
+    Floor(keep_prob + uniform) with keep_prob 1 (tensorflow v1.12.0 python/ops/nn_ops.py dropout), or
+    Cast(uniform >= rate) with rate 0 (v1.15.0 dropout_v2); uniform lies in [0, 1).
+    """
+    found = mask(index, name)
+    return found is not None and node_defs.fold_scalar(index, found[0]) == found[1]
+
+
+def mask(index: Index, name: str) -> tuple[str, int] | None:
+    """`(rate tensor, its value without dropout)` where a tensor is dropout's mask, else None."""
+    node = index.nodes[split(name)[0]]
+    if node.op == "Cast":
+        node = index.nodes[split(node.input[0])[0]]
+    if node.op == "Floor":
+        node, neutral = index.nodes[split(node.input[0])[0]], 1
+        if node.op not in ("Add", "AddV2"):
+            return None
+    elif node.op == "GreaterEqual":
+        neutral = 0
+    else:
+        return None
+    sides = index.data_inputs(node)[:2]
+    uniform = [is_uniform(index, side) for side in sides]
+    if sum(uniform) != 1 or (neutral == 0 and not uniform[0]):
+        return None
+    return sides[uniform.index(False)], neutral
+
+
+def is_uniform(index: Index, name: str) -> bool:
+    """Whether a tensor is `random_uniform(...)` over [0, 1): `RandomUniform * (1 - 0) + 0`."""
+    node = index.nodes[split(name)[0]]
+    neutral = {"Add": 0, "AddV2": 0, "Mul": 1}.get(node.op)
+    if neutral is None:
+        return str(node.op) == "RandomUniform"
+    one, other = index.data_inputs(node)
+    return any(
+        is_uniform(index, drawn) and node_defs.fold_scalar(index, fixed) == neutral
+        for drawn, fixed in ((one, other), (other, one))
+    )
+
+
+_HOST: Final = 4
+
+
+def drop_reserve_space(graph: Any, outputs: Iterable[str]) -> Any:
+    """`graph` with an empty array for each such output whose readers lead to none of the tensors `outputs`.
+
+    A loop that was made for gradients too collects them beside what it is for.
+    """
+    index, ends = Index(graph), {split(name)[0] for name in outputs}
+    moved: dict[str, Any] = {}
+    for node in graph.node:
+        for k in (OUTPUTS, _HOST) if node.op in CUDNN_OPS else ():
+            readers = [reader.name for reader in index.consumers(node.name, k)]
+            if readers and not index.descendants(readers) & ends:
+                dtype = np.int8 if k == _HOST else tf.as_dtype(node.attr["T"].type).as_numpy_dtype
+                name = unique(f"{node.name}/reserved_{k}", index.nodes)
+                # The edge puts it into the node's frame.
+                moved[f"{node.name}:{k}"] = node_defs.constant(
+                    name, np.zeros(0, dtype), control=[f"^{node.name}"]
+                )
+    if not moved:
+        return graph
+    made = node_defs.with_nodes(graph, [*graph.node, *moved.values()])
+    for node in made.node:
+        for place, name in enumerate(node.input):
+            if not name.startswith("^") and tensor(name) in moved:
+                node.input[place] = moved[tensor(name)].name
+    return made
+
+
+def hoist_loop_invariants(graph: Any) -> Any:
+    """`graph` with each unchanged loop variable as one constant Enter; its own may be left unread."""
+    index = Index(graph)
+    moved: dict[str, str] = {}
+    constant = []
+    for merge in graph.node:
+        enter = _enter(index, merge)
+        if enter is None:
+            continue
+        made = _constant_enter(enter, unique(f"{enter.name}/constant", index.nodes))
+        constant.append(made)
+        moved[f"{merge.name}:0"] = made.name
+        for switch in index.consumers(merge.name, 0):
+            if switch.op == "Switch":
+                moved[f"{switch.name}:1"] = made.name
+                exits = [found for found in index.consumers(switch.name, 0) if found.op == "Exit"]
+                moved |= {f"{found.name}:0": enter.input[0] for found in exits}
+    result = node_defs.with_nodes(graph, [*graph.node, *constant])
+    for node in result.node:
+        for place, name in enumerate(node.input):
+            # The loop variable's own way round stays as it was, for others may wait for it.
+            if not name.startswith("^") and node.op not in ("Merge", "Switch", "Exit", "NextIteration"):
+                node.input[place] = reference(_behind(tensor(name), moved))
+    return result
+
+
+def _constant_enter(enter: Any, name: str) -> Any:
+    made = type(enter)()
+    made.CopyFrom(enter)
+    made.name = name
+    made.attr["is_constant"].b = True
+    return made
+
+
+def _behind(name: str, moved: dict[str, str]) -> str:
+    while name in moved:
+        name = tensor(moved[name])
+    return name
+
+
+def _enter(index: Index, merge: Any) -> Any | None:
+    """The Enter of a loop variable that the body hands on as it is, else None."""
+    if merge.op != "Merge":
+        return None
+    makers = {index.nodes[split(name)[0]].op: name for name in index.data_inputs(merge)}
+    if makers.keys() != {"Enter", "NextIteration"}:
+        return None
+    (back,) = index.data_inputs(index.nodes[split(makers["NextIteration"])[0]])
+    while index.nodes[split(back)[0]].op == "Identity":
+        back = index.data_inputs(index.nodes[split(back)[0]])[0]
+    switch = index.nodes[split(back)[0]]
+    is_round = switch.op == "Switch" and tensor(switch.input[0]) == f"{merge.name}:0"
+    return index.nodes[split(makers["Enter"])[0]] if is_round else None
+
+
+_SUMS: Final = frozenset({"Add", "AddV2"})
+_LEADS: Final = frozenset({"Identity", "Enter"})
+
+
+def unfused(graph: Any) -> Any:
+    """`graph` with `mean - (-constant)` for each `mean + constant` of which an Rsqrt is taken."""
+    index = Index(graph)
+    changes: dict[str, Any] = {}
+    added: dict[str, Any] = {}
+    for node in graph.node:
+        if node.op in _SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
+            sides = index.data_inputs(node)
+            constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
+            if len(constants) == 1 and _lead(index, sides[1 - constants[0]]).op == "Mean":
+                (k,) = constants
+                less = _negated(index, split(sides[k])[0], added)
+                control = [name for name in node.input if name.startswith("^")]
+                kind = tf.as_dtype(node.attr["T"].type)
+                changes[node.name] = node_defs.node(
+                    node.name, "Sub", [reference(sides[1 - k]), less, *control], T=kind
+                )
+    if not changes:
+        return graph
+    made = node_defs.replace_nodes(graph, changes)
+    made.node.extend(added.values())
+    return made
+
+
+def _lead(index: Index, tensor: str) -> Any:
+    """The node that a tensor comes from, past those that only hand it on."""
+    node = index.nodes[split(tensor)[0]]
+    while node.op in _LEADS:
+        node = index.nodes[split(node.input[0])[0]]
+    return node
+
+
+def _constant(index: Index, tensor: str) -> Any | None:
+    node = _lead(index, tensor)
+    return node if node.op == "Const" else None
+
+
+def _negated(index: Index, name: str, added: dict[str, Any]) -> str:
+    """The name of a copy of a constant, and of what hands it on, that has the negated value."""
+    found = unique(f"{name}/negated", index.nodes)
+    if found not in added:
+        original = index.nodes[name]
+        copy = type(original)()
+        copy.CopyFrom(original)
+        copy.name = found
+        if original.op == "Const":
+            value = tf.make_ndarray(original.attr["value"].tensor)
+            copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))
+        else:
+            copy.input[0] = _negated(index, split(original.input[0])[0], added)
+        added[found] = copy
+    return found

@@ -1,0 +1,308 @@
+"""Keeps state in variables, or makes it inputs and outputs of the graph.
+
+Where the state of a graph goes: it stays in its variables, or becomes inputs and outputs.
+
+State leaves its variables: each becomes an input, and what it would hold after a call an output.
+
+Formats of constants have nowhere to keep state. An assignment becomes its value; a read gets what the
+variable held at its place in the order of assignments. A read that may come before or after one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import node_defs, recurrent_state
+from cudnn_convert.graph.index import Index, reference, split, unique
+from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.graph.passes.subgraphs import read_value
+from cudnn_convert.graph.recurrent_state import (
+    OVERWRITES,
+    WRITES,
+    Order,
+    State,
+    Use,
+    copy_through_control_flow,
+    uses,
+)
+from cudnn_convert.model import InMemory, Model
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """An assigned variable of a plan. It stays; or it leaves for an input and an output of the plan's graph,
+    the tensors `start` and `end`; or it is `dropped`, for no output reads it. `from_scalar`: the file holds a
+    scalar, and only what an assignment writes has the shape of `start`.
+    """
+
+    state: State
+    start: str | None = None
+    end: str | None = None
+    dropped: bool = False
+    from_scalar: bool = False
+
+    @property
+    def stays(self) -> bool:
+        return self.start is None and not self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A graph whose state is where its format can have it; `outputs` are those asked for, by its names."""
+
+    model: Model
+    graph: Any
+    outputs: tuple[str, ...]
+    carried: tuple[Carried, ...]
+
+    @property
+    def leaving(self) -> tuple[Carried, ...]:
+        """The state that became inputs and outputs."""
+        return tuple(found for found in self.carried if found.start is not None)
+
+
+def place_state(
+    model: Model,
+    graph: Any,
+    outputs: Sequence[str],
+    *,
+    keep: bool,
+    shapes: Mapping[str, Shape | None],
+    asked: Mapping[str, str],
+) -> Settled:
+    """The state of `graph`, kept in variables or not; that named in `shapes` leaves them in any case.
+
+    `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
+    UnsupportedModelError, UsageError.
+    """
+    assigned = recurrent_state.assigned(graph, outputs)
+    found = [one for one in assigned if one.read and one.recurs]
+    others = [] if keep else [one for one in assigned if one not in found]
+    _refuse_read(model, others)
+    leaving = [one for one in found if not keep or one.tensor in shapes]
+    for one in found:
+        if one not in leaving:
+            _refuse_branches(one, asked)
+    model = _with_initial_values(model, [*found, *others])
+    index = Index(graph)
+    written = _written(graph, [one for one in leaving if _is_scalar(model, index, one)])
+    starts = {
+        one.variable: _start(model, index, one, shapes.get(one.tensor), written.get(one.variable))
+        for one in leaving
+    }
+    starts |= {
+        one.variable: node_defs.constant(one.variable, model.variables[one.key].read()) for one in others
+    }
+    detached, ends = promote_state_to_io(model.path, graph, [*leaving, *others], starts)
+    by_variable = {one.variable: end for one, end in zip(leaving, ends, strict=False)}
+    last = {write: one.variable for one in leaving for write in recurrent_state.last_writes(index, one)}
+    outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
+    kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
+    detached = node_defs.extract_nodes(detached, Index(detached).ancestors(split(name)[0] for name in kept))
+    carried = [
+        Carried(one, one.tensor, by_variable[one.variable], from_scalar=one.variable in written)
+        for one in leaving
+    ]
+    carried += [Carried(one) for one in found if one not in leaving]
+    carried += [Carried(one, dropped=True) for one in others]
+    return Settled(model, detached, tuple(outputs), tuple(carried))
+
+
+def _refuse_read(model: Model, others: Iterable[State]) -> None:
+    """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
+    cure = "choose other --outputs, or --format savedmodel"
+    reasons = [
+        f"variable {one.variable}: expected one that is only read, or a recurrence's state, found that "
+        f"{one.writes[0].op} changes it; {cure}"
+        for one in others
+        if one.read
+    ]
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+
+
+def _refuse_branches(one: State, asked: Mapping[str, str]) -> None:
+    for write in one.writes:
+        if write.passage and write.op in asked.values():
+            raise UsageError(f"--outputs: expected an assignment outside of branches, found {write.op}")
+
+
+def _with_initial_values(model: Model, found: Iterable[State]) -> Model:
+    """The model with a value for each of these: where the file has none, that of a constant initializer."""
+    index, values, reasons = Index(model.graph), dict(model.variables), []
+    for one in found:
+        if one.key not in values:
+            value = recurrent_state.initial(index, one.variable)
+            if value is None:
+                expected = "a value in the file or a constant initializer"
+                cure = "give a file that holds it, or choose other --outputs"
+                reasons.append(f"state variable {one.key}: expected {expected}, found neither; {cure}")
+            else:
+                values[one.key] = InMemory(value)
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return replace(model, variables=values)
+
+
+def _is_scalar(model: Model, index: Index, one: State) -> bool:
+    """Whether a variable is declared without a shape, and the file holds a scalar of it."""
+    unknown = tf.TensorShape(index.nodes[one.variable].attr["shape"].shape).rank is None
+    return unknown and not model.variables[one.key].shape
+
+
+def _written(graph: Any, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
+    """The shapes that assignments write into variables that are scalars until then, where all agree."""
+    if not scalars:
+        return {}
+    index, seen, found = Index(graph), node_defs.import_graph(graph), {}
+    for one in scalars:
+        values = [index.data_inputs(index.nodes[write.op])[1] for write in one.writes]
+        shapes = [seen.get_tensor_by_name(name).shape for name in values]
+        ranks = {shape.rank for shape in shapes}
+        if len(ranks) == 1 and not ranks & {None, 0}:
+            columns = zip(*(shape.as_list() for shape in shapes), strict=True)
+            found[one.variable] = tf.TensorShape(
+                [widths[0] if len({*widths}) == 1 else None for widths in columns]
+            )
+    return found
+
+
+def _start(
+    model: Model, index: Index, one: State, wanted: Shape | None, written: tf.TensorShape | None
+) -> Any:
+    """The placeholder for a variable, of its shape or what the user says of it.
+
+    A variable declared without a shape has the one that is `written`, or the rank of its value.
+    """
+    attributes = index.nodes[one.variable].attr
+    declared = tf.TensorShape(attributes["shape"].shape)
+    if declared.rank is None:
+        declared = written or tf.TensorShape([None] * len(model.variables[one.key].shape))
+    shape = declared if wanted is None else tf.TensorShape(wanted)
+    if not declared.is_compatible_with(shape):
+        known, asked = subgraphs.written(declared), subgraphs.written(shape)
+        expected = f"expected {known} or narrower, as the variable has it, found {asked} in --inputs"
+        raise UsageError(f"tensor {one.tensor}: {expected}; give {one.tensor}{known}")
+    dtype = tf.as_dtype(attributes["dtype"].type)
+    return node_defs.placeholder(one.variable, dtype, declared.merge_with(shape))
+
+
+_HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})
+
+
+def promote_state_to_io(
+    path: Path, graph: Any, states: Sequence[State], starts: Mapping[str, Any]
+) -> tuple[Any, list[str]]:
+    """`graph` without the variables of `states`, and the tensor `op:k` of each one's next value.
+
+    `starts` has the node that takes a variable's place, by its op and of its name. Raises
+    UnsupportedModelError where the order of reads and assignments is not certain.
+    """
+    names, reasons = [], []
+    for state in states:
+        change = _Detachment(graph, state, starts[state.variable])
+        graph, name = change.made()
+        names.append(name)
+        reasons += change.order.reasons
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+    return graph, names
+
+
+class _Detachment:
+    """One variable's way out of a graph."""
+
+    def __init__(self, graph: Any, state: State, start: Any) -> None:
+        self.graph, self.state, self.start = node_defs.strip_devices(graph), state, start
+        self.index = Index(self.graph)
+        self.nodes = self.index.nodes
+        self.dtype = tf.as_dtype(self.nodes[state.variable].attr["dtype"].type)
+        self.added: list[Any] = []
+        self.order = Order(self.index, state)
+
+    def made(self) -> tuple[Any, str]:
+        found = [*uses(self.index, self.state.variable)]
+        # The order is read off the graph before anything in it changes.
+        places = [(use, self.order.place(use)) for use in found]
+        held = self._held()
+        for use, (stage, within) in places:
+            self._rewire(use, held[stage] if within is None else within.op, within)
+        for write in self.state.writes:
+            self._assign(self.nodes[write.op])
+        self._plain()
+        end = unique(f"{self.state.variable}/next", self.nodes)
+        self.added.append(node_defs.identity(end, held[-1], self.dtype.as_datatype_enum))
+        kept = [node for node in self.graph.node if node.name != self.state.variable]
+        return node_defs.with_nodes(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
+
+    def _held(self) -> list[str]:
+        """What the variable holds before each stage, and at the end."""
+        held = [self.state.variable]
+        for number, stage in enumerate(self.order.stages):
+            branches = self.order.branches(stage[0])
+            if not branches:
+                held.append(stage[0].op)
+                continue
+            predicate, _ = branches[0]
+            stem = unique(f"{self.state.variable}/stage_{number}", self.nodes)
+            old = node_defs.node(f"{stem}/switch", "Switch", [held[-1], reference(predicate)], T=self.dtype)
+            written = {self.order.branches(write)[0][1]: write.op for write in stage}
+            sides = [written.get(side, reference(f"{old.name}:{side}")) for side in (0, 1)]
+            merge = node_defs.node(stem, "Merge", sides, T=self.dtype, N=2)
+            self.added += [old, merge]
+            held.append(stem)
+        return held
+
+    def _rewire(self, use: Use, source: str, within: Use | None) -> None:
+        """Gives a use the tensor `source` in the variable's place."""
+        node = self.nodes[use.op]
+        definition = op_def_registry.get(node.op)
+        takes_reference = definition is not None and any(found.is_ref for found in definition.input_arg)
+        takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
+        is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
+        is_write = node.op in WRITES and use.position == 0
+        if not is_write and (node.op not in _HANDLE_READS if is_handle else takes_reference):
+            self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
+        if source != self.state.variable:
+            passage = use.passage[len(within.passage) :] if within else use.passage
+            prefix = f"{use.op}/{self.state.variable}"
+            node.input[use.position], nodes = copy_through_control_flow(
+                self.index, source, passage, prefix, self.dtype
+            )
+            self.added += nodes
+        if node.op == "VariableShape":
+            node.op = "Shape"
+            node.attr["T"].type = self.dtype.as_datatype_enum
+        elif not is_write:
+            read_value(node)
+
+    def _assign(self, node: Any) -> None:
+        """An assignment becomes its value; what waited for it waits for that."""
+        old, value, *control = node.input
+        if node.op in OVERWRITES:
+            made = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
+        else:
+            op = "AddV2" if node.op in ("AssignAdd", "AssignAddVariableOp") else "Sub"
+            made = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
+        node.CopyFrom(made)
+
+    def _plain(self) -> None:
+        """Carriers of the variable carry its value now."""
+        original = {write.op for write in self.state.writes} | {self.state.variable}
+        todo = [*original]
+        while todo:
+            for node in self.index.consumers(todo.pop()):
+                is_handle = "T" in node.attr and node.attr["T"].type == tf.resource.as_datatype_enum
+                if is_handle or node.op.startswith("Ref"):
+                    node.op = node.op.removeprefix("Ref")
+                    node.attr["T"].type = self.dtype.as_datatype_enum
+                    todo.append(node.name)

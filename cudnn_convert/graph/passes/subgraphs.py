@@ -1,0 +1,355 @@
+"""Extracts the subgraph between inputs and outputs, and finds where it may be cut.
+
+Serialized tf.Examples as inputs: the features that a graph parses out of them, where a cut may be.
+
+A sparse feature that becomes dense at once is cut where it is dense; else its indices, values and shape are.
+Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
+
+Outputs that leave out a node which a target does not take, and as little else as they can.
+
+Cutting a graph down to what its outputs need: inputs become placeholders, `--set` values constants.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.control_flow import frames
+from cudnn_convert.graph.index import (
+    CUDNN_OPS,
+    PLACEHOLDERS,
+    STREAMS,
+    Index,
+    reference,
+    split,
+    tensor,
+    unique,
+)
+from cudnn_convert.model import Array
+
+PARSERS: Final = frozenset(
+    "ParseExample ParseExampleV2 ParseSingleExample ParseSequenceExample ParseSequenceExampleV2 "
+    "ParseSingleSequenceExample".split()
+)
+_SPARSE: Final = ("indices", "values", "shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A tensor behind a parser, and the feature's own name where the parser tells it."""
+
+    key: str | None
+    tensor: str
+    parser: str
+
+
+def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> list[Feature]:
+    """The parsed features that `outputs` need beside `stop`, both tensors `op:k`, in the parser's order."""
+    dense = {node.name: node for node in index.nodes.values() if _is_made_dense(index, node)}
+    closed = {split(name)[0] for name in stop}
+    needed = index.ancestors((split(name)[0] for name in outputs), stop=closed | dense.keys()) - closed
+    read = {name for op in needed - dense.keys() for name in index.data_inputs(index.nodes[op])}
+    parsed = [split(name) for name in read - set(stop) if index.nodes[split(name)[0]].op in PARSERS]
+    found = [(op, k, f"{op}:{k}", False) for op, k in parsed]
+    found += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
+    return [
+        Feature(_key(index, index.nodes[op], k, whole=whole), name, op)
+        for op, k, name, whole in sorted(found)
+    ]
+
+
+def _is_made_dense(index: Index, node: Any) -> bool:
+    """Whether a node takes a parser's sparse feature and gives the dense one."""
+    if node.op != "SparseToDense":
+        return False
+    indices, shape, values = map(split, index.data_inputs(node)[:3])
+    parser = index.nodes[indices[0]]
+    if parser.op not in PARSERS or {values[0], shape[0]} != {parser.name}:
+        return False
+    count = _sparse(parser)
+    return 0 <= indices[1] < count and (values[1], shape[1]) == (indices[1] + count, indices[1] + 2 * count)
+
+
+def _sparse(parser: Any) -> int:
+    """How many sparse features a parser gives, 0 for one of sequences, whose order is another."""
+    attribute = "Nsparse" if parser.op == "ParseExample" else "num_sparse"
+    return int(parser.attr[attribute].i) if attribute in parser.attr else 0
+
+
+def _key(index: Index, parser: Any, k: int, *, whole: bool) -> str | None:
+    """The name of output `k` by the feature's; None where it is no word, or the parser is of sequences."""
+    count = _sparse(parser)
+    names = [*_names(index, parser)]
+    place = k % count if k < 3 * count else k - 2 * count
+    if place >= len(names) or not re.fullmatch(r"[\w/.-]+", names[place]):
+        return None
+    key = re.sub(r"\W", "_", names[place])
+    return key if whole or k >= 3 * count else f"{key}_{_SPARSE[k // count]}"
+
+
+def _names(index: Index, parser: Any) -> Iterator[str]:
+    """The features' names, the sparse ones first."""
+    if parser.op == "ParseSingleExample":
+        keys = (parser.attr[name].list.s for name in ("sparse_keys", "dense_keys"))
+        yield from (key.decode(errors="replace") for of in keys for key in of)
+    elif parser.op in ("ParseExample", "ParseExampleV2"):
+        last = 2 + (_sparse(parser) + parser.attr["Ndense"].i if parser.op == "ParseExample" else 2)
+        for name in index.data_inputs(parser)[2:last]:
+            node = index.nodes[split(name)[0]]
+            if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
+                keys = tf.make_ndarray(node.attr["value"].tensor).reshape(-1)
+                yield from (bytes(key).decode(errors="replace") for key in keys)
+
+
+_FLOATS: Final = frozenset(
+    kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+)
+#: Of their inputs' shapes alone.
+_SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
+
+
+class Cuts:
+    """Where a graph may be cut: at tensors of floats outside all loops, of ops that are `known`.
+
+    An input is no output by itself, and where there are recurrences, one of them has to be left.
+    """
+
+    def __init__(self, index: Index, known: Collection[str], *, recurrences: Collection[str] = ()) -> None:
+        """`index` may be of a graph made from the one whose ops are `known`: a user has that one.
+
+        `recurrences` are their nodes where they are no cuDNN ops any more.
+        """
+        self._index, self._known, self._frames = index, known, frames(index)
+        cudnn = (name for name, node in index.nodes.items() if node.op in CUDNN_OPS)
+        self._recurrences = {*recurrences, *cudnn}
+
+    def before(self, name: str, avoid: Collection[str]) -> str:
+        """The advice that does without the node `name` and those to `avoid`, "" where nothing is left."""
+        found: list[tuple[int, str]] = []
+        seen, todo = {name}, [name] if name in self._index.nodes else []
+        while todo:
+            for source in self._index.data_inputs(self._index.nodes[todo.pop()]):
+                op, k = split(source)
+                if op in seen or op not in self._index.nodes:
+                    continue
+                seen.add(op)
+                needed = self._index.ancestors([op])
+                if not any(self._index.nodes[one].op in PLACEHOLDERS for one in needed):
+                    continue
+                is_part = needed & self._recurrences or not self._recurrences
+                if is_part and self._is_offered(op, k) and not needed & {*avoid, name}:
+                    found.append((len(needed), source))
+                else:
+                    todo.append(op)
+        return f"cut before it with --outputs {max(found)[1]}" if found else ""
+
+    def _is_offered(self, op: str, k: int) -> bool:
+        node: Any = self._index.nodes[op]
+        if op not in self._known or self._frames.get(op) or node.op in _SHAPED | PLACEHOLDERS:
+            return False
+        types = [*_types(node)]
+        return k < len(types) and types[k] in _FLOATS
+
+
+def _types(node: Any) -> Iterator[int]:
+    """The types of a node's outputs, by their numbers in types.proto; none where its op is unknown."""
+    definition = op_def_registry.get(node.op)
+    for argument in () if definition is None else definition.output_arg:
+        if argument.type_list_attr:
+            yield from node.attr[argument.type_list_attr].list.type
+            continue
+        count = node.attr[argument.number_attr].i if argument.number_attr else 1
+        yield from [argument.type or node.attr[argument.type_attr].type] * count
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A tensor to become an input; `shape` refines what the graph knows."""
+
+    tensor: str
+    shape: tuple[int | None, ...] | None = None
+
+
+def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
+    """Raises UsageError where a tensor `op:k` is not in the graph, with the nearest names."""
+    reasons = []
+    for name in names:
+        op, k = split(name)
+        if op not in index.nodes:
+            near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
+            hint = (
+                f"the nearest are {', '.join(f'{found}:0' for found in near)}" if near else "nothing is near"
+            )
+            reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
+        elif (count := _outputs(index.nodes[op])) is not None and not 0 <= k < count:
+            reasons.append(
+                f"{path}: tensor {name}: expected one of the graph, found that {op} has {count} outputs"
+            )
+    if reasons:
+        raise UsageError(*reasons)
+
+
+def _outputs(node: Any) -> int | None:
+    """How many outputs a node has, or None where its op is unknown here or a function of the graph."""
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        return None
+    count = 0
+    for argument in definition.output_arg:
+        if argument.number_attr:
+            count += node.attr[argument.number_attr].i
+        elif argument.type_list_attr:
+            count += len(node.attr[argument.type_list_attr].list.type)
+        else:
+            count += 1
+    return count
+
+
+def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
+    """The components of iterators and queues that `outputs` need beside `stop`, as tensors `op:k`."""
+    closed = set(stop)
+    ends = {split(name)[0] for name in closed}
+    needed = index.ancestors((split(name)[0] for name in outputs), stop=ends)
+    read = {name for op in needed - ends for name in index.data_inputs(index.nodes[op])}
+    return sorted(name for name in read - closed if index.nodes[split(name)[0]].op in STREAMS)
+
+
+def extract_subgraph(
+    graph: Any, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
+) -> tuple[Any, dict[str, str]]:
+    """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
+    index, inputs = Index(graph), list(inputs)
+    seen = node_defs.import_checked(node_defs.extract_nodes(graph, _ancestors(index, inputs, constants)))
+    needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
+    taken, moved, made = set(index.nodes), {}, []
+    for found in inputs:
+        op, k = split(found.tensor)
+        # The first output keeps the op's own name; nothing else of the op is left to need it.
+        name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
+        taken.add(name)
+        moved[found.tensor] = f"{name}:0"
+        dtype, shape = _described(seen, found.tensor)
+        shape = shape if shape.rank is not None else _recorded(index.nodes[op], k)
+        made.append(node_defs.placeholder(name, dtype, _refined(found, shape)))
+    for name, value in constants.items():
+        op, k = split(name)
+        fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
+        taken.add(fresh)
+        moved[name] = f"{fresh}:0"
+        made.append(node_defs.constant(fresh, value))
+    return _pruned(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
+
+
+def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
+    """The graph with a read of each resource variable among the tensors `outputs`, and their new names."""
+    index, reads = Index(graph), {}
+    for name in outputs:
+        op, _ = split(name)
+        if index.nodes[op].op == "VarHandleOp":
+            dtype = tf.as_dtype(index.nodes[op].attr["dtype"].type)
+            reads[name] = node_defs.node(
+                unique(f"{op}/value", index.nodes), "ReadVariableOp", [op], dtype=dtype
+            )
+    names = [f"{reads[name].name}:0" if name in reads else name for name in outputs]
+    return node_defs.with_nodes(graph, [*graph.node, *reads.values()]), names
+
+
+def _described(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
+    """Dtype and shape of a tensor, or of the variable whose handle or reference it is."""
+    found = seen.get_tensor_by_name(name)
+    if found.op.type == "VarHandleOp":
+        return found.op.get_attr("dtype"), tf.TensorShape(found.op.get_attr("shape"))
+    if found.dtype in (tf.resource, tf.variant):
+        raise UsageError(f"tensor {name}: expected numbers, found a handle; cut behind what reads it")
+    return found.dtype.base_dtype, found.shape
+
+
+def _recorded(node: Any, k: int) -> tf.TensorShape:
+    """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
+    shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
+    try:
+        return tf.TensorShape(shapes[k] if k < len(shapes) else None)
+    except ValueError:
+        return tf.TensorShape(None)
+
+
+def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) -> set[str]:
+    return index.ancestors(split(name)[0] for name in [*(found.tensor for found in inputs), *constants])
+
+
+def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
+    """Whether the outputs need nothing of an op but what is cut off it."""
+    cut_here = {split(found.tensor)[1] for found in inputs if split(found.tensor)[0] == op}
+    readers = (node for node in index.consumers(op) if node.name in needed)
+    used = {split(name)[1] for node in readers for name in node.input if split(name)[0] == op}
+    return used <= cut_here
+
+
+def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
+    wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
+    if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
+        known, asked = written(shape), written(wanted)
+        expected = f"expected {known} or narrower, to which the graph is bound, found {asked} in --inputs"
+        raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}{known}")
+    return wanted.merge_with(shape)
+
+
+def written(shape: Iterable[int | None]) -> str:
+    """A shape as `--inputs` takes it."""
+    return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
+
+
+def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
+    """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
+    fresh = {node.name for node in made}
+    nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
+    for node in nodes:
+        places = [
+            k for k, name in enumerate(node.input) if not name.startswith("^") and tensor(name) in moved
+        ]
+        for place in places:
+            node.input[place] = reference(moved[tensor(node.input[place])])
+        if 0 in places:  # where a handle would stand; indices of a gather may move too
+            read_value(node)
+    whole = node_defs.with_nodes(graph, [*made, *nodes])
+    return node_defs.extract_nodes(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
+
+
+def read_value(node: Any) -> None:
+    """A read of a resource variable that became a plain tensor reads that tensor."""
+    if node.op == "ReadVariableOp":
+        source, *control = node.input
+        node.CopyFrom(node_defs.identity(node.name, source, node.attr["dtype"].type, control=control))
+    elif node.op == "ResourceGather":
+        dtype, indices = (tf.as_dtype(node.attr[key].type) for key in ("dtype", "Tindices"))
+        node.CopyFrom(node_defs.node(node.name, "Gather", node.input, Tparams=dtype, Tindices=indices))
+
+
+def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
+    """The constant that `--set NAME=TEXT` binds, in the tensor's own dtype and, if fixed, its shape."""
+    dtype, known = _described(seen, name)
+    words: dict[str, Any] = {"true": True, "false": False}
+    try:
+        # NumPy takes every word for true.
+        word = (
+            {**words, "1": True, "0": False}[text.lower()] if dtype.is_bool else words.get(text.lower(), text)
+        )
+        value: Array = np.asarray(word).astype(dtype.as_numpy_dtype)
+    except (TypeError, ValueError, KeyError) as cause:
+        raise UsageError(f"--set {name}: expected a {dtype.name}, found {text!r}") from cause
+    shape = known if known.rank is not None else tf.TensorShape([])
+    if not shape.is_fully_defined():
+        cure = f"leave it out, or make it an input with --inputs {name} in the place of --set"
+        raise UsageError(f"--set {name}: expected a tensor of known shape, found {shape}; {cure}")
+    return np.array(np.broadcast_to(value, shape.as_list()))

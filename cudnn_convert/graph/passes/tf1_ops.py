@@ -1,0 +1,226 @@
+"""Replaces ops of TensorFlow 1: reference variables and GatherTree.
+
+Reference variables become resource variables, the only kind that TensorFlow 2 fully knows.
+
+A variable `w` keeps its tensor name: `w` turns into the read of a handle `w/handle`. A variable that an
+op of the inference graph writes by reference stays as it is.
+
+A reference variable that its graph assigns becomes a resource variable, each read and write in its place.
+
+`w:0` of the source stays a tensor, and so does what an assignment returns: the value that it wrote. A
+reference is read when the op that takes it runs: each such op gets a read of its own that waits for the same.
+
+Beam search of TensorFlow 1: its op GatherTree, which TensorFlow 2 has not, as a loop of gathers.
+
+`GatherTree(step_ids, parent_ids, max_sequence_lengths, end_token)` walks the beams back from their last step:
+ids `[time, batch, beam]`, each with the beam of the step before that it came from. Behind a row's length and
+behind the first end token there are end tokens. The node becomes an IdentityN of the beams and of what they
+were made from, with a mark by which the proof finds it and computes it by itself.
+Source: tensorflow v1.15.0 contrib/seq2seq/ops/beam_search_ops.cc, kernels/beam_search_ops.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import Index, split, unique
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.inlining import LOWERED
+from cudnn_convert.graph.recurrent_state import SWITCHES, Use, copy_through_control_flow, root, uses
+from cudnn_convert.graph.session import handle
+from cudnn_convert.model import Tensor
+
+_REFERENCE_OPS: Final = frozenset({"VariableV2", "Variable"})
+_CARRIERS: Final = frozenset(
+    {"RefSwitch", "RefEnter", "RefIdentity", "RefMerge", "RefNextIteration", "RefExit"}
+)
+
+
+def to_resource_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
+    """A GraphDef whose variables are resources where they can be; `values` gives shape and dtype by op."""
+    index = Index(graph)
+    handles: dict[str, Any] = {}
+    for node in graph.node:
+        if node.op in _REFERENCE_OPS and not _is_written(index, node):
+            value = values[node.name]
+            handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
+    nodes = []
+    for node in node_defs.strip_devices(graph).node:
+        if node.name in handles:
+            made = handles[node.name]
+            dtype = tf.as_dtype(values[node.name].dtype)
+            nodes += [made, node_defs.node(node.name, "ReadVariableOp", [made.name], dtype=dtype)]
+            continue
+        if node.op in _CARRIERS and _root(index, node.name) in handles:
+            node.op = node.op.removeprefix("Ref")
+        nodes.append(node)
+    return node_defs.with_nodes(graph, nodes)
+
+
+def _root(index: Index, op: str) -> str:
+    while index.nodes[op].op in _CARRIERS:
+        op = split(index.nodes[op].input[0])[0]
+    return op
+
+
+def _is_written(index: Index, node: Any) -> bool:
+    """Whether an op takes the variable, or a carried reference to it, by reference."""
+    for reader in index.consumers(node.name):
+        if reader.op in _CARRIERS:
+            if _is_written(index, reader):
+                return True
+            continue
+        definition = op_def_registry.get(reader.op)
+        if definition is not None and any(argument.is_ref for argument in definition.input_arg):
+            return True
+    return False
+
+
+_RESOURCE_WRITES: Final = MappingProxyType(
+    {op: f"{op}VariableOp" for op in ("Assign", "AssignAdd", "AssignSub")}
+)
+
+
+def written_to_resource_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
+    """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
+    for name in [node.name for node in graph.node if node.op in ("VariableV2", "Variable")]:
+        index = Index(graph)
+        found = [*uses(index, name)]
+        if any(_is_write(index, use) for use in found) and all(_can_change(index, use) for use in found):
+            graph = _as_resource(graph, index, name, values[name])
+    return graph
+
+
+def _is_write(index: Index, use: Use) -> bool:
+    return use.position == 0 and index.nodes[use.op].op in _RESOURCE_WRITES
+
+
+def _can_change(index: Index, use: Use) -> bool:
+    definition = op_def_registry.get(index.nodes[use.op].op)
+    is_read = definition is not None and not any(found.is_ref for found in definition.input_arg)
+    is_read |= index.nodes[use.op].op == "RefMerge"
+    in_loop = any(index.nodes[op].op not in SWITCHES for op, _ in use.passage)
+    return (is_read or _is_write(index, use)) and not in_loop
+
+
+def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
+    declared = tf.TensorShape(index.nodes[variable].attr["shape"].shape)
+    shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
+    dtype = tf.as_dtype(index.nodes[variable].attr["dtype"].type)
+    handle = unique(f"{variable}/handle", index.nodes)
+    made = {variable: node_defs.node(variable, "ReadVariableOp", [handle], dtype=dtype)}
+    added = [
+        node_defs.node(handle, "VarHandleOp", dtype=dtype, shape=shape, shared_name=variable, container="")
+    ]
+    for use in uses(index, variable):
+        taken, nodes = copy_through_control_flow(
+            index, handle, use.passage, f"{use.op}/{handle}", tf.resource
+        )
+        added += nodes
+        node = made.setdefault(use.op, _copy(index.nodes[use.op]))
+        if _is_write(index, use):
+            added.append(_write(index, node, taken, dtype))
+        else:
+            added += _read(node, use, taken, dtype)
+    for node in index.nodes.values():
+        if node.op.startswith("Ref") and root(index, node.name) == variable:
+            made.setdefault(node.name, _copy(node)).op = node.op.removeprefix("Ref")
+    changed = node_defs.replace_nodes(graph, made)
+    return node_defs.with_nodes(changed, [*changed.node, *added])
+
+
+def _write(index: Index, node: Any, taken: str, dtype: tf.DType) -> Any:
+    """The assignment; `node`, changed in place, becomes a read of what it wrote."""
+    old, value, *control = node.input
+    # Where the reference came from another assignment, that one runs first.
+    first = [f"^{split(old)[0]}"] if index.nodes[split(old)[0]].op in _RESOURCE_WRITES else []
+    name, op = f"{node.name}/assign", _RESOURCE_WRITES[node.op]
+    write = node_defs.node(name, op, [taken, value, *control, *first], dtype=dtype)
+    node.CopyFrom(node_defs.node(node.name, "ReadVariableOp", [taken, f"^{name}"], dtype=dtype))
+    return write
+
+
+def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
+    """The read that a node takes, when what else it waits for is done; an Identity is that read itself."""
+    control = [name for name in node.input if name.startswith("^")]
+    if node.op == "Identity":
+        node.CopyFrom(node_defs.node(node.name, "ReadVariableOp", [taken, *control], dtype=dtype))
+        return
+    others = [name for place, name in enumerate(node.input) if place != use.position and name not in control]
+    waits = [] if node.op in ("RefMerge", "Merge") else [f"^{split(name)[0]}" for name in others]
+    name = f"{node.name}/read_{use.position}"
+    node.input[use.position] = name
+    yield node_defs.node(name, "ReadVariableOp", [taken, *control, *dict.fromkeys(waits)], dtype=dtype)
+
+
+def _copy(node: Any) -> Any:
+    made = type(node)()
+    made.CopyFrom(node)
+    return made
+
+
+_OP: Final = "GatherTree"
+#: The attribute of a node that stands for a GatherTree: its first output, made from the others.
+MARK: Final = "_gather_tree"
+_SPECS: Final = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None] * 3, [None] * 3, [None], []))
+
+
+def replaced(graph: Any) -> Any:
+    """`graph` with each GatherTree computed by ops that TensorFlow 2 has. Raises InvalidModelError."""
+    trees = [node for node in graph.node if node.op == _OP]
+    for node in graph.node:
+        if MARK in node.attr:
+            expected = "no attribute that this tool alone sets"
+            raise InvalidModelError(node.name, expected=expected, found=MARK)
+    if not trees:
+        return graph
+    body, index = inlining.traced(_beams, *_SPECS), Index(graph)
+    made = {}
+    for node in trees:
+        inputs = index.data_inputs(node)
+        if len(inputs) != len(_SPECS):
+            expected = "ids, parents, lengths and an end token"
+            raise InvalidModelError(node.name, expected=expected, found=f"{len(inputs)} inputs")
+        made[node.name] = inlining.call(body, node.name, inputs)
+    for node in (node for nodes in made.values() for node in nodes):
+        # Made of Switch nodes, as TensorFlow does in the loops of a decoder, tf2onnx knows no list in it.
+        node.attr.pop(LOWERED, None)
+    for nodes in made.values():
+        nodes[-1].attr[MARK].b = True
+    nodes = [found for node in graph.node for found in made.get(node.name, [node])]
+    result = node_defs.with_nodes(graph, nodes)
+    known = {function.signature.name for function in result.library.function}
+    result.library.function.extend(one for one in body.library if one.signature.name not in known)
+    return result
+
+
+def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:
+    """The beams, and the inputs."""
+    time, batch, width = tf.unstack(tf.shape(ids))
+    rows = tf.reshape(tf.range(batch) * width, [-1, 1])
+    from_last, parents_from_last = tf.reverse(ids, [0]), tf.reverse(parents, [0])
+    shape = tf.stack([batch, width])
+    empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=tf.int32)
+
+    def step(t: Any, beam: Any, held: Any) -> tuple[Any, ...]:
+        alive = tf.broadcast_to(tf.reshape(time - 1 - t < lengths, [-1, 1]), shape)
+        taken = tf.gather(tf.reshape(from_last[t], [-1]), rows + beam)
+        item = tf.where(alive, taken, tf.fill(shape, end))
+        held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
+        parent = tf.gather(tf.reshape(parents_from_last[t], [-1]), rows + beam)
+        return t + 1, tf.where(alive, parent, beam), held
+
+    own = tf.broadcast_to(tf.reshape(tf.range(width), [1, -1]), shape)
+    *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), own, empty))
+    found = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=tf.int32)
+    # A loop of no steps leaves its runtime without the other widths.
+    found = tf.reverse(tf.reshape(found, tf.shape(ids)), [0])
+    ended = tf.cumsum(tf.cast(tf.equal(found, end), tf.int32), axis=0, exclusive=True) > 0
+    return tf.where(ended, tf.fill(tf.shape(ids), end), found), ids, parents, lengths, end

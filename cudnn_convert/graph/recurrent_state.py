@@ -1,0 +1,325 @@
+"""Recurrent state in variables: what writes them, and in which order.
+
+Recurrent state that lives in variables: which variables those are, and what writes them.
+
+A variable is state where its value reaches an output through data and an assignment that the outputs need
+writes into it what a recurrence computed. Moving averages are written by subtraction and are none
+(tensorflow v1.15.0 python/training/moving_averages.py assign_moving_average), nor is a step counter.
+
+Assignments seen from outside: named as outputs, left out, or found for a variable's first value.
+
+In which order a variable is read and assigned, as far as a graph says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, VARIABLES, Index, split, tensor, unique
+from cudnn_convert.graph.session import checkpoint_key
+from cudnn_convert.model import Array
+
+RECURRENCES: Final = CUDNN_OPS | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell"}
+OVERWRITES: Final = frozenset({"Assign", "AssignVariableOp"})
+SUBTRACTIONS: Final = frozenset({"AssignSub", "AssignSubVariableOp"})
+WRITES: Final = OVERWRITES | SUBTRACTIONS | {"AssignAdd", "AssignAddVariableOp"}
+SWITCHES: Final = frozenset({"Switch", "RefSwitch"})
+#: Ops that hand on the variable itself: its reference, or its handle.
+_REFERENCE_CARRIERS: Final = frozenset({"RefSwitch", "RefEnter", "RefIdentity"})
+_HANDLE_CARRIERS: Final = frozenset({"Switch", "Enter", "Identity"})
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An op that takes a variable, and the carriers `(op, output)` on the way to it, outermost first."""
+
+    op: str
+    position: int
+    passage: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An assigned variable by its op and its key in the file, and its writes.
+
+    `read`: its value, or what comes of it, is an output. `recurs`: what a recurrence computed goes into it.
+    """
+
+    variable: str
+    key: str
+    writes: tuple[Use, ...]
+    read: bool
+    recurs: bool
+
+    @property
+    def tensor(self) -> str:
+        """What the source calls it."""
+        return f"{self.variable}:0"
+
+
+def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+    """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
+    return tuple(found for found in assigned(graph, outputs) if found.read and found.recurs)
+
+
+def assigned(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+    """Every variable that such a graph assigns."""
+    index = Index(graph)
+    ends = {split(name)[0] for name in outputs}
+    found = []
+    for node in graph.node:
+        if node.op in VARIABLES:
+            writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
+            if writes:
+                recurs = any(_recurs(index, use.op) for use in writes)
+                read = _is_read(index, node.name, ends)
+                found.append(State(node.name, checkpoint_key(node), writes, read, recurs))
+    return tuple(found)
+
+
+def uses(index: Index, variable: str) -> Iterator[Use]:
+    """What takes a variable, through branches and loops; what writes it also behind another write."""
+    is_handle = index.nodes[variable].op == "VarHandleOp"
+    carriers = _HANDLE_CARRIERS if is_handle else _REFERENCE_CARRIERS
+    todo: list[tuple[str, int, tuple[tuple[str, int], ...]]] = [(variable, 0, ())]
+    while todo:
+        op, k, passage = todo.pop(0)
+        is_write = index.nodes[op].op in WRITES
+        for node in {node.name: node for node in index.consumers(op, k)}.values():
+            if is_write and node.op not in WRITES:
+                continue  # reads what the assignment returns
+            if node.op in carriers:
+                sides = (0, 1) if node.op in SWITCHES else (0,)
+                todo += [(node.name, side, (*passage, (node.name, side))) for side in sides]
+                continue
+            places = [place for place, name in enumerate(node.input) if split(name) == (op, k)]
+            yield from (Use(node.name, place, passage) for place in places)
+            if node.op in WRITES and 0 in places and not is_handle:
+                todo.append((node.name, 0, passage))
+
+
+def root(index: Index, op: str) -> str | None:
+    """The variable that an op writes, or whose reference or handle it hands on, or None."""
+    carriers = _REFERENCE_CARRIERS | _HANDLE_CARRIERS | WRITES | {"RefMerge"}
+    while (node := index.nodes[op]).op in carriers:
+        op = split(node.input[0])[0]
+    return op if node.op in VARIABLES else None
+
+
+def copy_through_control_flow(
+    index: Index, source: str, passage: Iterable[tuple[str, int]], prefix: str, dtype: Any
+) -> tuple[str, list[Any]]:
+    """A tensor taken through copies of the carriers of a passage, named under `prefix`; and the copies."""
+    nodes: list[Any] = []
+    for name, side in passage:
+        original = index.nodes[name]
+        copy = type(original)()
+        copy.CopyFrom(original)
+        copy.name = f"{prefix}/{name}"
+        copy.op = original.op.removeprefix("Ref")
+        copy.input[0] = source
+        copy.attr["T"].type = dtype.as_datatype_enum
+        nodes.append(copy)
+        source = f"{copy.name}:{side}" if side else copy.name
+    return source, nodes
+
+
+def _is_write(index: Index, use: Use) -> bool:
+    return use.position == 0 and index.nodes[use.op].op in WRITES
+
+
+def _recurs(index: Index, write: str) -> bool:
+    """Whether an assignment writes what depends on a recurrence; a moving average of it does not count."""
+    node = index.nodes[write]
+    return node.op not in SUBTRACTIONS and any(
+        index.nodes[op].op in RECURRENCES for op in needed(index, node)
+    )
+
+
+def needed(index: Index, write: Any) -> set[str]:
+    """What the value needs that an assignment writes."""
+    return index.ancestors([split(write.input[1])[0]], control=False)
+
+
+def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
+    """Whether the variable's value, or what is computed from it, is an output."""
+    todo, seen = [variable], set()
+    while todo:
+        op = todo.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        for node in index.consumers(op):
+            # A plain assignment looks at no old value, nor does what it returns.
+            overwrites = node.op in OVERWRITES and split(node.input[0])[0] == op
+            todo += [] if overwrites else [node.name]
+    return bool(ends & seen)
+
+
+def assignments(index: Index, op: str) -> dict[str, str]:
+    """For an assignment, or a group of nothing else: each assignment and the variable that it writes."""
+    node = index.nodes.get(op)
+    if node is not None and node.op in WRITES:
+        variable = root(index, op)
+        return {op: variable} if variable is not None else {}
+    if node is None or node.op != "NoOp":
+        return {}
+    members = [assignments(index, split(name)[0]) for name in node.input]
+    return {key: value for found in members for key, value in found.items()} if all(members) else {}
+
+
+def last_writes(index: Index, state: State) -> list[str]:
+    """The assignments of a variable that no other follows."""
+    ops = [write.op for write in state.writes]
+    return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
+
+
+def left_out(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
+    """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
+    kept = {node.name: node for node in graph.node}
+    recurrences = {name for name, node in kept.items() if node.op in RECURRENCES}
+    found = []
+    for node in index.nodes.values():
+        if node.op in WRITES - SUBTRACTIONS and node.name not in kept:
+            variable = root(index, node.name)
+            if variable is not None and variable in kept and recurrences & needed(index, node):
+                found.append((node.name, variable))
+    return tuple(found)
+
+
+def with_values(graph: Any, outputs: Iterable[str]) -> tuple[Any, list[str]]:
+    """The graph with a read behind each update without an output among `outputs`, and their new names."""
+    index, reads, names = Index(graph), [], []
+    for name in outputs:
+        node = index.nodes[split(name)[0]]
+        if node.op in WRITES and node.op.endswith("VariableOp"):
+            made = unique(f"{node.name}/value", index.nodes)
+            read = node_defs.node(made, "ReadVariableOp", [node.input[0], f"^{node.name}"])
+            read.attr["dtype"].CopyFrom(node.attr["dtype"])
+            reads.append(read)
+            names.append(f"{made}:0")
+        else:
+            names.append(name)
+    return node_defs.with_nodes(graph, [*graph.node, *reads]), names
+
+
+def initial(index: Index, variable: str) -> Array | None:
+    """What the graph itself gives a variable to begin with, where that is a constant.
+
+    The assignment is called after the variable: tensorflow v1.15.0 python/ops/variables.py _init_from_args,
+    resource_variable_ops.py too.
+    """
+    node = index.nodes.get(f"{variable}/Assign")
+    if node is None or node.op not in OVERWRITES:
+        return None
+    return node_defs.fold_constant(index, tensor(node.input[1]))
+
+
+_CURE: Final = "the format savedmodel keeps it as it is"
+_IDENTITIES: Final = frozenset({"RefIdentity", "Identity"})
+
+
+class Order:
+    """The assignments of one variable in stages, and the place of each use among them.
+
+    `reasons` are what is not certain, found so far.
+    """
+
+    def __init__(self, index: Index, state: State) -> None:
+        self.index, self.nodes, self.state = index, index.nodes, state
+        self.reasons: list[str] = []
+        ops = [write.op for write in state.writes]
+        self.before = {op: index.ancestors([op]) for op in ops}
+        self.after = {op: _waiting(index, op) for op in ops}
+        self.stages = self._stages()
+
+    def refuse(self, what: str) -> None:
+        """Notes a reason."""
+        self.reasons.append(f"variable {self.state.variable}: expected {what}")
+
+    def _stages(self) -> list[list[Use]]:
+        """The assignments in their order; those of the two sides of one branch share a stage."""
+        stages: list[list[Use]] = []
+        ops = set(self.before)
+        for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & ops)):
+            others = stages[-1] if stages else []
+            if any(op not in SWITCHES | _IDENTITIES for op in self._ops(write)):
+                self.refuse(f"no assignment inside a loop, found {write.op}; {_CURE}")
+            if len(self.branches(write)) > 1:
+                self.refuse(f"no assignment inside two branches, found {write.op}; {_CURE}")
+            if others and all(self._excludes(other, write) for other in others):
+                stages[-1].append(write)
+                continue
+            unordered = [w.op for stage in stages for w in stage if w.op not in self.before[write.op]]
+            if unordered:
+                found = f"{unordered[0]} and {write.op}"
+                self.refuse(f"assignments in a certain order, found {found} in none; choose other --outputs")
+            stages.append([write])
+        return stages
+
+    def _ops(self, use: Use) -> list[str]:
+        return [self.nodes[name].op for name, _ in use.passage]
+
+    def branches(self, use: Use) -> list[tuple[str, int]]:
+        """The branches that a use stands in: predicate and side, outermost first."""
+        return [
+            (tensor(self.nodes[name].input[1]), side)
+            for name, side in use.passage
+            if self.nodes[name].op in SWITCHES
+        ]
+
+    def _excludes(self, one: Use, other: Use) -> bool:
+        """Whether two uses stand on the two sides of one branch."""
+        sides = dict(self.branches(one))
+        return any(sides.get(predicate, side) != side for predicate, side in self.branches(other))
+
+    def place(self, use: Use) -> tuple[int, Use | None]:
+        """How many stages come before a use, and the assignment before it in its own branch, if any."""
+        number, inside = 0, None
+        for stage in self.stages:
+            earlier = [write for write in stage if use.op in self.after[write.op] and use.op != write.op]
+            if use in stage or (not earlier and self._is_before(use, stage)):
+                break
+            if not earlier:
+                ops = " or ".join(write.op for write in stage)
+                self.refuse(f"reads before or after {ops}, found {use.op} in no certain order; {_CURE}")
+                break
+            number += 1
+            inside = next((write for write in earlier if self._within(write, use)), None)
+        return number, inside
+
+    def _within(self, write: Use, use: Use) -> bool:
+        branches = self.branches(write)
+        return bool(branches) and self.branches(use)[: len(branches)] == branches
+
+    def _is_before(self, use: Use, stage: list[Use]) -> bool:
+        """Whether nothing of a stage can change what a use reads."""
+        if any(use.op in self.before[write.op] for write in stage):
+            return True
+        return all(self._excludes(write, use) or self._is_unused(use, write) for write in stage)
+
+    def _is_unused(self, use: Use, write: Use) -> bool:
+        """Whether a value read outside of branches goes only to the side where `write` is not."""
+        sides = dict(self.branches(write))
+        readers = [*self.index.consumers(use.op)]
+        for node in readers:
+            if node.op not in SWITCHES or tensor(node.input[1]) not in sides:
+                return False
+            if any(True for _ in self.index.consumers(node.name, sides[tensor(node.input[1])])):
+                return False
+        return bool(readers) and bool(sides)
+
+
+def _waiting(index: Index, op: str) -> set[str]:
+    """Everything that runs after an op."""
+    seen: set[str] = set()
+    todo = [op]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += [node.name for node in index.readers(name)]
+    return seen - {op}

@@ -1,0 +1,142 @@
+"""Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
+
+An op that is not on it, of TensorFlow or of a library that registered its own, may read or write files, run
+Python, or do what nobody here knows; it runs where the user vouches for the file. Functions are followed
+from the nodes that call them, for what a body does the call does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tensorflow.python.framework import op_def_registry
+
+from cudnn_convert.errors import UnsupportedModelError
+
+_LIST: Final = "pure_ops.txt"
+_STATEFUL: Final = "stateful"
+_SHOWN: Final = 3
+#: What a program gives a value to, so that TensorFlow takes none of theirs for constant.
+_FED: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+#: Functions that say the same of themselves: TensorFlow may call one in the place of the other
+#: (v2.21.0 core/grappler/optimizers/implementation_selector.cc).
+TWINS: Final = "api_implements"
+
+
+def _sections() -> dict[str, frozenset[str]]:
+    """The ops of each section of the list, by the first word of its heading."""
+    found: dict[str, set[str]] = {}
+    for block in Path(__file__).with_name(_LIST).read_text(encoding="utf-8").split("\n\n")[1:]:
+        heading, _, ops = block.partition("\n")
+        found.setdefault(heading.strip("# ").partition(":")[0], set()).update(ops.split())
+    return {heading: frozenset(ops) for heading, ops in found.items()}
+
+
+SECTIONS: Final = _sections()
+#: Of these TensorFlow keeps something between runs, within the graph itself.
+STATEFUL: Final = SECTIONS[_STATEFUL]
+PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
+
+
+def is_pure(node: Any) -> bool:
+    """Whether the op of a node may run; what its functions hold is not looked at."""
+    if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
+        return False
+    return node.op in PURE
+
+
+def refuse(
+    path: object,
+    graph: Any,
+    *,
+    cure: str,
+    doing: str = "verifying",
+    known: Callable[[Any, str], bool] = lambda node, function: False,
+) -> None:
+    """Raises UnsupportedModelError where running all of `graph` runs an op that is not on the list.
+
+    `known` are nodes whose effects were looked at already, by node and the function it lies in, "" for none:
+    a node of a function may have any node's name.
+    """
+    found: dict[str, list[str]] = {}
+    for node, function in _located(graph):
+        if not known(node, function):
+            found.setdefault(node.op, []).append(node.name)
+    if found:
+        reasons = [
+            f"{', '.join(names[:_SHOWN])}: expected arithmetic only while {doing}, found {op}; {cure}"
+            for op, names in sorted(found.items())
+        ]
+        raise UnsupportedModelError(path, reasons)
+
+
+def others(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
+    return (node for node, _ in _located(graph))
+
+
+def _located(graph: Any) -> Iterator[tuple[Any, str]]:
+    """The same nodes, each with the function that it lies in, "" for the graph itself."""
+    library: dict[str, list[Any]] = {}
+    twins: dict[bytes, list[str]] = {}
+    for function in graph.library.function:
+        library.setdefault(function.signature.name, []).append(function)
+        if TWINS in function.attr:
+            twins.setdefault(function.attr[TWINS].s, []).append(function.signature.name)
+    names, todo = frozenset(library), [(node, "") for node in graph.node]
+    for node, inside in todo:  # which grows
+        # A function of the name of an op of TensorFlow's may be either.
+        if not is_pure(node) and (node.op not in names or op_def_registry.get(node.op) is not None):
+            yield node, inside
+        called = [node.op, *_named(node.attr.values())]
+        while called:
+            for function in library.pop(called.pop(), ()):
+                todo += [(found, function.signature.name) for found in function.node_def]
+                called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
+
+
+def computed(graph: Any) -> Iterator[Any]:
+    """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
+    for node in others(graph):
+        definition = op_def_registry.get(node.op)
+        if definition is None or not definition.is_stateful:
+            yield node
+
+
+def evaluated(nodes: Iterable[Any]) -> Iterator[Any]:
+    """The `nodes` of a graph or a function that may not run, and yet do where TensorFlow imports them.
+
+    To tell static shapes it computes ops on constants, any that it calls stateless: ReadFile too
+    (v2.21.0 core/common_runtime/eval_const_tensor.cc).
+    """
+    by_name = {node.name: node for node in nodes}
+    for node in by_name.values():
+        if not is_pure(node) and _is_constant(by_name, node):
+            yield node
+
+
+def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
+    seen: set[str] = set()
+    todo = [node]
+    while todo:
+        found = todo.pop()
+        definition = op_def_registry.get(found.op)
+        if definition is None or definition.is_stateful or found.op in _FED:
+            return False
+        names = {name.partition(":")[0] for name in found.input if not name.startswith("^")} - seen
+        seen |= names
+        if not names <= nodes.keys():  # an argument of a function
+            return False
+        todo += [nodes[name] for name in names]
+    return True
+
+
+def _named(attributes: Iterable[Any]) -> Iterator[str]:
+    """The functions that attributes name, also those that a function is to be made with."""
+    for attribute in attributes:
+        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
+        for function in functions:
+            yield function.name
+            yield from _named(function.attr.values())

@@ -1,0 +1,305 @@
+"""Recurrences of a source with a graph: live, dead, and in uncalled functions.
+
+A graph without its large constants, whose values nothing but their own recurrence asks for.
+
+A frozen graph has all weights in it, and every step of a plan copies the graph. Here each large constant is a
+variable of its name and shape, which stays unread as a checkpoint's do.
+
+What one node of a flat graph says of itself, and what the tensors say that its parameters come from.
+
+The recurrences of a source with a graph: live, dead, and in functions that nothing calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.inspection import weights_only
+from cudnn_convert.inspection.result import End, Found, Held
+from cudnn_convert.inspection.weights_only import Seen
+from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
+from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
+from cudnn_convert.recurrences.parameter_source import Origin
+from cudnn_convert.recurrences.weight_copies import Facts
+
+#: Smaller ones may be sizes, rates or axes, which a plan looks at.
+_LARGE: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """The value of a Const node."""
+
+    node: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(dim.size for dim in self.node.attr["value"].tensor.tensor_shape.dim)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = np.dtype(tf.as_dtype(self.node.attr["dtype"].type).as_numpy_dtype)
+        return found
+
+    def read(self) -> Array:
+        return np.asarray(tf.make_ndarray(self.node.attr["value"].tensor))
+
+
+def hollow(model: Model) -> Model:
+    """The model with a variable for each large constant of its graph."""
+    graph: Any = model.graph
+    held: dict[str, Tensor] = {
+        node.name: one
+        for node in graph.node
+        if node.op == "Const" and (one := _Constant(node)).dtype.kind == "f" and math.prod(one.shape) > _LARGE
+    }
+    if not held:
+        return model
+    made = (
+        node_defs.node(
+            node.name,
+            "VariableV2",
+            node.input,  # what it waits for, all a constant can have
+            dtype=tf.as_dtype(held[node.name].dtype),
+            shape=tf.TensorShape(held[node.name].shape),
+        )
+        if node.name in held
+        else node
+        for node in graph.node
+    )
+    return replace(model, graph=node_defs.with_nodes(graph, made), variables={**model.variables, **held})
+
+
+def seen(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
+    """A cuDNN or block node; `tensors` are its inputs as TensorFlow sees them, None where it does not."""
+    unknown = SimpleNamespace(shape=tf.TensorShape(None))
+    tensors = tensors or [unknown] * len(index.data_inputs(node))
+    origin = parameter_source.find_parameters(index, node)
+    leaves = tuple(held for name in origin.leaves if (held := _held(model, index, name)) is not None)
+    if node.op not in CUDNN_OPS:
+        return _block(node, tensors, leaves)
+    facts = resolve.described(node, tensors)
+    blob = leaves[0] if leaves and not origin.computed else None
+    known = Seen(
+        mode=facts.mode,
+        layers=facts.layers,
+        directions=facts.directions,
+        units=facts.units,
+        input_size=facts.input_size,
+        projection=facts.projection,
+        dtype=facts.dtype,
+        time_major=resolve.is_time_major(node),
+        lengths=node.op == "CudnnRNNV3" and not _are_full(index, node),
+        dropout=resolve.dropout(node),
+        blob=blob,
+        matrices=leaves if origin.computed else (),
+        keys=None if facts.projection else _keys(model, facts, origin, blob),
+    )
+    elements = int(np.prod(blob.shape)) if blob else tensors[PARAMS].shape.num_elements()
+    return _sized(known, facts, elements)
+
+
+def _sized(known: Seen, facts: Facts, elements: int | None) -> Seen:
+    """With the sizes that its canonical keys have, or that the length of its parameters leaves."""
+    if known.keys is not None:
+        keys = known.keys
+        return replace(known, layers=keys.layers, units=keys.units, input_size=keys.input_size)
+    if None in (known.layers, known.units, elements):
+        return known
+    assert known.layers is not None and known.units is not None and elements is not None
+    sizes = Sizes(known.mode, known.layers, known.directions, known.units, known.input_size or 0)
+    solved = weight_copies.solve_sizes(
+        elements, replace(sizes, projection=known.projection), facts.input_mode
+    )
+    if solved is None:
+        return known
+    return replace(known, input_size=solved.input_size, skip_input=solved.skip_input)
+
+
+def _keys(model: Model, facts: Facts, origin: Origin, blob: Held | None) -> CanonicalParameters | None:
+    """As `recurrences.weight_copies` pairs them: by scope, and without a blob by sizes."""
+    if origin.computed:
+        return None
+    found = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
+    if found is None and blob is None:
+        try:
+            return weight_copies.match_by_sizes(model, facts, has_blob=False)
+        except AmbiguousSourceError:  # the refusal says so
+            return None
+    return found
+
+
+def _held(model: Model, index: Index, name: str) -> Held | None:
+    """A variable or a constant, without its value."""
+    if name in model.variables:
+        tensor = model.variables[name]
+        return Held(name, tuple(tensor.shape), tensor.dtype.name)
+    node = index.nodes[name]
+    if node.op != "Const":
+        return None
+    value = node.attr["value"].tensor
+    dtype = tf.as_dtype(node.attr["dtype"].type).name
+    return Held(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
+
+
+def _are_full(index: Index, node: Any) -> bool:
+    try:
+        return resolve.lengths_are_trivial(index, node)
+    except KeyError:  # a node of a function on its own
+        return False
+
+
+def _block(node: Any, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
+    """A BlockLSTM or LSTMBlockCell, whose kernel is `[inputs + units, 4*units]` (tensorflow v2.21.0
+    core/ops/rnn_ops.cc); the cell sees one step, `[batch, inputs]`.
+    """
+    whole = node.op.startswith("BlockLSTM")
+    kernel = tensors[4 if whole else 3].shape
+    rows, columns = kernel.as_list() if kernel.rank == 2 else (None, None)
+    units = None if columns is None else columns // 4
+    inputs = None if rows is None or units is None else rows - units
+    dtype = np.dtype(tf.as_dtype(node.attr["T"].type).as_numpy_dtype)
+    return Seen(Mode.LSTM, 1, 1, units, inputs, 0, dtype, True, False, 0.0, matrices=leaves)
+
+
+class Graph:
+    """A model's graph without calls, and as TensorFlow sees what its recurrences and signatures need."""
+
+    def __init__(self, model: Model, more: Sequence[str] = ()) -> None:
+        """`more` are tensors that may be asked for beside those of the model's signatures."""
+        self.model = model
+        ends = [
+            name
+            for one in model.signatures.values()
+            for of in (one.inputs, one.outputs)
+            for name in of.values()
+        ]
+        graph: Any = model.graph
+        keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
+        self.graph = _flat(graph, keep)
+        self.index = Index(self.graph)
+        self.nodes = [
+            *parameter_source.recurrences(self.index),
+            *parameter_source.cpu_recurrences(self.index),
+        ]
+        self._keys = weights_only.canonical_tensors(model)
+        self._seen = _seen(
+            self.graph, self.index, [*(node.name for node in self.nodes), *map(_op, [*ends, *more])]
+        )
+
+    def reached(self, outputs: Collection[str]) -> set[str]:
+        """The ops that the tensors `outputs` need."""
+        return self.index.ancestors(map(_op, outputs))
+
+    def end(self, tensor: str) -> End:
+        """A tensor by its dtype and shape."""
+        try:
+            assert self._seen is not None
+            found = self._seen.get_tensor_by_name(tensor)
+        except (AssertionError, KeyError, ValueError):
+            return End(tensor, None, None)
+        shape = None if found.shape.rank is None else tuple(found.shape.as_list())
+        return End(tensor, found.dtype.name, shape)
+
+    def recurrences(
+        self, live: Mapping[str, bool], checked: Collection[str], convention: Convention
+    ) -> Iterator[Found]:
+        """Each node once, however often it is called; those of functions that nothing calls last.
+
+        `live` by node; `checked` are those whose copies of weights are known to agree.
+        """
+        groups: dict[tuple[str, str], list[Any]] = {}
+        for node in self.nodes:
+            groups.setdefault(inlining.origin(node) or ("", node.name), []).append(node)
+        for (function, _), group in groups.items():
+            said = [live[node.name] for node in group if node.name in live]
+            node = next((node for node in group if live.get(node.name)), group[0])
+            tensors = None if self._seen is None else self._seen.get_operation_by_name(node.name).inputs
+            one = _described(self.model, self.index, node, tensors)
+            if one is not None:
+                keys = one.matrices or (self._keys.get(one.keys.scope, ()) if one.keys else ())
+                agree = "" if node.name in checked else self._compared(one, convention)
+                raw = (one.blob,) if one.blob else ()
+                is_live = True if any(said) else False if len(said) == len(group) else None
+                shown = replace(one.found(node), function=function or None, live=is_live)
+                yield replace(
+                    shown, raw=raw, canonical=keys, copies=weights_only.describe_copies(raw, keys, agree)
+                )
+        yield from _uncalled(self.model, groups)
+
+    def _compared(self, one: Seen, convention: Convention) -> str | None:
+        blob = self.model.variables.get(one.blob.name) if one.blob else None
+        if one.keys is None or blob is None or one.sizes is None:
+            return None
+        return weights_only.compared(one.keys, blob, one.sizes, one.dtype, convention)
+
+
+def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
+    """None for a node with attributes that no cuDNN op has, as a refusal says."""
+    try:
+        return seen(model, index, node, tensors)
+    except (CudnnConvertError, ValueError):
+        return None
+
+
+def _uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
+    """The cuDNN nodes of functions that no signature and no object calls: here each is called once."""
+    graph: Any = model.graph
+    found = {name for name, _ in known}
+    functions = [
+        function
+        for function in graph.library.function
+        if function.signature.name not in found and any(node.op in CUDNN_OPS for node in function.node_def)
+    ]
+    made = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+    for number, function in enumerate(functions):
+        made.node.extend(saved_functions.call(f"call_{number}", function, ()))
+    names = [f"call_{number}" for number in range(len(functions))]
+    try:
+        flattened = inlining.inline_functions(made, names, origins=True) if names else made
+        index, seen = Index(flattened), node_defs.import_checked(flattened)
+    except InvalidModelError:
+        return
+    wanted = {function.signature.name for function in functions}
+    for node in parameter_source.recurrences(index):
+        function, name = inlining.origin(node) or ("", "")
+        one = _described(model, index, node, seen.get_operation_by_name(node.name).inputs)
+        if function in wanted and one is not None:
+            shown = one.found(node)
+            yield replace(shown, name=f"{function}/{name}", function=function, live=False)
+
+
+def _flat(graph: Any, keep: Sequence[str]) -> Any:
+    """The graph without calls, or as it is where TensorFlow cannot read it."""
+    try:
+        return (
+            inlining.inline_functions(graph, keep, origins=True)
+            if inlining.calls_functions(graph, keep)
+            else graph
+        )
+    except InvalidModelError:
+        return graph
+
+
+def _seen(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
+    """What `ops` need as TensorFlow sees it, None where it does not know an op."""
+    try:
+        return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))
+    except InvalidModelError:
+        return None
+
+
+def _op(tensor: str) -> str:
+    return split(tensor)[0]

@@ -1,0 +1,198 @@
+"""From a source to its inspection: read and planned, nothing run or written.
+
+Sources of TensorFlow: with a graph, or weights alone, which need no TensorFlow to be described.
+
+From a source to its inspection: read and planned as a conversion would, nothing of it run or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cudnn_convert.context import silence
+from cudnn_convert.errors import AmbiguousSourceError
+from cudnn_convert.graph.index import is_op_name
+from cudnn_convert.inspection import alternatives, keras_model, weights_only
+from cudnn_convert.inspection.alternatives import Ways
+from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
+from cudnn_convert.model import SERVING, Convention, Model, Signature
+from cudnn_convert.options import Options, limited
+from cudnn_convert.plan import prepare
+from cudnn_convert.read import keras_hdf5
+from cudnn_convert.targets import registry
+
+if TYPE_CHECKING:
+    from cudnn_convert.inspection.graph_recurrences import Graph
+
+_WEIGHTS: Final = "weights of a Keras model, each recurrence on its own: the whole model needs --architecture"
+
+
+def alone(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
+    """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is.
+
+    Where no format was asked for, ONNX is also what names that no graph can hold become.
+    """
+    found = alternatives.found(model, replace(options, format="onnx"))
+    plans = [plan for _, plan in found.plans]
+    recurrences = tuple(
+        weights_only.recurrences(model, plans, _convention(found, options), checked=_checked(found))
+    )
+    names = [name for plan in plans for one in plan.singles for name in (one.name, one.recurrence.shared)]
+    if form is None and not all(is_op_name(name) for name in names if name):
+        options = replace(options, format="onnx")
+    told = alternatives.told(
+        source,
+        model,
+        runs_on_cpu=False if recurrences else True if model.plain.whole else None,
+        recurrences=recurrences,
+        signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
+    )
+    notes = [_WEIGHTS] if model.kind == keras_hdf5.KIND else []
+    return alternatives.with_notes(alternatives.with_ways(told, source, found, options), notes)
+
+
+def graph(source: Path, model: Model, options: Options) -> Inspection:
+    """A checkpoint with its graph, a frozen graph, a SavedModel."""
+    from cudnn_convert.inspection.graph_recurrences import Graph, hollow
+
+    model = hollow(model)
+    found = alternatives.found(model, options)
+    whole = prepare.ensure_graph(model, options)
+    chosen = [plan.source for _, plan in found.plans]
+    seen = Graph(whole, [name for one in chosen for of in (one.inputs, one.outputs) for name in of.values()])
+    checked = {one.node for _, plan in found.plans for one in plan.recurrences} if _checked(found) else set()
+    recurrences = tuple(
+        seen.recurrences(_live(seen, whole, found, options), checked, _convention(found, options))
+    )
+    told = alternatives.told(
+        source,
+        model,
+        runs_on_cpu=_runs_on_cpu(recurrences, found),
+        recurrences=recurrences,
+        signatures=_signatures(seen, model, found),
+    )
+    return alternatives.with_ways(told, source, found, options)
+
+
+def portable(source: Path, model: Model, options: Options) -> Inspection:
+    """A SavedModel of TensorFlow 2 whose cuDNN functions, where it has any, are dead."""
+    from cudnn_convert.inspection.graph_recurrences import Graph
+
+    seen = Graph(prepare.ensure_graph(model, options))
+    return alternatives.told(
+        source,
+        model,
+        runs_on_cpu=True,
+        recurrences=seen.recurrences({}, (), Convention()),
+        signatures=[_offered(seen, key, one, taken=False) for key, one in model.signatures.items()],
+        reasons=[alternatives.PORTABLE],
+    )
+
+
+def _convention(found: Ways, options: Options) -> Convention:
+    """That of the only way, where a refusal's advice led to it."""
+    taken = found.plans[0][0] if len(found.plans) == 1 else options
+    return Convention(taken.gate_order, taken.forget_bias)
+
+
+def _checked(found: Ways) -> bool:
+    """Whether the plan compared the copies of all weights."""
+    return len(found.plans) == 1 and found.plans[0][0].weights == "auto"
+
+
+def _live(seen: Graph, whole: Model, found: Ways, options: Options) -> dict[str, bool]:
+    """Whether a node is needed: by all plans or none, or where there is none, by the file's signatures."""
+    if found.plans:
+        needed = [{node.name for node in plan.graph.node} for _, plan in found.plans]
+        counts = {node.name: sum(node.name in one for one in needed) for node in seen.nodes}
+        return {name: bool(count) for name, count in counts.items() if count in (0, len(needed))}
+    given = [name for one in whole.signatures.values() for name in one.outputs.values()]
+    if options.outputs or not given:
+        return {}
+    reached = seen.reached(given)
+    return {node.name: node.name in reached for node in seen.nodes}
+
+
+def _runs_on_cpu(recurrences: Sequence[Found], found: Ways) -> bool | None:
+    """A plan makes sure that everything else does."""
+    needing = [one.live for one in recurrences if one.needs_gpu]
+    if any(needing):
+        return False
+    return True if found.plans and None not in needing else None
+
+
+def _signatures(seen: Graph, model: Model, found: Ways) -> Iterator[Offered]:
+    """Those of the file, or what was chosen from its graph."""
+    plans = [plan for _, plan in found.plans]
+    taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
+    if len(plans) == 1 and not model.signatures:
+        yield _offered(seen, "", plans[0].source, taken=True)
+    for key, one in model.signatures.items():
+        # An artifact with one signature calls it so, whichever of the source's it is.
+        same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(one.outputs)
+        # Its inputs are those of the plan, which may begin behind a parser.
+        offered = plans[0].source if same else one
+        yield _offered(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
+
+
+def _offered(seen: Graph, key: str, found: Signature, *, taken: bool) -> Offered:
+    inputs, outputs = (
+        {name: seen.end(tensor) for name, tensor in of.items()} for of in (found.inputs, found.outputs)
+    )
+    return Offered(key, taken, inputs, outputs)
+
+
+@silence()
+@limited
+def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
+    """The inspection of `source`, with the command for the format `form`, or for the one that fits it.
+
+    `options` say how the source is read. Raises ReadError and AccessError where it cannot be, UsageError
+    where the options do not fit it, AmbiguousSourceError where `source` is not one model.
+    """
+    options = replace(options, format=form or "savedmodel")
+    registry.check_options(options)
+    try:
+        model = prepare.read_source(source, options, tag=options.tag)
+    except AmbiguousSourceError as error:
+        tags = alternatives.tags(source if source.is_dir() else source.parent)
+        if options.tag is not None or not tags:
+            raise
+        return _by_tag(source, options, tags, error.reasons, form)
+    registry.check_source(model, options)
+    if model.architecture is not None:
+        return keras_model.inspected(source, model, options, form)
+    if prepare.is_portable(model, options) and not options.force_convert:
+        return portable(source, model, options)
+    if model.graph is None:
+        return alone(source, model, options, form)
+    found = graph(source, model, options)
+    others = [tags for tags in alternatives.tags(model.path) if options.tag is None and tags != "serve"]
+    return alternatives.with_notes(
+        found, [f"other graphs than that of serve: --tag {tags}" for tags in others]
+    )
+
+
+def _by_tag(
+    source: Path, options: Options, tags: Sequence[str], reasons: tuple[str, ...], form: str | None
+) -> Inspection:
+    """A SavedModel of several graphs, each of which is inspected; which is meant decides what is live."""
+    each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
+    found: list[Found] = []
+    for one in each.values():
+        known = [replace(recurrence, live=None) for recurrence in one.recurrences]
+        found += [recurrence for recurrence in known if recurrence not in found]
+    ways = [Way((f"--tag={tag}",), one.command) for tag, one in each.items() if one.command]
+    return replace(
+        next(iter(each.values())),
+        runs_on_cpu=None,
+        recurrences=tuple(found),
+        signatures=(),
+        command=None,
+        candidates=tuple(ways),
+        reasons=reasons,
+        notes=(),
+    )

@@ -1,0 +1,238 @@
+"""A Keras model and its recurrent layers, from config and shapes of weights.
+
+The recurrences of a Keras model, by its config and the shapes of its weights; nothing is built.
+
+A Keras model as a whole, by its config: what it takes and gives, which format fits, what bars it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.inspection import alternatives
+from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered
+from cudnn_convert.keras import cpu_layers, translate
+from cudnn_convert.keras.config import classes, layer_tree, validate, values
+from cudnn_convert.keras.config.classes import Vouched
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import SERVING, Architecture, Model, Tensor
+from cudnn_convert.options import Options
+from cudnn_convert.plan import prepare
+from cudnn_convert.read import keras_archive, keras_hdf5
+from cudnn_convert.read.dialects.keras import Layer
+
+Listed = Sequence[tuple[str, Tensor]]
+#: What of a layer's config, or of the Bidirectional around it, matters to its outputs.
+_SETTINGS: Final = ("go_backwards", "return_sequences", "return_state", "stateful", "time_major")
+
+
+def describe_layers(model: Architecture) -> Iterator[Found]:
+    """The LSTM and GRU layers, cuDNN's or not, in the order of the config."""
+    tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
+    for top in tops:
+        listed = model.weights.get(layer_tree.layer_name(top), ())
+        found, left = [*_recurrent(top)], _triples(listed)
+        # A CPU layer's config may have weights that a cuDNN layer saved: what cuDNN layers leave of them.
+        ordered = sorted(found, key=lambda one: not classes.is_cudnn(one[1]))
+        taken = {path: _taken(left, entry, around) for path, entry, around in ordered}
+        for path, entry, around in found:
+            held = taken[path] or _plain_tensors(path, listed)
+            yield _found(path, entry, around, held)
+
+
+def _recurrent(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry, Entry | None]]:
+    """The LSTM and GRU layers in an entry with their paths, and the Bidirectional around each."""
+    here = f"{path}/{layer_tree.layer_name(entry)}".strip("/")
+    inside = layer_tree.inside(entry)
+    if entry["class_name"] == "Bidirectional" and inside and _is_recurrent(inside[0]):
+        yield here, inside[0], entry
+        return
+    if _is_recurrent(entry):
+        yield here, entry, None
+    for below in inside:
+        yield from _recurrent(below, here)
+
+
+def _is_recurrent(entry: Entry) -> bool:
+    known = str(entry["class_name"]) in classes.MODES and classes.is_keras_class(entry)
+    return known and isinstance(entry["config"], Mapping)
+
+
+def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
+    """The weights of each cuDNN layer in a list, with the name of its kernel, and as they are shown."""
+    names = {id(tensor): name for name, tensor in listed}
+    return [
+        (name, found, tuple(_held(names[id(tensor)], tensor) for tensor in found.tensors.values()))
+        for name, found in keras_hdf5.triples(listed)
+    ]
+
+
+def _held(name: str, tensor: Tensor) -> Held:
+    """A tensor by its place in the file, which its name need not tell."""
+    return Held(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
+
+
+def _taken(
+    left: list[tuple[str, Layer, tuple[Held, ...]]], entry: Entry, around: Entry | None
+) -> tuple[Held, ...]:
+    """The weights of a layer, out of those left: of its sizes, those named after it before others."""
+    mode, units = classes.MODES[str(entry["class_name"])], entry["config"].get("units")
+    own = f"/{layer_tree.layer_name(entry if around is None else around)}/"
+    fits = [one for one in left if (one[1].mode, one[1].units) == (mode, units)]
+    fits = sorted(fits, key=lambda one: own not in f"/{one[0]}")[: 1 if around is None else 2]
+    if len(fits) < (1 if around is None else 2):
+        return ()
+    for one in fits:
+        left.remove(one)
+    return tuple(held for _, _, tensors in fits for held in tensors)
+
+
+def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
+    """The weights of a CPU layer: all of a top-level layer's, in a model those that are named after it."""
+    parts = path.split("/")
+    return tuple(
+        _held(name, tensor) for name, tensor in listed if len(parts) == 1 or f"/{parts[-1]}/" in f"/{name}"
+    )
+
+
+def _found(path: str, entry: Entry, around: Entry | None, held: tuple[Held, ...]) -> Found:
+    config = entry["config"]
+    settings = {key: config[key] for key in _SETTINGS if config.get(key)}
+    if around is not None:
+        settings["merge_mode"] = around["config"].get("merge_mode", "concat")
+    time_major = bool(config.get("time_major"))
+    return Found(
+        name=path,
+        op=str(entry["class_name"]),
+        function=None,
+        needs_gpu=classes.is_cudnn(entry),
+        live=True,
+        mode=classes.MODES[str(entry["class_name"])].value,
+        layers=1,
+        directions=1 if around is None else 2,
+        units=int(config.get("units", 0)),
+        input_size=held[0].shape[0] if held and len(held[0].shape) == 2 else None,
+        projection=0,
+        dtype=held[0].dtype if held else values.dtype(config.get("dtype")) or "float32",
+        axes=("time", "batch", "input") if time_major else ("batch", "time", "input"),
+        lengths=False,
+        dropout=0.0,
+        raw=(),
+        canonical=held,
+        copies="canonical" if held else "none",
+        settings=settings,
+    )
+
+
+def inspected(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
+    """A Keras model, by its config alone."""
+    found = model.architecture
+    assert found is not None
+    names = dict.fromkeys(options.brought)
+    brought = Vouched(names, names)
+    cut = options.inputs or options.outputs or options.set
+    usual = "savedmodel" if cut else fitting(model.path, found, brought)
+    options = replace(options, format=form or usual)
+    kept: Options | None = options
+    if reasons := _needs_no_conversion(model, options):
+        kept = None
+    elif not FORMATS[options.format].layers:
+        reasons = tuple(refused(found, brought))
+        kept = None if reasons else options
+    elif reasons := tuple(unproven(found, brought)):
+        kept = replace(options, verify=False)
+    recurrences = tuple(describe_layers(found))
+    is_known = validate.unlisted(found.config, options.brought) is None
+    return alternatives.told(
+        source,
+        model,
+        runs_on_cpu=not any(one.needs_gpu for one in recurrences) if is_known else None,
+        recurrences=recurrences,
+        signatures=[signature(found)],
+        reasons=reasons,
+        options=kept,
+    )
+
+
+def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
+    """Why a Keras model needs no conversion, where it has no cuDNN layer, or why nothing is known of it."""
+    assert model.architecture is not None
+    if reason := validate.unlisted(model.architecture.config, options.brought):
+        return (reason,)
+    if prepare.is_portable(model, options):
+        return (alternatives.PORTABLE,)
+    try:
+        if model.kind != keras_archive.KIND and not options.allow_plain:
+            cpu_layers.require_cudnn(model.path, model.architecture)
+    except UnsupportedModelError as error:
+        return error.reasons
+    return ()
+
+
+def signature(model: Architecture) -> Offered:
+    """The inputs and outputs by the names that Keras gives them; a layer's output has no shape before it is
+    built.
+    """
+    config, entries = model.config["config"], layer_tree.layer_entries(model.config)
+    if model.config["class_name"] == "Sequential" or not isinstance(config, Mapping):
+        if not entries:
+            return Offered(SERVING, True, {}, {})
+        first, (shape, dtype) = entries[0], values.input_of(model.config)
+        given = layer_tree.layer_name(first)
+        given = given if first["class_name"] == "InputLayer" else f"{given}_input"
+        ends = {given: End(given, dtype, None if shape is None else tuple(shape))}
+        last = layer_tree.layer_name(entries[-1])
+        return Offered(SERVING, True, ends, {last: End(last, None, None)})
+    by_name = {layer_tree.layer_name(entry): entry["config"] for entry in entries}
+    inputs = {name: _input(name, by_name.get(name, {})) for name in _ends(config.get("input_layers"))}
+    outputs = {name: End(name, None, None) for name in _ends(config.get("output_layers"))}
+    return Offered(SERVING, True, inputs, outputs)
+
+
+def _input(name: str, config: Mapping[str, Any]) -> End:
+    shape = values.shape(config.get("batch_input_shape", config.get("batch_shape")))
+    dtype = values.dtype(config.get("dtype")) or "float32"
+    return End(name, dtype, None if shape is None else tuple(shape))
+
+
+def _ends(listed: Any) -> list[str]:
+    """The layers of `input_layers` or `output_layers`; a name that comes again is numbered, as Keras does."""
+    found: list[str] = []
+    seen: Counter[str] = Counter()
+    for name, _, _ in layer_tree.references(listed):
+        found.append(f"{name}_{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def fitting(path: Path, model: Architecture, brought: Vouched) -> str:
+    """The format in which a user finds the layers again: `keras`, for today's Keras opens it; `h5` where
+    Keras 3 cannot say what the model does; `savedmodel` where both read a layer's axes otherwise.
+    """
+    found = [entry for _, entry in layer_tree.walk(model.config)]
+    if any(isinstance(one["config"], Mapping) and one["config"].get("time_major") for one in found):
+        return "savedmodel"
+    try:
+        translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)
+    except UnsupportedModelError:
+        return "h5"
+    return "keras"
+
+
+def refused(model: Architecture, brought: Vouched) -> list[str]:
+    """The layers that may not be built, which every format of graphs needs."""
+    return [str(found) for found in validate.refused(model.config, brought)]
+
+
+def unproven(model: Architecture, brought: Vouched) -> list[str]:
+    """Why nothing of the model can be verified, where its first layer is one that may not be built."""
+    found = [*validate.refused(model.config, brought)]
+    if found and validate.own_part(model, brought) is None:
+        return [f"{found[0]}; nothing stands before this layer that could be verified"]
+    return []

@@ -1,0 +1,99 @@
+"""The result of an inspection, the same for the library and for `--json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One tensor of the file that holds weights of a recurrence, by the name it has there."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One recurrence; a number is None where the file does not tell it.
+
+    `axes` are those of its input, in order. `live`: whether what is converted needs it, None where that
+    hangs on a choice. `raw` is the one-dimensional parameter blob, `canonical` the tensors of its matrices
+    and biases; `copies` says which there are and whether they agree. `settings` are those of a Keras layer.
+    """
+
+    name: str
+    op: str
+    function: str | None
+    needs_gpu: bool
+    live: bool | None
+    mode: str | None
+    layers: int | None
+    directions: int | None
+    units: int | None
+    input_size: int | None
+    projection: int
+    dtype: str
+    axes: tuple[str, ...]
+    lengths: bool
+    dropout: float
+    raw: tuple[Held, ...]
+    canonical: tuple[Held, ...]
+    copies: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An input or an output: the source's name for it; dtype and shape where they are known."""
+
+    tensor: str
+    dtype: str | None
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A signature by its key, "" where it was chosen from the graph; `taken`: the command converts it."""
+
+    key: str
+    taken: bool
+    inputs: Mapping[str, End]
+    outputs: Mapping[str, End]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of several ways to convert the source: the flags that choose it, and the whole command."""
+
+    flags: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A source, described; nothing of it was run.
+
+    `command` converts it, in words as a shell splits them. It is None where the source is portable already,
+    where `candidates` must be chosen from, or where it cannot be converted; `reasons` say which, in the words
+    of a conversion's refusal. `runs_on_cpu` is None where that hangs on a choice.
+    """
+
+    source: str
+    kind: str
+    versions: Mapping[str, str]
+    runs_on_cpu: bool | None
+    recurrences: tuple[Found, ...]
+    signatures: tuple[Offered, ...]
+    command: tuple[str, ...] | None
+    candidates: tuple[Way, ...]
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The JSON object that `inspect --json` prints."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False)

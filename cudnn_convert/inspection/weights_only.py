@@ -1,0 +1,294 @@
+"""Recurrences of weights without a graph, and which tensors hold them.
+
+A recurrence of a graph, as far as the graph and the shapes of tensors tell.
+
+Which tensors of a file hold the weights of a recurrence, by their own names, and whether copies agree.
+
+The recurrences of weights without a graph: as planned, and where that needs flags, as far as keys tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert.graph.index import CUDNN_OPS
+from cudnn_convert.inspection.result import End, Found, Held, Offered
+from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
+from cudnn_convert.plan import Plan
+from cudnn_convert.read import dialects
+from cudnn_convert.recurrences import graphless, weight_copies
+from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.weights import cudnn_blob
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A recurrence of a graph; a size is None where no static shape and no tensor tells it.
+
+    `blob` is the variable or constant of its parameters, `matrices` what they are computed from; `keys` its
+    set of canonical keys.
+    """
+
+    mode: Mode
+    layers: int | None
+    directions: int
+    units: int | None
+    input_size: int | None
+    projection: int
+    dtype: np.dtype[Any]
+    time_major: bool
+    lengths: bool
+    dropout: float
+    skip_input: bool = False
+    blob: Held | None = None
+    matrices: tuple[Held, ...] = ()
+    keys: CanonicalParameters | None = None
+
+    @property
+    def sizes(self) -> Sizes | None:
+        """All sizes, where all are known."""
+        if self.layers is None or self.units is None or self.input_size is None:
+            return None
+        return Sizes(
+            self.mode,
+            self.layers,
+            self.directions,
+            self.units,
+            self.input_size,
+            self.skip_input,
+            self.projection,
+        )
+
+    def found(self, node: Any) -> Found:
+        """What the inspection shows of the node by itself."""
+        axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
+        return Found(
+            name=node.name,
+            op=node.op,
+            function=None,
+            needs_gpu=node.op in CUDNN_OPS,
+            live=None,
+            mode=self.mode.value,
+            layers=self.layers,
+            directions=self.directions,
+            units=self.units,
+            input_size=self.input_size,
+            projection=self.projection,
+            dtype=self.dtype.name,
+            axes=("batch", "input") if node.op == "LSTMBlockCell" else axes,
+            lengths=self.lengths,
+            dropout=self.dropout,
+            raw=(),
+            canonical=(),
+            copies="none",
+            settings={"skip_input": True} if self.skip_input else {},
+        )
+
+
+RAW: Final = "raw"
+CANONICAL: Final = "canonical"
+AGREE: Final = "both, agree"
+#: Blobs of more values are compared by the plan alone, where that is made.
+_MOST: Final = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A tensor in whose place zeros without memory are read, and which keeps who asked for it."""
+
+    key: str
+    tensor: Tensor
+    asked: list[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.tensor.dtype
+
+    def read(self) -> Array:
+        self.asked.append(self.key)
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
+    """The tensors of each set of canonical keys, by the set's scope; none of them is read."""
+    asked: list[str] = []
+    unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
+    again = {found.scope: found for found in dialects.find(model.path, unread)}
+    found: dict[str, tuple[Held, ...]] = {}
+    for one in model.canonical:
+        names = [key for key in model.variables if key.startswith(one.scope)]
+        if one.scope in again:
+            del asked[:]
+            try:
+                _ = [*again[one.scope].tensors().values()]  # which asks for each
+            except KeyError:  # the set is not whole, as planning says
+                continue
+            names = asked
+        found[one.scope] = held(model.variables, dict.fromkeys(names))
+    return found
+
+
+def held(tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]) -> tuple[Held, ...]:
+    """The tensors of `names` as the inspection shows them."""
+    return tuple(Held(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
+
+
+def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | None) -> str:
+    """What copies there are; `compared`: None: not known, "" where they agree, else how they differ."""
+    if not (raw and keys):
+        return RAW if raw else CANONICAL if keys else "none"
+    if compared is None:
+        return "both, not compared"
+    return f"both, differ: {compared}" if compared else AGREE
+
+
+def compared(
+    found: CanonicalParameters, raw: Tensor, sizes: Sizes, dtype: np.dtype[Any], convention: Convention
+) -> str | None:
+    """Where the copies differ, "" where they agree, None where there is too much to compare."""
+    if math.prod(raw.shape) > _MOST:
+        return None
+    try:
+        blob = cudnn_blob.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
+        difference = weight_copies.compare_copies(found.decode(sizes.mode), blob, convention)
+    except CudnnConvertError as error:
+        return str(error)
+    return (difference or "").partition(";")[0]  # what to do about it stands in the refusal
+
+
+def recurrences(
+    model: Model, plans: Sequence[Plan], convention: Convention, *, checked: bool
+) -> Iterator[Found]:
+    """Those of the only plan; of several, what all of them say; without a plan, what names and shapes do.
+
+    `checked`: the plan compared the copies.
+    """
+    keys, blobs = canonical_tensors(model), graphless.blob_by_scope(model)
+    by_scope = {blob: scope for scope, blob in blobs.items()}
+    singles: dict[str, list[Single]] = {}
+    for plan in plans:
+        for one in plan.singles:
+            singles.setdefault(one.recurrence.shared, []).append(one)
+    for variable, found in singles.items():
+        scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
+        made = _planned(model, variable, found, keys.get(scope, ()))
+        told = made.copies if checked else _compared(model, made, scope, found[0], convention)
+        yield replace(made, copies=told, live=True if len(found) == len(plans) else None)
+    if not plans:
+        for scope in dict.fromkeys(one.scope for one in model.canonical):
+            sets = [one for one in model.canonical if one.scope == scope]
+            yield _keyed(sets, _raw(model, blobs.get(scope, "")), keys[scope])
+        for blob in graphless.blob_keys(model):
+            if blob not in blobs.values():
+                yield _blob(model, blob)
+
+
+def signatures(plan: Plan) -> Iterator[Offered]:
+    """What each recurrence takes and gives; a name in a shape is an axis that is open."""
+    for one in plan.singles:
+        ends = [
+            {key: End(tensor, specs[key][0].name, specs[key][1]) for key, tensor in named.items()}
+            for named, specs in (
+                (one.signature.inputs, one.inputs),
+                (one.signature.outputs, one.outputs),
+            )
+        ]
+        yield Offered(one.name, True, *ends)
+
+
+def _planned(model: Model, variable: str, found: Sequence[Single], keys: tuple[Held, ...]) -> Found:
+    """One recurrence of all plans that have it; where they do not agree on a size, None."""
+    raw, first = _raw(model, variable), found[0].recurrence
+    sizes = [one.recurrence.sizes for one in found]
+    made = _found(found[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=found[0].batch_major)
+    return replace(
+        made,
+        layers=_agreed(sizes, "layers"),
+        directions=_agreed(sizes, "directions"),
+        units=_agreed(sizes, "units"),
+        input_size=_agreed(sizes, "input_size"),
+        lengths=first.lengths,
+        raw=raw,
+        canonical=keys,
+        copies=describe_copies(raw, keys, ""),
+    )
+
+
+def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]) -> Found:
+    """A scope's canonical keys; `sets` are all that keys and shapes fit."""
+    one = sets[0]
+    modes = dict.fromkeys(mode for found in sets for mode in found.modes)
+    mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(one.scope)
+    is_half = any(found.may_be_half for found in sets)
+    return replace(
+        _found(one.scope.rstrip("/"), mode, one.dtype.name, batch_major=one.batch_major),
+        layers=_agreed(sets, "layers"),
+        directions=None if is_half else _agreed(sets, "directions"),
+        units=_agreed(sets, "units"),
+        input_size=_agreed(sets, "input_size"),
+        raw=raw,
+        canonical=keys,
+        copies=describe_copies(raw, keys, None),
+    )
+
+
+def _blob(model: Model, key: str) -> Found:
+    """A blob on its own: its length alone is known, and perhaps its mode, by its scope."""
+    mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
+    made = _found(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
+    return replace(made, raw=_raw(model, key), copies=RAW)
+
+
+def _agreed(found: Sequence[Any], name: str) -> Any:
+    """What all of them say, None where they do not agree."""
+    said = {getattr(one, name) for one in found}
+    return said.pop() if len(said) == 1 else None
+
+
+def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
+    """A recurrence of which no size is known yet, nor which tensors hold it."""
+    return Found(
+        name=name,
+        op="",
+        function=None,
+        needs_gpu=True,
+        live=None,
+        mode=None if mode is None else mode.value,
+        layers=None,
+        directions=None,
+        units=None,
+        input_size=None,
+        projection=0,
+        dtype=dtype,
+        axes=("batch", "time", "input") if batch_major else ("time", "batch", "input"),
+        lengths=False,
+        dropout=0.0,
+        raw=(),
+        canonical=(),
+        copies="",
+    )
+
+
+def _compared(model: Model, one: Found, scope: str, single: Single, convention: Convention) -> str:
+    """What the copies are, where no plan compared them."""
+    sizes = single.recurrence.sizes
+    fitting = [found for found in model.canonical if found.scope == scope and sizes.mode in found.modes]
+    if not (one.raw and one.canonical and fitting):
+        return one.copies
+    blob = model.variables[one.raw[0].name]
+    difference = compared(fitting[0], blob, sizes, single.recurrence.dtype, convention)
+    return describe_copies(one.raw, one.canonical, difference)
+
+
+def _raw(model: Model, key: str) -> tuple[Held, ...]:
+    return held(model.variables, [key] if key in model.variables else [])

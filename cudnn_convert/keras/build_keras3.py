@@ -1,0 +1,394 @@
+"""Builds a Keras 3 model from a translated config and Keras 2 weights.
+
+The shapes that layers may be built for, where only their weights tell.
+
+A Keras 3 model with layers whose code nobody brings, in pieces: to save its weights, never to be called.
+
+Nobody can know what such a layer gives, so that nothing behind it can be connected. Keras builds each of the
+others alone, for its weights tell what shape it takes; one of no known class has its weights as stored.
+Source: keras v3.15 src/saving/saving_lib.py `_save_state`, `_save_container_state`: weights stand under the
+attributes of layers, and in a model under `layers/<class in snake case>`, numbered.
+
+The part of a Keras 3 archive that stands before certain layers, loaded as Keras 3 loads the whole.
+
+Source: keras v3.15 src/saving/saving_lib.py `H5IOStore.make`, which leaves each layer's name in its group;
+src/models/functional.py `functional_from_config`.
+
+A model of Keras 3 from a translated config, with the weights of a Keras 2 model in it.
+
+Keras builds the layers, for its file holds what only built layers have, such as seeds and shapes.
+Nothing but Keras's own classes and those that the user brings is built.
+Source: keras v3.15 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5_format.py `_legacy_weights`.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.keras import translate
+from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.keras.translate import Told
+from cudnn_convert.model import Architecture, Array, Mode, Tensor
+from cudnn_convert.weights import layouts
+
+
+def first(model: Entry) -> Sequence[int | None]:
+    """The shape of a model's first input, its batch included; `[None]` where the config does not say."""
+    for entry in layer_tree.layer_entries(model)[:1]:
+        if model["class_name"] == "Sequential" and entry["class_name"] != "InputLayer":
+            return values.input_of(model)[0] or [None]
+        config = entry["config"]
+        return values.shape(config.get("batch_input_shape", config.get("batch_shape"))) or [None]
+    return [None]
+
+
+def tried(weights: Sequence[tuple[str, Tensor]], batch: int | None) -> Iterator[tuple[Any, ...]]:
+    """Arguments for `build` of a layer with these weights, the likely ones first.
+
+    One shape for most layers, a list of two or two shapes for those of attention. The last size of a shape is
+    one of the weights' own; so are the others where a layer wants to know them.
+    """
+    kept = [tensor.shape for _, tensor in weights]
+    sizes = dict.fromkeys(size for shape in kept for size in (*shape[-2:-1], *shape))
+    shapes = [
+        (batch, *[fill] * (rank - 2), size)
+        for rank in (3, 2, 4, 5)
+        for size in sizes or (1,)
+        for fill in (None, size)
+    ]
+    shapes += [(batch, *shape) for shape in kept[:1]]
+    yield from ((shape,) for shape in shapes)
+    yield from (([shape, shape],) for shape in shapes)
+    yield from ((shape, shape) for shape in shapes)
+
+
+Listed = Sequence[tuple[str, Tensor]]
+#: The attribute of a wrapper of Keras 3 that holds the one layer in it.
+_HOLDS: Final = {"TimeDistributed": "layer", "RNN": "cell"}
+
+
+def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, Any]) -> Any:
+    """A `keras.Model` of a rewritten model's layers to save the weights of, and to do nothing else with.
+
+    `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
+    build, and where weights of several layers stand together without their layers' names.
+    """
+    made = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
+    settle_seeds(made)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """`given`: the shape of the model's first input."""
+
+    source: Path
+    brought: Mapping[str, Any]
+    given: Sequence[int | None]
+
+    def model(self, entry: Entry, weights: Mapping[str, Listed]) -> Any:
+        import keras
+
+        kind = "Sequential" if entry["class_name"] == "Sequential" else "Functional"
+        made = type(kind, (keras.Sequential,), {})(name=layer_tree.layer_name(entry) or None)
+        for below in layer_tree.layer_entries(entry):
+            if below["class_name"] != "InputLayer":
+                piece = self.layer(below, weights.get(layer_tree.layer_name(below), ()))
+                made.add(piece, rebuild=False)
+        made.built = True  # as far as saving its weights goes
+        return made
+
+    def layer(self, entry: Entry, listed: Listed) -> Any:
+        """A layer with the weights listed for it, its own and those of the layers in it."""
+        kind = str(entry["class_name"])
+        if classes.is_foreign(entry, self.brought):
+            return _stand_in(entry, listed)
+        if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
+            told = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
+            raise self._refused(entry, f"{told}; write --format h5")
+        if not classes.has_foreign(entry, self.brought):
+            return self._own(entry, listed)
+        if layer_tree.is_model(entry):
+            return self.model(entry, self._shared(entry, listed))
+        if kind == "Bidirectional":
+            parts = self._ways(entry, listed)
+        elif kind in _HOLDS:
+            parts = {_HOLDS[kind]: self.layer(layer_tree.inside(entry)[0], listed)}
+        else:
+            told = f"expected Keras's own layers in a {kind} for Keras 3, found another"
+            raise self._refused(entry, f"{told}; write --format h5, or bring it with --custom-objects")
+        return _stand_in(entry, (), **parts)
+
+    def _own(self, entry: Entry, listed: Listed) -> Any:
+        """A layer of Keras, built for the first shape that gives it weights like those listed."""
+        config = translate.translate_entry(entry, layer_tree.layer_name(entry), Told(self.brought))
+        if layer_tree.is_model(entry):
+            made = deserialized(self.source, config, self.brought)
+            refuse_open_steps(self.source, made)
+            if filled(made, entry, listed):
+                return made
+        elif (found := self._shaped(entry, config, listed)) is not None:
+            return found
+        stored = ", ".join(str(list(tensor.shape)) for _, tensor in listed)
+        expected = f"the weights of a {entry['class_name']} of Keras 3"
+        raise self._refused(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
+
+    def _shaped(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
+        """A layer that holds the weights listed for it; None where it takes others. One without any may stay
+        without a shape, if it takes none of those tried."""
+        unshaped = None if listed else deserialized(self.source, config, self.brought)
+        for call in tried(listed, self.given[0]):
+            made = deserialized(self.source, config, self.brought)
+            try:
+                made.build(*call)
+            except Exception:  # noqa: BLE001 - whatever a layer says to a shape not its own
+                continue
+            if filled(made, entry, listed):
+                return made
+            unshaped = None
+        return unshaped
+
+    def _shared(self, model: Entry, listed: Listed) -> dict[str, Listed]:
+        """Whose weights those of a model in a model are, by the names of its layers in theirs."""
+        found: dict[str, list[tuple[str, Tensor]]] = {
+            layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
+        }
+        for name, tensor in listed:
+            owners = [part for part in name.split("/")[:-1] if part in found]
+            if len(owners) != 1:
+                told = f"expected weights named after its layers, found {name}; write --format h5"
+                raise self._refused(model, told)
+            found[owners[0]].append((name, tensor))
+        return dict(found)
+
+    def _ways(self, entry: Entry, listed: Listed) -> dict[str, Any]:
+        """Both directions of a Bidirectional, whose weights say which they are of."""
+        ways: tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]]] = ([], [])
+        for name, tensor in listed:
+            ways["/backward_" in f"/{name}"].append((name, tensor))
+        if bool(ways[0]) != bool(ways[1]):
+            told = "expected weights of both directions by their names, found one; write --format h5"
+            raise self._refused(entry, told)
+        made = [self.layer(one, way) for one, way in zip(layer_tree.inside(entry), ways, strict=True)]
+        return dict(zip(("forward_layer", "backward_layer"), made, strict=True))
+
+    def _refused(self, entry: Entry, told: str) -> UnsupportedModelError:
+        return UnsupportedModelError(self.source, [f"layer {layer_tree.layer_name(entry)}: {told}"])
+
+
+def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
+    """A layer of the name of a class that is not here: it saves what is listed as its own, and `parts`."""
+    import keras
+
+    def save_own_variables(_: Any, store: Any) -> None:
+        for number, (_, tensor) in enumerate(listed):
+            store[str(number)] = tensor.read()
+
+    kind = type(classes.class_name(entry), (keras.layers.Layer,), {"save_own_variables": save_own_variables})
+    made = kind(name=layer_tree.layer_name(entry))
+    for attribute, part in parts.items():
+        setattr(made, attribute, part)
+    return made
+
+
+def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
+    """The `keras.Model` before the top-level `layers` of an archive, `layer_tree.ends` of them its outputs.
+
+    Raises ValueError where nothing stands before them, and what Keras raises for what does not load.
+    """
+    import keras
+
+    with zipfile.ZipFile(path) as archive:
+        config, weights = json.loads(archive.read("config.json")), archive.read("model.weights.h5")
+    part = layer_tree.model_until(_outputs_counted(config, -1), layers)
+    if part is None:
+        raise ValueError("nothing stands before the first layer of a class that is not here")
+    told = _outputs_counted(part, 1)
+    model = keras.saving.deserialize_keras_object(told, custom_objects=dict(custom_objects), safe_mode=True)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "part.weights.h5"
+        model.save_weights(saved)
+        _copy(weights, saved)
+        model.load_weights(saved)
+    return model
+
+
+def _outputs_counted(model: Entry, more: int) -> Entry:
+    """A functional model whose outputs count the calls of models in it as the arguments do (-1), or again as
+    Keras 3 does (1): from one more, for the call that made such a model.
+    """
+    config = model["config"]
+    if "output_layers" not in config:
+        return model
+    entries = layer_tree.layer_entries(model)
+    inner = {layer_tree.layer_name(entry) for entry in entries if entry["class_name"] == "Functional"}
+
+    def counted(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: counted(one) for key, one in value.items()}
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            return [value[0], value[1] + (more if value[0] in inner else 0), value[2]]
+        return [counted(one) for one in value]
+
+    return {**model, "config": {**config, "output_layers": counted(config["output_layers"])}}
+
+
+def _copy(weights: bytes, path: Path) -> None:
+    """The weights of an archive into a file of some of its layers, by names: their groups have others."""
+    import h5py
+
+    with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
+        groups = {group["vars"].attrs["name"]: group for group in whole["layers"].values()}
+        for place, group in list(part["layers"].items()):
+            name = group["vars"].attrs["name"]
+            if name in groups:  # an input need not have a group
+                del part["layers"][place]
+                whole.copy(groups[name], part["layers"], place)
+
+
+#: Keras 2's hard_sigmoid is clip(x / 5 + 0.5), Keras 3's clip(x / 6 + 0.5): the same of 6/5 of x.
+_SHARPER: Final = 1.2
+
+Pairs = list[tuple[Any, Mode | None]]
+
+
+def built(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any]) -> Any:
+    """The `keras.Model` of a rewritten model. Raises UnsupportedModelError for what Keras 3 cannot build."""
+    config = translate.modern(source, model, vouched=custom_objects).config
+    made = deserialized(source, config, classes.by_all_names(custom_objects, model.config))
+    _assign(source, made, model)
+    refuse_open_steps(source, made)
+    settle_seeds(made)
+    return made
+
+
+def scaled(model: Architecture) -> tuple[str, ...]:
+    """The paths of the layers whose gates get other weights than the source's, for the same numbers."""
+    return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
+
+
+def deserialized(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
+    """What Keras 3 makes of a config in its safe mode. Raises UnsupportedModelError."""
+    import keras
+
+    try:
+        return keras.saving.deserialize_keras_object(
+            copy.deepcopy(config), custom_objects=dict(custom_objects), safe_mode=True
+        )
+    except Exception as cause:
+        # Layers raise what they like, and Keras wraps it into the config of every model around.
+        innermost = str(cause).rpartition("Exception encountered: ")[2].strip()
+        first = (innermost.splitlines() or [""])[0] or type(cause).__name__
+        told = f"model: expected one that Keras 3 builds, found {first}; write --format h5"
+        raise UnsupportedModelError(source, [told]) from cause
+
+
+def refuse_open_steps(source: Path, built: Any) -> None:
+    """What `translate.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
+    import keras
+
+    found = [layer for layer in built._flatten_layers() if isinstance(layer, keras.layers.TimeDistributed)]
+    reasons = [
+        f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
+        f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
+        for layer in found
+        if layer.input.shape[1] is None
+    ]
+    if reasons:
+        raise UnsupportedModelError(source, reasons)
+
+
+def _assign(source: Path, built: Any, model: Architecture) -> None:
+    for entry in layer_tree.layer_entries(model.config):
+        name = layer_tree.layer_name(entry)
+        if entry["class_name"] == "InputLayer":
+            continue
+        layer, listed = built.get_layer(name), model.weights.get(name, ())
+        if not filled(layer, entry, listed):
+            shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
+            found = ", ".join(str(tensor.shape) for _, tensor in listed)
+            told = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {found or 'none'}"
+            raise UnsupportedModelError(source, [f"{told}; write --format h5"])
+
+
+def filled(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
+    """Whether a built layer's variables have the shapes of what is listed for it, which they then hold."""
+    pairs = _pairs(layer, entry)
+    if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
+        return False
+    for (variable, mode), (_, tensor) in zip(pairs, listed, strict=True):
+        variable.assign(_scaled(mode, tensor))
+    return True
+
+
+def _pairs(layer: Any, entry: Entry) -> Pairs:
+    trained, rest = _ordered(layer, entry)
+    return [*trained, *rest]
+
+
+def _scaled(mode: Mode | None, tensor: Tensor) -> Array:
+    return tensor.read() if mode is None else layouts.scaled_keras(mode, tensor.read(), _SHARPER)
+
+
+def _scale(entry: Entry) -> Mode | None:
+    """The mode of a CPU layer whose gates' activation is flatter in Keras 3."""
+    kind, config = str(entry["class_name"]), entry["config"]
+    hard = isinstance(config, Mapping) and config.get("recurrent_activation") == "hard_sigmoid"
+    return (
+        classes.MODES[kind] if hard and kind in translate.SCALABLE and classes.is_keras_class(entry) else None
+    )
+
+
+def _ordered(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
+    """The trained and the other variables of a built layer, in the order in which Keras 2 saved them.
+
+    Inside a model that is the order of the config, which Keras 3 may have changed.
+    """
+    trained: Pairs = []
+    rest: Pairs = []
+    parts = list(_parts(layer, entry))
+    if not parts:
+        mode = _scale(entry)
+        return [(one, mode) for one in layer.trainable_weights], [
+            (one, mode) for one in layer.non_trainable_weights
+        ]
+    for part, below in parts:
+        more, fixed = _ordered(part, below)
+        trained += more
+        rest += fixed
+    return trained, rest
+
+
+def _parts(layer: Any, entry: Entry) -> Iterator[tuple[Any, Entry]]:
+    config = entry["config"]
+    if layer_tree.is_model(entry):
+        for below in layer_tree.layer_entries(entry):
+            if below["class_name"] != "InputLayer":
+                yield layer.get_layer(layer_tree.layer_name(below)), below
+    elif entry["class_name"] == "Bidirectional":
+        yield layer.forward_layer, config["layer"]
+        yield layer.backward_layer, config.get("backward_layer") or config["layer"]
+    elif entry["class_name"] == "TimeDistributed" and translate.each_step(entry) is None:
+        yield layer.layer, config["layer"]
+
+
+def settle_seeds(built: Any) -> None:
+    """The seeds that Keras drew by chance for layers whose config has none: the same every time."""
+    from keras.random import SeedGenerator
+
+    count = 0
+    for layer in built._flatten_layers():
+        for value in vars(layer).values():
+            if isinstance(value, SeedGenerator) and getattr(layer, "seed", None) is None:
+                value.state.assign([count, 0])
+                count += 1

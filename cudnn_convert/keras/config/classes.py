@@ -1,0 +1,314 @@
+"""Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
+
+The layer classes of Keras 2: which are Keras's own, which are cuDNN's, what a missing key meant.
+
+Source: keras 2.0.9-2.3.1 layers/, tensorflow v1.15.0 python/keras/layers/, tf_keras v2.21.0 src/layers/.
+
+Layers whose code neither Keras nor the user brings: they pass through to Keras 3 untouched.
+
+Source: keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn`: a class is looked up by its
+registered name among the loader's custom objects.
+
+The classes and functions that a user names for a model: `module:name`, imported as Python would.
+
+Lambda layers: what is code in a file stays what it is, and is never called, unmarshalled or imported here.
+
+Source: keras 2.2.4 layers/core.py, tf_keras v2.21.0 src/layers/core/lambda_layer.py `get_config`; keras v3.15
+src/layers/core/lambda_layer.py `from_config`, src/utils/python_utils.py `func_load`; Python/marshal.c.
+"""
+
+from __future__ import annotations
+
+import binascii
+import importlib
+import struct
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.keras.config import layer_tree, values
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import Architecture, Mode
+
+#: The CPU layer that takes the place of each cuDNN layer.
+CUDNN: Final = MappingProxyType({"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"})
+MODES: Final = MappingProxyType(
+    {"CuDNNLSTM": Mode.LSTM, "CuDNNGRU": Mode.GRU, "LSTM": Mode.LSTM, "GRU": Mode.GRU}
+)
+_RECURRENT: Final = MappingProxyType(
+    {"activation": "tanh", "use_bias": True, "dropout": 0.0, "recurrent_dropout": 0.0}
+)
+#: What the arithmetic of cuDNN is in the words of a CPU layer.
+CPU: Final = MappingProxyType({**_RECURRENT, "recurrent_activation": "sigmoid", "unroll": False})
+#: What Keras 2 and TensorFlow 1 took for a key that a config leaves out; newer classes take something else.
+MISSING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        name: MappingProxyType({**_RECURRENT, "recurrent_activation": "hard_sigmoid", **more})
+        for names, more in (("LSTM LSTMCell", {}), ("GRU GRUCell", {"reset_after": False}))
+        for name in names.split()
+    }
+)
+ACTIVATIONS: Final = frozenset(
+    "elu exponential gelu hard_sigmoid linear mish relu selu sigmoid softmax softplus softsign "
+    "swish tanh".split()
+)
+#: Layers whose arithmetic is code in the file, or in another file.
+CODE: Final = frozenset("Lambda TFOpLambda TensorFlowOpLayer SlicingOpLambda ClassMethod".split())
+BUILT_IN: Final = frozenset(
+    """
+    Model Functional Sequential InputLayer
+    Activation ActivityRegularization AlphaDropout Dense Dropout EinsumDense Embedding Flatten Masking Permute
+    RepeatVector Reshape SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout GaussianNoise
+    ELU LeakyReLU PReLU ReLU Softmax ThresholdedReLU
+    Add Average Concatenate Dot Maximum Minimum Multiply Subtract
+    Attention AdditiveAttention MultiHeadAttention
+    AveragePooling1D AveragePooling2D AveragePooling3D MaxPooling1D MaxPooling2D MaxPooling3D
+    GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
+    GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D
+    BatchNormalization BatchNormalizationV1 BatchNormalizationV2 SyncBatchNormalization LayerNormalization
+    GroupNormalization UnitNormalization
+    Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose DepthwiseConv1D DepthwiseConv2D
+    SeparableConv1D SeparableConv2D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D UpSampling3D
+    ZeroPadding1D ZeroPadding2D ZeroPadding3D LocallyConnected1D LocallyConnected2D
+    RNN SimpleRNN SimpleRNNCell LSTM LSTMCell GRU GRUCell StackedRNNCells ConvLSTM1D ConvLSTM2D ConvLSTM3D
+    ConvLSTM2DCell CuDNNLSTM CuDNNGRU Bidirectional TimeDistributed Rescaling
+    """.split()
+)
+
+
+def is_keras_class(entry: Entry) -> bool:
+    """Whether an entry is of a class of Keras, not of a user's class that bears the name of one."""
+    registered = entry.get("registered_name")
+    module = str(entry.get("module") or "keras")
+    return (
+        entry["class_name"] in BUILT_IN
+        and registered in (None, entry["class_name"])
+        and module.partition(".")[0] in ("keras", "tf_keras")
+    )
+
+
+def registered_name(entry: Entry) -> str:
+    """The name by which a loader finds an entry's class: `package>name`, or the class name alone."""
+    return str(entry.get("registered_name") or entry["class_name"])
+
+
+def class_name(entry: Entry) -> str:
+    """The name of an entry's class, without the package that it may be registered with."""
+    return str(entry["class_name"]).rpartition(">")[2]
+
+
+def is_cudnn(entry: Entry) -> bool:
+    """Whether an entry is one of Keras's cuDNN layers."""
+    return is_keras_class(entry) and entry["class_name"] in CUDNN and isinstance(entry["config"], Mapping)
+
+
+def cudnn_layers(model: Architecture) -> list[str]:
+    """The paths of a model's cuDNN layers, each once."""
+    found = (path for path, entry in layer_tree.below(model.config) if is_cudnn(entry))
+    return list(dict.fromkeys(found))
+
+
+def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
+    """Whether an entry is a Lambda, or of a class that is neither Keras's nor brought; those by name."""
+    if class_name(entry) in brought:
+        return False
+    return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry))
+
+
+def has_foreign(entry: Entry, brought: Collection[str]) -> bool:
+    """Whether an entry is foreign, or a layer in it."""
+    return any(is_foreign(found, brought) for _, found in layer_tree.walk(entry))
+
+
+def untouched(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
+    """A foreign or brought layer as Keras 3 writes one, with its config as it was but for an input's shape
+    and the writing of a dtype. Raises ValueError for a Lambda that Keras 3 has no place for.
+    """
+    config = entry["config"]
+    if is_lambda(entry) and "Lambda" not in brought:
+        return values.written("keras.layers", "Lambda", modern(config))
+    if isinstance(config, Mapping):
+        # Keras 3's Layer, which a user's class hands both to, does not know the first: it has an InputLayer.
+        kept = {key: value for key, value in config.items() if key != "batch_input_shape"}
+        config = {**kept, "dtype": values.dtype(kept["dtype"])} if kept.get("dtype") is not None else kept
+    return values.written(None, class_name(entry), config, registered_name(entry))
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """What the user stands for: classes and functions by name, and with `trust` the code in the file.
+
+    A class is written for one library: that for tf_keras builds the source, that for Keras 3 an archive.
+    """
+
+    tf_keras: Mapping[str, Any] = field(default_factory=dict)
+    keras: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
+
+    def for_both(self) -> Vouched:
+        """Without what is brought for tf_keras alone: what goes to Keras 3 needs its classes in both."""
+        kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
+        return replace(self, tf_keras=kept)
+
+    def for_keras_3(self) -> Vouched:
+        """For a source of Keras 3, which nothing of tf_keras's belongs into."""
+        return replace(self, tf_keras=self.keras)
+
+
+NOTHING: Final = Vouched()
+
+
+def vouched(items: Sequence[str], *, trust: bool = False) -> Vouched:
+    """Each of `items` by its name; modules are looked for in the current folder too. Raises UsageError."""
+    found: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
+    for item in items:
+        module, _, name = item.partition(":")
+        try:
+            with _current_folder():
+                brought = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as cause:
+            raise UsageError(f"--custom-objects {item}: expected MODULE:NAME, found {cause}") from cause
+        for library in _libraries(brought) or found:
+            found[library][name] = brought
+    return Vouched(**found, trust=trust)
+
+
+def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
+    """What is brought, by its own names and by those that a model has its classes registered under."""
+    named = {registered_name(entry): class_name(entry) for _, entry in layer_tree.walk(model)}
+    return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
+
+
+def by_name(brought: Mapping[str, Any], value: Any) -> Any:
+    """A config of Keras 3 in which what is brought goes by its own name alone.
+
+    keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn` imports the module that a config names
+    where nothing is brought under the registered name.
+    """
+    if isinstance(value, list):
+        return [by_name(brought, found) for found in value]
+    if not isinstance(value, Mapping):
+        return value
+    made = {key: by_name(brought, found) for key, found in value.items()}
+    kind = str(value.get("class_name")).rpartition(">")[2]
+    name = value.get("config") if kind == "function" else kind
+    known = "class_name" in value and isinstance(name, str) and name in brought
+    return {**made, "module": None, "registered_name": name} if known else made
+
+
+def _libraries(brought: Any) -> set[str]:
+    """The one of both that a class is derived from."""
+    bases = brought.__mro__ if isinstance(brought, type) else ()
+    return {base.__module__.partition(".")[0] for base in bases} & {"tf_keras", "keras"}
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+#: How many numbers stand before a code object's bytes: the first Python with so many, and the last.
+_PYTHONS: Final = {4: "2", 5: "3.7 or older", 6: "3.8 to 3.10"}
+_NEWER: Final = "3.11 or newer"
+#: RESUME in 3.11 and 3.12, in 3.13, in 3.14: it begins each function, behind a few others.
+_RESUME: Final = frozenset({151, 149, 128})
+#: A code object, and bytes, with or without marshal's flag for what is referred to again.
+_CODE: Final = (b"c", b"\xe3")
+_BYTES: Final = (b"s", b"\xf3")
+
+
+def is_lambda(entry: Entry) -> bool:
+    """Whether an entry is Keras's Lambda."""
+    return entry["class_name"] == "Lambda" and isinstance(entry["config"], Mapping)
+
+
+def modern(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A Lambda's config for Keras 3, its code as it was. Raises ValueError for what has no place there."""
+    if config.get("mask") is not None:
+        raise ValueError("expected a Lambda without a mask of its own, found one")
+    made = {key: config[key] for key in ("name", "trainable") if key in config}
+    if config.get("dtype") is not None:
+        made["dtype"] = values.dtype(config["dtype"])
+    made["function"] = _function(config, "function")
+    if config.get("output_shape") is not None:
+        is_plain = config.get("output_shape_type", "raw") == "raw"
+        made["output_shape"] = config["output_shape"] if is_plain else _function(config, "output_shape")
+    arguments = config.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        raise ValueError("expected a Lambda's arguments by their names, found others")
+    return {**made, "arguments": {key: _argument(value) for key, value in arguments.items()}}
+
+
+def _function(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    stored, kind = config.get(key), config.get(f"{key}_type")
+    if kind == "function" and isinstance(stored, str):
+        return values.function(stored)
+    if kind != "lambda" or not isinstance(stored, list) or len(stored) != 3:
+        raise ValueError(f"expected a Lambda's {key} as Keras 2 writes it, found {key}_type {kind}")
+    code, defaults, closure = stored
+    # Keras 3 makes the tuple that defaults must be of JSON's list only where the three stand together.
+    made = {"code": stored if defaults else code, "defaults": None, "closure": closure}
+    return {"class_name": "__lambda__", "config": made}
+
+
+def _argument(stored: Any) -> Any:
+    if not isinstance(stored, Mapping) or stored.get("type") != "ndarray":
+        return stored
+    told = {"value": stored["value"], "dtype": np.asarray(stored["value"]).dtype.name}
+    return {"class_name": "__numpy__", "config": told}
+
+
+def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
+    """What the loader of a model with Lambdas needs; `safe_mode`: whether it has to be told to run code."""
+    coded: dict[str, str | None] = {}
+    for path, entry in layer_tree.below(model):
+        if entry["class_name"] not in CODE:
+            continue
+        config = entry["config"] if is_lambda(entry) else {}
+        if config.get("function_type") == "function":
+            yield f"loading needs custom_objects with {config['function']}, the function of layer {path}"
+        else:
+            stored = config.get("function")
+            coded[path] = python(stored[0]) if isinstance(stored, list) and stored else None
+    if coded:
+        yield f"{', '.join(coded)}: code of the source is in the file, and runs where it is loaded"
+    if coded and safe_mode:
+        yield "loading needs safe_mode=False"
+    for version in dict.fromkeys(coded.values()):
+        if version is not None:
+            told = ", ".join(path for path, found in coded.items() if found == version)
+            yield f"{told}: its bytecode is of Python {version}, and runs in the very version that wrote it"
+
+
+def python(code: Any) -> str | None:
+    """The Pythons whose bytecode this is, in base64; None where that cannot be told. Only its bytes are read.
+
+    Python/marshal.c `r_object`, TYPE_CODE: argcount, since 3.8 posonlyargcount, since 3.0 kwonlyargcount,
+    until 3.10 nlocals, then stacksize, flags and the bytes of the code, each number in 4 bytes.
+    """
+    try:
+        raw = binascii.a2b_base64(code.encode("ascii"))
+    except (ValueError, AttributeError):
+        return None
+    if not raw.startswith(_CODE):
+        return None
+    for count, found in _PYTHONS.items():
+        start = 1 + 4 * count
+        if raw.startswith(_BYTES, start) and len(raw) >= start + 5:
+            (length,) = struct.unpack_from("<i", raw, start + 1)
+            operations = raw[start + 5 : start + 5 + length : 2]
+            if 0 < length <= len(raw) - start - 5:
+                return _NEWER if count == 5 and _RESUME.intersection(operations[:8]) else found
+    return None

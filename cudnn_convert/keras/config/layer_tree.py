@@ -1,0 +1,243 @@
+"""The layers of a model's config, how they call each other, and parts of models.
+
+The layers of a Keras model, found in its config; nothing is built.
+
+An *entry* is a layer as a config has it: `{"class_name": ..., "config": {...}}`, in a functional model with
+`name` and `inbound_nodes` beside. Models hold entries in `layers`, wrappers in `layer` and `backward_layer`,
+RNN layers in `cell`.
+Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras v2.21.0, the same files.
+
+How the layers of a functional model call each other, and the part of a model before certain layers.
+
+A call is one entry of `inbound_nodes`. References to its results are `[layer, call, tensor]` in the older
+writing, a `__keras_tensor__` with that as its history in Keras 3's.
+Source: tf_keras v2.21.0 src/engine/functional.py get_network_config, keras v3.15 src/models/functional.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+MODELS: Final = frozenset({"Model", "Functional", "Sequential"})
+#: Where the config of a layer holds other layers.
+_HELD: Final = ("layer", "backward_layer", "cell", "cells")
+
+Entry = Mapping[str, Any]
+
+
+def is_entry(value: Any) -> bool:
+    """Whether a value of a config is a layer, or another object with a config of its own."""
+    return isinstance(value, Mapping) and isinstance(value.get("class_name"), str) and "config" in value
+
+
+def is_model(entry: Entry) -> bool:
+    """Whether an entry is a model of layers."""
+    return entry["class_name"] in MODELS
+
+
+def layer_name(entry: Entry) -> str:
+    """The name of a layer, "" where a config leaves it out."""
+    config = entry["config"]
+    found = config.get("name") if isinstance(config, Mapping) else None
+    return str(found or entry.get("name") or "")
+
+
+def layer_entries(entry: Entry) -> list[Entry]:
+    """The entries of a model; before Keras 2.2.3 a Sequential's config was the list itself."""
+    config = entry["config"]
+    found = config if isinstance(config, list) else config.get("layers", [])
+    return [layer for layer in found if is_entry(layer)]
+
+
+def inside(entry: Entry) -> list[Entry]:
+    """The entries of the layers that a layer owns, in the order of their weights.
+
+    A Bidirectional's other direction is listed twice where it is a copy of the first.
+    """
+    if is_model(entry):
+        return layer_entries(entry)
+    config = entry["config"] if isinstance(entry["config"], Mapping) else {}
+    held = [config[key] for key in _HELD if config.get(key) is not None]
+    found = [
+        one for value in held for one in (value if isinstance(value, list) else [value]) if is_entry(one)
+    ]
+    if entry["class_name"] == "Bidirectional" and len(found) == 1:
+        return found * 2
+    return found
+
+
+def walk(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """An entry and all below it, each with its path of names: `inner/bi/gru`."""
+    here = f"{path}/{layer_name(entry)}".strip("/")
+    yield here, entry
+    for below in inside(entry):
+        yield from walk(below, here)
+
+
+def below(model: Entry) -> Iterator[tuple[str, Entry]]:
+    """All layers of a model at any depth, with their paths without the model's own name."""
+    for entry in inside(model):
+        yield from walk(entry)
+
+
+def mapped(value: Any, change: Callable[[Entry], Entry]) -> Any:
+    """A config with `change` done to every entry in it, inner ones first, also below unknown classes."""
+    if isinstance(value, list):
+        return [mapped(one, change) for one in value]
+    if isinstance(value, Mapping):
+        made = {key: mapped(one, change) for key, one in value.items()}
+        return change(made) if is_entry(made) else made
+    return value
+
+
+Reference = tuple[str, int, int]
+Call = tuple[str, int]
+#: How Keras 3 writes a layer's result among the arguments of a call.
+TENSOR: Final = "__keras_tensor__"
+#: tf_keras src/engine/node.py: in a layer's name's place, the argument is a plain value.
+_CONSTANT: Final = "_CONSTANT_VALUE"
+
+
+def unreached(model: Entry) -> list[str]:
+    """The layers that are called with what no layer gives, however deep they stand in the model.
+
+    Loaders wait for such a call forever.
+    """
+    found = []
+    for path, entry in walk(model):
+        if is_model(entry) and not _is_row(entry):
+            calls, reached = _calls(entry), _reached(entry, ())
+            found += [
+                f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
+            ]
+            ends = references(entry["config"].get("output_layers"))
+            found += [
+                f"{path}/{layer}".strip("/") for layer, number, _ in ends if (layer, number) not in reached
+            ]
+    return list(dict.fromkeys(found))
+
+
+def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
+    """The outputs of a model that need none of its top-level `layers`, then what those take; no inputs."""
+    entries = layer_entries(model)
+    if _is_row(model):
+        names = [layer_name(entry) for entry in entries]
+        kept = entries[: min(names.index(layer) for layer in layers)]
+        return [(layer_name(kept[-1]), 0, 0)] if _compute(kept) else []
+    reached = _reached(model, layers)
+    found = [*references(model["config"]["output_layers"])]
+    for call, value in _calls(model).items():
+        found += references(value) if call not in reached else []
+    inputs = {layer_name(entry) for entry in entries if not entry.get("inbound_nodes")}
+    return [end for end in dict.fromkeys(found) if end[:2] in reached and end[0] not in inputs]
+
+
+def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
+    """The model up to its top-level `layers`, with their `ends` for outputs; None where there are none."""
+    found = ends(model, layers)
+    if not found or not _is_row(model):
+        return _down_to(model, found) if found else None
+    entries, config = layer_entries(model), model["config"]
+    kept = entries[: [layer_name(entry) for entry in entries].index(found[0][0]) + 1]
+    return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
+
+
+def _compute(entries: list[Entry]) -> bool:
+    return any(entry["class_name"] != "InputLayer" for entry in entries)
+
+
+def _is_row(model: Entry) -> bool:
+    """Whether layers simply follow each other."""
+    return str(model["class_name"]) == "Sequential"
+
+
+def _calls(model: Entry) -> dict[Call, Any]:
+    """The calls of a functional model; that of an input has nothing in it."""
+    entries = layer_entries(model)
+    named = {found[:2] for entry in entries for found in references(entry.get("inbound_nodes"))}
+    named |= {found[:2] for found in references(model["config"].get("output_layers"))}
+    calls: dict[Call, Any] = {}
+    for entry in entries:
+        layer, held = layer_name(entry), entry.get("inbound_nodes") or [[]]
+        # The call that made an inner model's own outputs comes first, and is not written down.
+        first = 1 if is_model(entry) and (layer, 0) not in named else 0
+        calls |= {(layer, first + number): call for number, call in enumerate(held)}
+    return calls
+
+
+def _reached(model: Entry, without: Collection[str]) -> set[Call]:
+    """The calls whose arguments are there once the calls before them ran, but for those of `without`."""
+    left = {call: value for call, value in _calls(model).items() if call[0] not in without}
+    reached: set[Call] = set()
+    while ready := [
+        call for call, value in left.items() if all(found[:2] in reached for found in references(value))
+    ]:
+        reached.update(ready)
+        for call in ready:
+            del left[call]
+    return reached
+
+
+def _down_to(model: Entry, ends: list[Reference]) -> Entry:
+    """A functional model without the calls that `ends` do not need; those left are counted anew."""
+    calls, needed, todo = _calls(model), set(), [end[:2] for end in ends]
+    while todo:
+        call = todo.pop()
+        if call not in needed:
+            needed.add(call)
+            todo += [found[:2] for found in references(calls[call])]
+    numbers: dict[Call, int] = {}
+    for layer, number in calls:
+        if (layer, number) in needed:
+            own = [found for name, found in calls if name == layer]
+            numbers[layer, number] = own[0] + sum((layer, found) in needed for found in own if found < number)
+
+    def counted(found: Reference) -> Reference:
+        return found[0], numbers[found[0], found[1]], found[2]
+
+    entries = []
+    for entry in layer_entries(model):
+        layer = layer_name(entry)
+        kept = [call for place, call in calls.items() if place[0] == layer and place in needed]
+        if kept:
+            held = [_changed(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            entries.append({**entry, "inbound_nodes": held})
+    starts = [found for found in references(model["config"]["input_layers"]) if found[:2] in needed]
+    config = {
+        **model["config"],
+        "layers": entries,
+        "input_layers": [list(found) for found in starts],
+        "output_layers": [list(counted(found)) for found in ends],
+    }
+    return {**model, "config": config}
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """The results of layers that a value of a config refers to, in its order."""
+    found: list[Reference] = []
+
+    def seen(reference: Reference) -> Reference:
+        found.append(reference)
+        return reference
+
+    _changed(value, seen)
+    yield from found
+
+
+def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
+    """A call's arguments with each reference in them changed."""
+    if isinstance(value, Mapping):
+        if value.get("class_name") == TENSOR:
+            config = value["config"]
+            return {
+                **value,
+                "config": {**config, "keras_history": list(change(tuple(config["keras_history"])))},
+            }
+        return {key: _changed(found, change) for key, found in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) in (3, 4) and isinstance(value[0], str) and all(type(found) is int for found in value[1:3]):
+        start = value[:3] if value[0] == _CONSTANT else change((value[0], value[1], value[2]))
+        return [*start, *(_changed(found, change) for found in value[3:])]
+    return [_changed(found, change) for found in value]

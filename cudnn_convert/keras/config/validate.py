@@ -1,0 +1,309 @@
+"""Validates a config: its claims, and which layers may be built.
+
+What the config of a Keras model claims, checked once where it is read: what comes later may rely on it.
+
+A config is JSON that anybody may have written. Models hold layers, layers have names, calls refer to layers
+that are there, sizes are numbers. What only a layer's own class understands is left to that class.
+Source: keras 2.2.4 engine/network.py, engine/sequential.py; tf_keras v2.21.0 src/engine/functional.py; keras
+v3.15 src/models/functional.py, src/saving/serialization_lib.py.
+
+Which layers of a Keras config may be built: those of tf_keras itself, none that brings code along.
+
+tf_keras (2.21, src/saving) runs what a config says while it builds from it: the byte code of a Lambda
+(layers/core/lambda_layer.py), any function of TensorFlow by its name (layers/core/tf_op_layer.py), any module
+that a config names (saving/serialization_lib.py). So the config is walked before anything is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config.classes import NOTHING, Vouched
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import Architecture
+
+#: Levels of lists and objects in each other: a model in a model takes four, and each a few of Python's own.
+_DEEPEST: Final = 100
+_LARGEST: Final = 1 << 63
+_WRAPPERS: Final = frozenset({"Bidirectional", "TimeDistributed"})
+_ENDS: Final = ("input_layers", "output_layers")
+#: What a recurrence's outputs depend on beside its weights.
+_FLAGS: Final = ("go_backwards", "return_sequences", "return_state", "stateful", "time_major")
+#: Objects that have a config of their own where they have any.
+_HELD: Final = ("_initializer", "_regularizer", "_constraint", "dtype")
+
+#: Where it is, what was expected, what was found.
+Fault = tuple[str, str, str]
+
+
+def require(path: Path, where: str, config: Mapping[str, Any]) -> None:
+    """Raises ReadError where the config of a model, from `where` in the file at `path`, is none."""
+    faults = chain(_values(config), _model(config, "model"))
+    if fault := next(faults, None):
+        place, expected, found = fault
+        raise ReadError(path, f"{where}: {place}", expected=expected, found=found)
+
+
+def _told(value: object) -> str:
+    return "none" if value is None else repr(value)
+
+
+def _values(config: Any) -> Iterator[Fault]:
+    """Faults of values wherever they stand, found before anything is followed by a function of itself."""
+    todo = [(config, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > _DEEPEST:
+            yield "JSON", f"at most {_DEEPEST} levels", "more"
+            return
+        if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+            yield "JSON", "numbers of 64 bits", f"one of {value.bit_length()}"
+        if isinstance(value, Mapping):
+            todo += [(key, depth) for key in value]
+            yield from _object(value)
+        if isinstance(value, Mapping | list):
+            below = value.values() if isinstance(value, Mapping) else value
+            todo += [(found, depth + 1) for found in below]
+
+
+def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
+    if value.get("class_name") == layer_tree.TENSOR and not _is_reference(
+        _of(value.get("config"), "keras_history")
+    ):
+        yield (
+            layer_tree.TENSOR,
+            "a keras_history of a layer's name and two numbers",
+            _told(value.get("config")),
+        )
+    for key, held in value.items():
+        if (
+            key.endswith(_HELD)
+            and isinstance(held, Mapping)
+            and not isinstance(held.get("config", {}), Mapping)
+        ):
+            yield key, "an object with a config", _told(held)
+
+
+def _of(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _model(entry: Any, place: str) -> Iterator[Fault]:
+    """Faults of a layer or model, and of all in it."""
+    if not layer_tree.is_entry(entry) or not isinstance(entry["config"], Mapping | list):
+        yield place, "class_name and config", _told(entry)
+        return
+    name, config = _own_name(entry), entry["config"]
+    if not isinstance(name, str | None) or entry.get("name", name) not in (None, name):
+        yield place, "one name", _told(entry.get("name", name))
+        return
+    place = f"{place} {name}" if name else place
+    if layer_tree.is_model(entry):
+        yield from _layers(entry, place)
+    elif not isinstance(config, Mapping):
+        yield place, "a config by names", _told(config)
+    else:
+        yield from _layer(entry["class_name"], config, place)
+
+
+def _own_name(entry: Mapping[str, Any]) -> Any:
+    return _of(entry["config"], "name") or entry.get("name")
+
+
+def _layers(entry: Mapping[str, Any], place: str) -> Iterator[Fault]:
+    config = entry["config"]
+    listed = config if isinstance(config, list) else config.get("layers")
+    if not isinstance(listed, list):
+        yield place, "a list of layers", _told(listed)
+        return
+    for one in listed:
+        yield from (found := list(_model(one, "layer")))
+        if found:
+            return
+    built = entry.get("build_config")
+    if not isinstance(built, Mapping | None):
+        yield place, "a build_config by names", _told(built)
+    if entry["class_name"] == "Sequential":
+        return
+    if not isinstance(config, Mapping):
+        yield place, "a config by names", _told(config)
+        return
+    names = {layer_tree.layer_name(one) for one in listed}
+    for key in _ENDS:
+        if not _are_ends(config.get(key), names):
+            yield f"{place}: {key}", "references to its layers", _told(config.get(key))
+    for one in listed:
+        if not isinstance(one.get("inbound_nodes", []), list):
+            yield (
+                f"layer {layer_tree.layer_name(one)}",
+                "a list of inbound_nodes",
+                _told(one["inbound_nodes"]),
+            )
+
+
+def _are_ends(value: Any, names: set[str]) -> bool:
+    """Whether these are references to layers, in lists and by names as a loader may nest them."""
+    if _is_reference(value):
+        return value[0] in names
+    below = [*value.values()] if isinstance(value, Mapping) else value
+    return isinstance(below, list) and bool(below) and all(_are_ends(one, names) for one in below)
+
+
+def _is_reference(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) not in (3, 4):
+        return False
+    return isinstance(value[0], str) and all(type(number) is int and number >= 0 for number in value[1:3])
+
+
+def _layer(kind: str, config: Mapping[str, Any], place: str) -> Iterator[Fault]:
+    if kind in _WRAPPERS and config.get("layer") is None:
+        yield f"{place}: layer", "the layer that it wraps", _told(None)
+    for key in ("layer", "backward_layer"):
+        if kind in _WRAPPERS and config.get(key) is not None:
+            yield from _model(config[key], "layer")
+    cells = config.get("cells") if kind in classes.BUILT_IN else None
+    if kind in classes.BUILT_IN and layer_tree.is_entry(config.get("cell")):
+        yield from _model(config["cell"], "layer")
+    for cell in cells if isinstance(cells, list) else ():
+        yield from _model(cell, "layer")
+    if kind in classes.MODES and not _is_size(config.get("units")):
+        yield f"{place}: units", "a number of at least 1", _told(config.get("units"))
+    for key in _FLAGS if kind in classes.MODES else ():
+        if config.get(key) not in (None, False, True):
+            yield f"{place}: {key}", "true or false", _told(config[key])
+    if not isinstance(config.get("merge_mode"), str | None):
+        yield f"{place}: merge_mode", "its name", _told(config["merge_mode"])
+    for key in ("batch_input_shape", "batch_shape"):
+        shape = values.shape(config.get(key)) if kind in classes.BUILT_IN else None
+        if shape is not None and not all(size is None or _is_size(size) for size in shape):
+            yield f"{place}: {key}", "sizes", _told(config[key])
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
+#: Functions of TensorFlow that compute and do nothing else.
+_ARITHMETIC: Final = re.compile(
+    r"(math|nn|linalg|__operators__)\.\w+|(compat\.v1\.)?(shape|gather|transpose|squeeze|expand_dims)|"
+    r"cast|clip_by_value|concat|identity|ones_like|one_hot|pad|repeat|reshape|reverse|slice|split|stack|"
+    r"strided_slice|tile|unstack|where|zeros_like"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A layer that is not built. `runs`: building it runs what the file names. `library`: who would."""
+
+    layer: str
+    class_name: str
+    runs: bool
+    library: str = "tf_keras"
+
+    def __str__(self) -> str:
+        start = f"layer {self.layer}: expected a layer of Keras itself, found {self.class_name}"
+        if self.runs:
+            return f"{start}, which runs code that the file names; vouch for the file with --trust"
+        own = self.class_name.rpartition(">")[2]
+        return f"{start}; bring it for {self.library} with --custom-objects MODULE:{own}"
+
+
+def refused(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
+    """The layers of a model, itself among them, that tf_keras may not build.
+
+    Nothing that the config names is imported or run.
+    """
+    if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
+        return
+    if vouched.trust and layer["class_name"] in classes.CODE:
+        return  # what its function is written as is no layer
+    found = _refused(layer, vouched)
+    if found is not None:
+        yield found
+        return
+    for held in values.inner(layer):
+        yield from refused(held, vouched)
+
+
+def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
+    class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
+    config = layer["config"] if isinstance(layer["config"], Mapping) else {}
+    if class_name in classes.CODE:
+        function = str(config.get("function"))
+        if vouched.trust or (class_name in _OPS and _ARITHMETIC.fullmatch(function)):
+            return None
+        return Refused(label, f"{class_name} of {function}" if class_name in _OPS else class_name, runs=True)
+    if not classes.is_keras_class(layer):
+        return Refused(label, classes.registered_name(layer), runs=False)
+    named = (values.known(value) for key, value in config.items() if str(key).endswith("activation"))
+    known = classes.ACTIVATIONS.union(vouched.tf_keras)
+    strange = (name for name in named if isinstance(name, str) and name not in known)
+    return next((Refused(label, name, runs=False) for name in strange), None)
+
+
+def unlisted(model: Entry, brought: Collection[str] = ()) -> str | None:
+    """Why nothing is known of a model: its class is none of Keras', and its code alone has its layers.
+
+    None where its layers are listed, or where its class is among those that are `brought`.
+    """
+    class_name = classes.registered_name(model)
+    if layer_tree.is_model(model) or class_name.rpartition(">")[2] in brought:
+        return None
+    found = f"found {class_name}, whose layers its code alone knows"
+    cure = "save it as a SavedModel where it loads, and convert that"
+    return f"model: expected a Sequential or functional model, {found}; {cure}"
+
+
+def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:
+    """The top-level layers of a model that tf_keras may not build."""
+    entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
+    return [layer_tree.layer_name(entry) for entry in entries if any(True for _ in refused(entry, vouched))]
+
+
+def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:
+    """A model up to the first of its foreign layers, None where nothing but inputs stands before it."""
+    others = foreign(model.config, vouched)
+    config = layer_tree.model_until(model.config, others) if others else None
+    if config is None:
+        return None
+    kept = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(config)}
+    weights = {name: listed for name, listed in model.weights.items() if name in kept}
+    return replace(model, config=config, weights=weights)
+
+
+def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
+    """What the loader of a model with layers of others needs, and how far the model was verified."""
+    found, left = [*refused(model)], [*refused(model, vouched)]
+    custom = dict.fromkeys(one.class_name for one in found if not one.runs)
+    if found:
+        listed = ", ".join(f"{one.layer} ({one.class_name})" for one in found)
+        yield f"layers that Keras does not bring stay as they are: {listed}"
+    if custom:
+        yield f"loading needs custom_objects with {', '.join(custom)}"
+    if left:
+        first = ", ".join(one.layer for one in left)
+        yield f"only what stands before the first of these is verified: {first}"
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a config names no module but Keras' own: tf_keras imports what the newer writing names."""
+    return not modules(value)
+
+
+def modules(value: Any) -> list[str]:
+    """The classes and functions of other modules than Keras' own that a config names."""
+    if isinstance(value, Mapping):
+        module = str(value.get("module") or "keras").partition(".")[0]
+        own = "class_name" not in value or module in ("keras", "tf_keras", "builtins")
+        named = value.get("config") if value.get("class_name") == "function" else value.get("class_name")
+        inner = [name for found in value.values() for name in modules(found)]
+        return [*dict.fromkeys([*([] if own else [str(named).rpartition(">")[2]]), *inner])]
+    return [name for found in value for name in modules(found)] if isinstance(value, list) else []

@@ -1,0 +1,271 @@
+"""Values in a layer's config beside layers, in the form that Keras 2 builds.
+
+What a layer's config holds beside layers: initializers, regularizers, constraints, dtypes, shapes.
+
+Source: keras 2.2.4 initializers.py, regularizers.py, constraints.py; tf_keras v2.21.0, the same files;
+keras v3.15 src/initializers/, src/regularizers/, src/constraints/, src/dtype_policies/.
+
+A Keras config in the one form that can be built: layers by class name, numbers and strings.
+
+Both writings of tf_keras 2.21 are read, the older (src/saving/legacy/serialization.py) and the newer
+(src/saving/serialization_lib.py). The newer names a module for every object, which its loader imports. That
+goes, with all that inference does not need: initializers, regularizers, constraints.
+
+What of a model's training can be kept where nobody brings the code that it was trained with.
+
+Source: keras 2.2.4 losses.py, metrics.py, optimizers.py; tf_keras v2.21.0, the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from cudnn_convert.keras.config import layer_tree
+from cudnn_convert.keras.config.layer_tree import Entry, is_entry
+
+#: The keys that each class of Keras 3 takes.
+_KNOWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "initializer": {
+        "Zeros": (),
+        "Ones": (),
+        "Constant": ("value",),
+        "RandomNormal": ("mean", "stddev", "seed"),
+        "RandomUniform": ("minval", "maxval", "seed"),
+        "TruncatedNormal": ("mean", "stddev", "seed"),
+        "VarianceScaling": ("scale", "mode", "distribution", "seed"),
+        "Orthogonal": ("gain", "seed"),
+        "Identity": ("gain",),
+        **dict.fromkeys(
+            ("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform"),
+            ("seed",),
+        ),
+    },
+    "regularizer": {"L1L2": ("l1", "l2"), "L1": ("l1",), "L2": ("l2",)},
+    "constraint": {
+        "MaxNorm": ("max_value", "axis"),
+        "NonNeg": (),
+        "UnitNorm": ("axis",),
+        "MinMaxNorm": ("min_value", "max_value", "rate", "axis"),
+    },
+}
+#: What stands for an initializer that is not Keras's: the weights are loaded, so that it never runs.
+_DEFAULT: Final = {"initializer": "Zeros"}
+
+
+def translated(sort: str, stored: Any) -> tuple[Any, str]:
+    """An initializer, regularizer or constraint for Keras 3, and the name of one that had to go."""
+    if stored is None:
+        return None, ""
+    kind = stored.get("class_name") if isinstance(stored, Mapping) else stored
+    known = _KNOWN[sort]
+    keys = known.get(str(kind))
+    if keys is None:
+        return (_object(sort, _DEFAULT[sort], {}) if sort in _DEFAULT else None), str(kind)
+    config = (stored.get("config") if isinstance(stored, Mapping) else None) or {}
+    kept = {key: plain_value(config[key]) for key in keys if key in config}
+    if kept.get("distribution") == "normal":
+        kept["distribution"] = "truncated_normal"
+    return _object(sort, str(kind), kept), ""
+
+
+def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    return written(f"keras.{sort}s", kind, config)
+
+
+def written(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
+    """An object as Keras 3 writes it; one without a module is looked up by its registered name."""
+    return {"module": module, "class_name": kind, "config": config, "registered_name": registered}
+
+
+def function(name: str) -> dict[str, Any]:
+    """A function that the loader looks up by its name, among its custom objects first."""
+    return written(None, "function", name, name)
+
+
+def dtype(stored: Any) -> str | None:
+    """A dtype or the name of a policy: `{"class_name": "Policy", "config": {"name": "mixed_float16"}}`."""
+    if isinstance(stored, Mapping):
+        stored = stored.get("config", {}).get("name")
+    return None if stored is None else str(stored)
+
+
+def plain_value(stored: Any) -> Any:
+    """A plain value: tuples and arrays of the older writings become lists and numbers.
+
+    tf_keras v2.21.0 src/saving/legacy/saved_model/json_utils.py; keras 2.2.4 engine/saving.py get_json_type.
+    """
+    if isinstance(stored, Mapping):
+        if stored.get("class_name") in ("__tuple__", "TensorShape"):
+            return [plain_value(one) for one in stored.get("items", [])]
+        if stored.get("type") == "ndarray" or stored.get("class_name") == "__numpy__":
+            stored = stored.get("config", stored)
+        if "value" in stored and ("type" in stored or "dtype" in stored):
+            return plain_value(stored.get("value"))
+        return {key: plain_value(one) for key, one in stored.items()}
+    return [plain_value(one) for one in stored] if isinstance(stored, list) else stored
+
+
+def shape(stored: Any) -> list[int | None] | None:
+    """A shape with its batch."""
+    found = plain_value(stored)
+    return found if isinstance(found, list) else None
+
+
+def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
+    """The shape and the dtype of a Sequential's input, from its first layer or what it was built with."""
+    first = layer_tree.layer_entries(model)[0]
+    config = first["config"] if isinstance(first["config"], Mapping) else {}
+    own = model["config"] if isinstance(model["config"], Mapping) else {}
+    found = shape(config.get("batch_input_shape", config.get("batch_shape")))
+    if found is None and layer_tree.is_model(first):
+        inner = layer_tree.layer_entries(first)
+        if inner and inner[0]["class_name"] == "InputLayer":
+            return input_of(first)
+        if first["class_name"] == "Sequential" and inner:
+            return input_of(first)
+    built = model.get("build_config") or {}
+    found = found or shape(own.get("build_input_shape")) or shape(built.get("input_shape"))
+    return found, dtype(config.get("dtype")) or "float32"
+
+
+#: tf_keras src/mixed_precision/policy.py; Policy is also what Keras 3 calls DTypePolicy.
+_POLICIES: Final = frozenset({"Policy", "PolicyV1", "DTypePolicy"})
+_INITIALIZER: Final = "_initializer"
+_NEEDLESS: Final = ("_regularizer", "_constraint", "build_config", "compile_config", "shared_object_id")
+
+
+def inner(layer: Entry) -> Iterator[Entry]:
+    """The objects that a layer is to be built with: the layers of a model, of a wrapper, activations."""
+    yield from _objects(layer["config"])
+    yield from _objects(layer.get("inbound_nodes"))
+
+
+def _objects(value: Any) -> Iterator[Entry]:
+    if is_entry(value):
+        if value["class_name"] != layer_tree.TENSOR and not isinstance(known(value), str):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, found in value.items():
+            if not str(key).endswith((*_NEEDLESS, _INITIALIZER)):
+                yield from _objects(found)
+    elif isinstance(value, list | tuple):
+        for found in value:
+            yield from _objects(found)
+
+
+def known(value: Any) -> Any:
+    """A function or a dtype policy is known by its name alone; anything else is as it is."""
+    config = value["config"] if is_entry(value) else None
+    if config is not None and value["class_name"] == "function" and isinstance(config, str):
+        return config
+    if isinstance(config, Mapping) and value["class_name"] in _POLICIES:
+        return str(config.get("name"))
+    return value
+
+
+def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any]:
+    """A layer or model in the older writing; one whose class is among `kept` has its config as it is."""
+    class_name = layer["class_name"].rpartition(">")[2]  # a registered class has its package in front
+    made = {key: layer[key] for key in ("config", "name") if key in layer} | {"class_name": class_name}
+    if "inbound_nodes" in layer:
+        made["inbound_nodes"] = _value(layer["inbound_nodes"], kept)
+    if class_name not in kept:
+        made["config"] = _value(layer["config"], kept)
+    return made
+
+
+def _value(value: Any, kept: Collection[str]) -> Any:
+    value = known(value)
+    if is_entry(value):
+        return to_legacy_form(value, kept=kept)
+    if isinstance(value, list | tuple):
+        return [_value(found, kept) for found in value]
+    if not isinstance(value, Mapping):
+        return value
+    simple = plain_value(value)
+    if not isinstance(simple, Mapping):
+        return simple
+    return {
+        key: "zeros" if key.endswith(_INITIALIZER) and found is not None else _value(found, kept)
+        for key, found in value.items()
+        if not key.endswith(_NEEDLESS)
+    }
+
+
+def with_input_shape(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The ways to build a Sequential that has the shape of its first call alone: any number of steps, else
+    as many as that call had. Any other model is built as it is.
+    """
+    config = model["config"]
+    deferred = model["class_name"] == "Sequential" and isinstance(config, dict)
+    shape: list[Any] = (config.get("build_input_shape") if deferred else None) or []
+    first, *rest = config["layers"] if shape else [None]
+    if first is None or first["class_name"] == "InputLayer" or "batch_input_shape" in first["config"]:
+        yield model
+        return
+    for found in ([shape[0], *([None] * (len(shape) - 2)), *shape[1:][-1:]], shape):
+        made = {**first, "config": {**first["config"], "batch_input_shape": list(found)}}
+        left = {key: value for key, value in config.items() if key != "build_input_shape"}
+        yield {**model, "config": {**left, "layers": [made, *rest]}}
+
+
+_OPTIMIZERS: Final = frozenset("sgd rmsprop adagrad adadelta adam adamax nadam ftrl".split())
+_LOSSES: Final = frozenset(
+    """
+    mse mean_squared_error mae mean_absolute_error mape mean_absolute_percentage_error msle
+    mean_squared_logarithmic_error hinge squared_hinge categorical_hinge logcosh log_cosh huber huber_loss
+    categorical_crossentropy sparse_categorical_crossentropy binary_crossentropy kld
+    kullback_leibler_divergence kl_divergence poisson cosine_similarity cosine_proximity cosine
+    """.split()
+)
+_METRICS: Final = _LOSSES | frozenset(
+    """
+    acc accuracy binary_accuracy categorical_accuracy sparse_categorical_accuracy top_k_categorical_accuracy
+    sparse_top_k_categorical_accuracy ce crossentropy
+    """.split()
+)
+
+
+def kept(training: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """The training config that tf_keras can read without a user's code, and what had to go."""
+    if training is None:
+        return None, ()
+    optimizer = training.get("optimizer_config")
+    kind = str(optimizer.get("class_name", "")).rpartition(">")[2] if isinstance(optimizer, Mapping) else ""
+    if kind.lower() not in _OPTIMIZERS or not isinstance(optimizer, Mapping):
+        return None, (f"training config dropped: its optimizer {kind or 'of no name'} is not Keras's own",)
+    foreign = sorted(_unknown(training.get("loss"), _LOSSES))
+    if foreign:
+        return None, (f"training config dropped: its loss {', '.join(foreign)} is not Keras's own",)
+    notes = []
+    made = {**training, "optimizer_config": {**optimizer, "class_name": kind}}
+    for key in ("metrics", "weighted_metrics"):
+        lost = sorted(_unknown(training.get(key), _METRICS))
+        if lost:
+            made[key] = _without(training[key], set(lost))
+            notes.append(f"{key} dropped, for they are not Keras's own: {', '.join(lost)}")
+    return made, tuple(notes)
+
+
+def _unknown(value: Any, known: frozenset[str]) -> set[str]:
+    """The names in a list or dict of losses or metrics that are not known."""
+    if isinstance(value, str):
+        return set() if value.lower() in known else {value}
+    if isinstance(value, Mapping) and "class_name" in value:
+        own = str(value.get("module") or "keras").partition(".")[0] in ("keras", "tf_keras", "builtins")
+        return set() if own and not value.get("registered_name") else {str(value["class_name"])}
+    if isinstance(value, Mapping):
+        return set().union(*(_unknown(one, known) for one in value.values()))
+    if isinstance(value, list):
+        return set().union(*(_unknown(one, known) for one in value))
+    return set()
+
+
+def _without(value: Any, lost: set[str]) -> Any:
+    if isinstance(value, Mapping) and "class_name" not in value:
+        return {key: _without(one, lost) for key, one in value.items()}
+    if not isinstance(value, list):
+        return None if _unknown(value, _METRICS) else value
+    kept_ones = (_without(one, lost) for one in value)
+    return [one for one in kept_ones if one is not None]

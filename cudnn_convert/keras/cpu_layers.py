@@ -1,0 +1,220 @@
+"""Replaces the cuDNN layers of a Keras model by CPU layers, in config and weights.
+
+CuDNNLSTM becomes LSTM, CuDNNGRU becomes GRU with `reset_after`, wherever in the model they stand; every other
+layer stays as it was, with the defaults that a missing key meant written out.
+Source: tf_keras v2.21.0 src/layers/rnn/cudnn_lstm.py, cudnn_gru.py, src/saving/legacy/hdf5_format.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import ReadError, UnsupportedModelError
+from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import Architecture, Array, Mode, Tensor, is_float
+from cudnn_convert.weights import layouts
+
+_NAMES: Final = ("kernel", "recurrent_kernel", "bias")
+
+Listed = Sequence[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A model that runs on a CPU: `layers` are the paths of those that were cuDNN's."""
+
+    architecture: Architecture
+    layers: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTensor:
+    """One weight of a CPU layer, made of the weights of a cuDNN layer when it is read.
+
+    `halves`: the two biases become one by taking one of them, as is right for what an optimizer keeps.
+    """
+
+    mode: Mode
+    name: str
+    cudnn: tuple[Tensor, Tensor, Tensor]
+    halves: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.name != "bias":
+            return self.cudnn[_NAMES.index(self.name)].shape
+        (both,) = self.cudnn[2].shape
+        return (2, both // 2) if self.mode is Mode.GRU else (both // 2,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.cudnn[_NAMES.index(self.name)].dtype
+
+    def read(self) -> Array:
+        stored = {name: tensor.read() for name, tensor in zip(_NAMES, self.cudnn, strict=True)}
+        cell = layouts.unpack_keras(self.mode, stored)
+        kept = layouts.one_bias(cell) if self.halves and self.mode is Mode.LSTM else cell
+        return layouts.pack_keras(kept)[self.name]
+
+
+def has_cudnn(model: Architecture) -> bool:
+    """Whether a layer is cuDNN's, or has the weights of one."""
+    return bool(classes.cudnn_layers(model)) or any(_triples(listed) for listed in model.weights.values())
+
+
+def require_cudnn(path: Path, model: Architecture) -> None:
+    """Raises UnsupportedModelError where a model has no cuDNN layer."""
+    if not has_cudnn(model):
+        told = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
+        raise UnsupportedModelError(path, [f"{told}convert it all the same with --allow-plain"])
+
+
+def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewritten:
+    """The CPU model of a model that was read from `path`; with `slots` its optimizer's state too.
+
+    Raises ReadError where weights do not fit their layers.
+    """
+    entries = {layer_tree.layer_name(entry): entry for entry in layer_tree.layer_entries(model.config)}
+    weights = {
+        name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()
+    }
+    optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
+    config = _with_dtype(model, layer_tree.mapped(model.config, _changed))
+    made = replace(model, config=config, weights=weights, optimizer=optimizer)
+    notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
+    return Rewritten(made, tuple(classes.cudnn_layers(model)), notes)
+
+
+def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:
+    """An optimizer's state for the CPU layers, or why there is none.
+
+    It has a slot for each weight, all of one kind after the other, or in newer optimizers (tf_keras v2.21.0
+    src/optimizers/adam.py `build`) all kinds of one weight side by side. A wrong stride mixes kinds, and so
+    leaves some bias without its kernels: the right one finds the most layers.
+    """
+    stride = max((1, 2, 3), key=lambda stride: len(_triples(listed, stride)))
+    if not _triples(listed, stride):
+        return (), ", for none of it has the shapes of a cuDNN layer"
+    return _converted(listed, stride, halves=True), ""
+
+
+def _with_dtype(model: Architecture, config: Any) -> Any:
+    """A config whose layers say their dtype where all weights have one that is not every loader's default.
+
+    keras 2.2.4 engine/base_layer.py: a layer without dtype has `floatx()` of the process that made it.
+    """
+    found = {tensor.dtype for listed in model.weights.values() for _, tensor in listed}
+    dtype = next(iter(found)) if len(found) == 1 else np.dtype(np.float32)
+    if dtype.kind != "f" or dtype == np.float32:
+        return config
+
+    def said(entry: Entry) -> Entry:
+        own = (
+            classes.is_keras_class(entry)
+            and not layer_tree.is_model(entry)
+            and isinstance(entry["config"], dict)
+        )
+        return {**entry, "config": {"dtype": dtype.name, **entry["config"]}} if own else entry
+
+    return layer_tree.mapped(config, said)
+
+
+def _changed(entry: Entry) -> Entry:
+    if classes.is_cudnn(entry):
+        kind = str(entry["class_name"])
+        more = {"reset_after": True} if classes.MODES[kind] is Mode.GRU else {}
+        made = {**entry, "class_name": classes.CUDNN[kind]}
+        if made.get("registered_name"):
+            made["registered_name"] = None
+        return {**made, "config": {**entry["config"], **classes.CPU, "implementation": 2, **more}}
+    missing = classes.MISSING.get(str(entry["class_name"]))
+    if missing is None or not classes.is_keras_class(entry) or not isinstance(entry["config"], dict):
+        return entry
+    return {**entry, "config": {**missing, **entry["config"]}}
+
+
+def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tuple[tuple[str, Tensor], ...]:
+    """A top-level layer's weights, those of its cuDNN layers converted."""
+    found = Counter((mode, _units(three)) for _, mode, three in _triples(listed))
+    expected = Counter(_described(entry, cudnn=True))
+    # A CPU layer's config over weights that a cuDNN layer saved: Keras 2 converts such on loading too.
+    spare = Counter(_described(entry, cudnn=False))
+    if expected - found or (found - expected) - spare:
+        raise ReadError(
+            path,
+            f"layer {name}",
+            expected=f"the weights of {_told(expected) or 'no cuDNN layer'}",
+            found=f"weights of {_told(found) or 'none'} by their shapes",
+        )
+    return _converted(listed) if found else tuple(listed)
+
+
+def _described(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:
+    """`(mode, units)` of the cuDNN layers of an entry, or of the CPU layers that compute the same."""
+    for _, below in layer_tree.walk(entry) if entry is not None else ():
+        config, kind = below["config"], str(below["class_name"])
+        if kind not in classes.MODES or not classes.is_keras_class(below) or not isinstance(config, dict):
+            continue
+        same = {**classes.MISSING.get(kind, {}), **config}
+        fits = all(
+            same.get(key, value) == value for key, value in classes.CPU.items() if "dropout" not in key
+        )
+        if (
+            classes.is_cudnn(below)
+            if cudnn
+            else kind not in classes.CUDNN and fits and same.get("reset_after", True)
+        ):
+            yield classes.MODES[kind], int(config.get("units", 0))
+
+
+def _told(found: Counter[tuple[Mode, int]]) -> str:
+    return ", ".join(f"{count} x {mode.value} of {units} units" for (mode, units), count in found.items())
+
+
+def _converted(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[tuple[str, Tensor], ...]:
+    made = list(listed)
+    for first, mode, three in _triples(listed, stride):
+        for place, name in zip(range(first, len(made), stride), _NAMES, strict=False):
+            made[place] = (made[place][0], CpuTensor(mode, name, three, halves))
+    return tuple(made)
+
+
+def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Tensor, Tensor, Tensor]]]:
+    """The place, the mode and the three weights of each cuDNN layer in a list, by their shapes.
+
+    A bias of 8 or 6 times the units has no other reading in Keras, whatever the weights are called. `stride`
+    is how far the weights of one layer stand from each other.
+    """
+    found = []
+    taken: set[int] = set()
+    for place in range(len(listed) - 2 * stride):
+        places = (place, place + stride, place + 2 * stride)
+        kernel, recurrent, bias = (listed[one][1] for one in places)
+        are_weights = all(is_float(one.dtype) for one in (kernel, recurrent, bias))
+        mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
+        if mode is not None and taken.isdisjoint(places):
+            taken.update(places)
+            found.append((place, mode, (kernel, recurrent, bias)))
+    return found
+
+
+def _mode(kernel: tuple[int, ...], recurrent: tuple[int, ...], bias: tuple[int, ...]) -> Mode | None:
+    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0] or not kernel[0]:
+        return None
+    for mode in (Mode.LSTM, Mode.GRU):
+        shapes = layouts.keras_shapes(mode, units=recurrent[0], inputs=kernel[0])
+        if (kernel, recurrent, bias) == tuple(shapes[name] for name in _NAMES):
+            return mode
+    return None
+
+
+def _units(three: tuple[Tensor, Tensor, Tensor]) -> int:
+    return three[1].shape[0]

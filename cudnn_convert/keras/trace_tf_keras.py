@@ -1,0 +1,302 @@
+"""Traces a Keras 2 model into the graph that it computes, cuDNN layers included.
+
+Building the layers of a config with tf_keras, for inference, in the current graph of TensorFlow 1's kind.
+
+The layers are those of old: their defaults are what a config means that does not say (tf_keras 2.21
+src/layers/rnn/lstm_v1.py, gru_v1.py: hard_sigmoid, reset_after=False).
+
+The states of stateful layers in a built model: variables of the graph, and what a call writes there.
+
+A Keras model as the graph that it computes, its cuDNN layers in it.
+
+tf_keras builds the layers in a graph of TensorFlow 1's kind: there nothing is placed or run, so that the ops
+without a CPU kernel stand in it like any other.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.keras import cpu_layers, trace_keras3
+from cudnn_convert.keras.config import classes, layer_tree, validate, values
+from cudnn_convert.keras.config.classes import NOTHING, Vouched
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
+
+#: What to do with a model that cannot be built here.
+EXPORT: Final = "save it as a SavedModel where it loads, and convert that"
+
+
+@contextmanager
+def inference() -> Iterator[None]:
+    """Layers built within compute what they do at inference, loops as TensorFlow 1 wrote them.
+
+    Such a loop writes each place of an array once. tf_keras (2.21 src/backend.py rnn) writes all steps to the
+    first where it needs the last alone; here it keeps them all.
+    """
+    from tf_keras.src import backend
+
+    loops, steps = tf.compat.v1.control_flow_v2_enabled(), backend.rnn
+
+    def all_steps(*args: Any, **named: Any) -> Any:
+        return steps(*args, **{**named, "return_all_outputs": True})
+
+    tf.compat.v1.disable_control_flow_v2()
+    backend.rnn = all_steps
+    try:
+        with backend.deprecated_internal_learning_phase_scope(0), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        backend.rnn = steps
+        if loops:
+            tf.compat.v1.enable_control_flow_v2()
+
+
+def _layers_of_old() -> dict[str, Any]:
+    import tf_keras
+    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
+
+    class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
+        """In plain ops. Its other form is a batch normalisation in training mode over one row each."""
+
+        def _fused_can_be_used(self, ndims: int) -> bool:
+            return False
+
+    return {
+        "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
+        "CuDNNGRU": cudnn_gru.CuDNNGRU,
+        "LSTM": lstm_v1.LSTM,
+        "GRU": gru_v1.GRU,
+        "LSTMCell": lstm_v1.LSTMCell,
+        "GRUCell": gru_v1.GRUCell,
+        "LayerNormalization": LayerNormalization,
+    }
+
+
+def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
+    """The model of tf_keras for a vetted config. Raises UnsupportedModelError where none can be built."""
+    import tf_keras
+
+    config, failure = values.to_legacy_form(described.config, kept=vouched), None
+    with tf_keras.utils.custom_object_scope({**_layers_of_old(), **vouched}), _floats(described):
+        for shaped in values.with_input_shape(config):
+            try:
+                made = tf_keras.layers.deserialize(shaped, use_legacy_format=True)
+            except Exception as cause:  # noqa: BLE001 - whatever a layer says to a config not its own
+                failure = cause
+                continue
+            if isinstance(made, tf_keras.Model) and made.built and made.inputs:
+                return made
+    found = "one whose input has no shape; build it, and save it again"
+    if failure is not None:
+        found = f"one it refuses: {first_line(failure)}; {EXPORT}"
+    raise UnsupportedModelError(
+        path, [f"config: expected a model that tf_keras can build, found {found}"]
+    ) from failure
+
+
+@contextmanager
+def _floats(described: Architecture) -> Iterator[None]:
+    """Layers that do not say their type have the weights': what Keras was set to when it wrote them."""
+    import tf_keras
+
+    kinds = {value.dtype.name for listed in described.weights.values() for _, value in listed}
+    usual, own = tf_keras.backend.floatx(), kinds & {"float16", "float32", "float64"}
+    if len(own) == 1:
+        tf_keras.backend.set_floatx(own.pop())
+    try:
+        yield
+    finally:
+        tf_keras.backend.set_floatx(usual)
+
+
+#: What the state variables of a layer hold, in its order: one of a GRU or simple RNN, two of an LSTM.
+_STATES: Final = ("state_h", "state_c")
+
+
+def updates(built: Any) -> list[Any]:
+    """What a call of the model writes into the states of its layers, and nothing that needs other inputs."""
+    given = {found.op for found in built.inputs}
+    return [found for found in dict.fromkeys(built.state_updates) if _placeholders(found) <= given]
+
+
+def _placeholders(op: Any) -> set[Any]:
+    todo, seen = [op], set()
+    while todo:
+        found = todo.pop()
+        if found not in seen:
+            seen.add(found)
+            todo += [*(value.op for value in found.inputs), *found.control_inputs]
+    return {found for found in seen if found.type == "Placeholder"}
+
+
+def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
+    """The states of stateful layers by the op of each: its name among the layer's, shape and dtype.
+
+    Keras writes no states into its files: they begin with zeros.
+    """
+    found = {}
+    for layer in built._flatten_layers():
+        states = [one for one in tf.nest.flatten(getattr(layer, "states", None)) if hasattr(one, "handle")]
+        kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
+        for kind, state in zip(kinds, states, strict=False):
+            old = state.handle.op.name
+            name = f"{old.rpartition('/')[0]}/{kind}"
+            found[old] = (name, tuple(state.shape), state.dtype.as_numpy_dtype)
+    return found
+
+
+def renamed(graph: Any, names: Mapping[str, str]) -> Any:
+    """The graph with its state variables called what they are: tf_keras calls them all Variable."""
+    for node in graph.node:
+        if node.name in names:
+            node.name = names[node.name]
+            node.attr["shared_name"].s = node.name.encode()
+        for place, source in enumerate(node.input):
+            node.input[place] = names.get(source, source)
+    return graph
+
+
+Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
+
+
+def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
+    """The model with a graph, its variables' values and the signature of its input and output layers.
+
+    Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
+    each call updates. Raises UnsupportedModelError for a layer that may not or cannot be built, or whose
+    weights do not fit.
+    """
+    assert model.architecture is not None
+    if model.architecture.keras_version.partition(".")[0] == "3":
+        return trace_keras3.traced(model, vouched)
+    found = [*validate.refused(model.architecture.config, vouched)]
+    if found:
+        raise UnsupportedModelError(model.path, [str(one) for one in found])
+    return _traced(model, model.architecture, vouched.tf_keras)
+
+
+def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True) -> Model:
+    """As `traced`, of what stands before the first layer that may not be built; notes say so.
+
+    Where that is nothing: its inputs alone, unless someone is to `verify` it.
+    """
+    assert model.architecture is not None
+    version = model.architecture.keras_version
+    if version.partition(".")[0] == "3":
+        told = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
+        raise UnsupportedModelError(model.path, [told])
+    found = [*validate.refused(model.architecture.config, vouched)]
+    part = validate.own_part(model.architecture, vouched) if found else model.architecture
+    if part is None and verify:
+        more = "" if found[0].runs else ", for --format keras one for Keras 3 too"
+        told = "as it stands the model cannot be verified, for nothing comes before this layer"
+        reason = f"{found[0]}{more}; {told}: convert it with --no-verify"
+        raise UnsupportedModelError(model.path, [reason])
+    if part is None:
+        return _inputs_alone(model, model.architecture.config)
+    notes = validate.notes(model.architecture.config, vouched)
+    return replace(_traced(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
+
+
+def _inputs_alone(model: Model, config: Entry) -> Model:
+    """The model with a graph that hands on its inputs."""
+    entries = layer_tree.layer_entries(config)
+    given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]
+    given = given or [{**entries[0]["config"], "name": f"{layer_tree.layer_name(entries[0])}_input"}]
+    with tf.Graph().as_default() as graph:
+        inputs = {
+            found["name"]: tf.compat.v1.placeholder(
+                values.dtype(found.get("dtype")) or "float32", values.shape(found.get("batch_input_shape"))
+            )
+            for found in given
+        }
+        outputs = {key: tf.identity(value) for key, value in inputs.items()}
+    signature = Signature(*({key: value.name for key, value in of.items()} for of in (inputs, outputs)))
+    notes = (*model.notes, *validate.notes(config))
+    return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
+
+
+def _traced(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
+    lost = layer_tree.unreached(described.config)
+    if lost:
+        expected = "expected calls on what other layers give"
+        reason = f"layer {lost[0]}: {expected}, found one on nothing; {EXPORT}"
+        raise UnsupportedModelError(model.path, [reason])
+    with tf.Graph().as_default() as graph, inference():
+        built = build_model(model.path, described, vouched)
+        signature = _signature(model.path, built)
+        variables = _variables(model.path, built, _weights(model.path, described))
+        held = state_variables(built)
+        variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in held.values()}
+    named = {old: name for old, (name, _, _) in held.items()}
+    return replace(
+        model,
+        graph=renamed(graph.as_graph_def(), named),
+        variables=variables,
+        signatures={SERVING: signature},
+    )
+
+
+def _signature(path: Path, built: Any) -> Signature:
+    """Inputs and outputs by Keras' names for them; each output waits for the states to be updated."""
+    tensors = [*built.inputs, *built.outputs]
+    if not all(isinstance(found, tf.Tensor) for found in tensors):
+        reason = "config: expected dense inputs and outputs, found sparse or ragged; build it with dense ones"
+        raise UnsupportedModelError(path, [reason])
+    inputs = dict(zip(built.input_names, built.inputs, strict=True))
+    outputs = dict(zip(built.output_names, built.outputs, strict=True))
+    if writes := updates(built):
+        with tf.control_dependencies(writes):
+            outputs = {key: tf.identity(value, f"{key}/after_update") for key, value in outputs.items()}
+    return Signature(*({key: value.name for key, value in found.items()} for found in (inputs, outputs)))
+
+
+def _weights(path: Path, described: Architecture) -> Weights:
+    """The weights as the layers want them: CPU layers may have been saved by cuDNN layers (keras 2.2.4
+    engine/saving.py preprocess_weights_for_loading).
+    """
+    converted = cpu_layers.rewritten(path, described).architecture.weights
+    cudnn = {
+        layer_tree.layer_name(entry)
+        for entry in layer_tree.layer_entries(described.config)
+        if any(classes.is_cudnn(found) for _, found in layer_tree.walk(entry))
+    }
+    return {name: listed if name in cudnn else converted[name] for name, listed in described.weights.items()}
+
+
+def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
+    """The values of the file by the names of the graph's variables, paired by layer and order."""
+    found: dict[str, Tensor] = {}
+    reasons = []
+    for layer in built.layers:
+        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
+        given = weights.get(layer.name, ())
+        if len(wanted) != len(given):
+            reasons.append(f"layer {layer.name}: expected {len(wanted)} weights, found {len(given)}")
+            continue
+        for weight, (stored, value) in zip(wanted, given, strict=True):
+            if tuple(weight.shape) != tuple(value.shape):
+                what = f"layer {layer.name}: weight {stored}"
+                reasons.append(f"{what}: expected shape {list(weight.shape)}, found {list(value.shape)}")
+            if weight.dtype.as_numpy_dtype != value.dtype:
+                what = f"layer {layer.name}: weight {stored}"
+                reasons.append(f"{what}: expected {weight.dtype.name}, found {value.dtype}")
+            found[weight.handle.op.name] = value
+    lost = sorted(set(weights) - {layer.name for layer in built.layers})
+    reasons += [f"layer {name}: expected a layer of the model, found weights alone" for name in lost]
+    if reasons:
+        raise UnsupportedModelError(
+            path, [f"{reason}; is the architecture that of the weights?" for reason in reasons]
+        )
+    return found

@@ -1,0 +1,378 @@
+"""Translates the config of a Keras 2 model to Keras 3.
+
+The keys of a Keras 2 layer's config, one by one, in the words of Keras 3.
+
+Source: keras v3.15 src/layers/, the constructors; tf_keras v2.21.0 src/layers/, `get_config`.
+
+The calls of a functional model: from Keras 2's `[layer, call, tensor, kwargs]` to Keras 3's arguments.
+
+Keras 2 counts the calls of a model inside a model from 1, for the model's own making is its call 0; Keras 3
+counts them from 0 among arguments, and from 1 for a Functional among the outputs.
+Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.0 src/engine/functional.py;
+keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
+
+A Keras 2 model's config in the words of Keras 3: a pure translation.
+
+Whatever modules the file names, out come Keras's own classes, and names for a loader to look up: the user's
+classes and functions. What could change numbers and has no counterpart is a reason to refuse; what only
+training needs and Keras 3 does not know goes with a note.
+Source: keras v3.15 src/saving/serialization_lib.py, src/models/functional.py, sequential.py, src/layers/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config.layer_tree import Entry
+from cudnn_convert.model import Architecture
+
+#: Keys that Keras 3 does not know, with the values that say nothing; None: any value.
+_GONE: Final[Mapping[str, tuple[Any, ...] | None]] = {
+    "batch_input_shape": None,
+    "batch_shape": None,
+    "input_length": None,
+    "implementation": None,
+    "fused": None,
+    "renorm_clipping": None,
+    "renorm_momentum": None,
+    "renorm": (False,),
+    "virtual_batch_size": (None,),
+    "adjustment": (None,),
+    "time_major": (False,),
+    "causal": (False,),
+    "dynamic": (False,),
+    "num_constants": (None, 0),
+    "ragged": (False,),
+    "zero_output_for_mask": (False,),
+    "input_spec": None,
+    "query_shape": None,
+    "key_shape": None,
+    "value_shape": None,
+    "softmax_robust_masking": (False,),
+}
+_NO_GROUPS: Final[Mapping[str, tuple[Any, ...] | None]] = {"groups": (1,)}
+_SEPARABLE: Final = {
+    **_NO_GROUPS,
+    **dict.fromkeys(("kernel_initializer", "kernel_regularizer", "kernel_constraint")),
+}
+_SPATIAL: Final[Mapping[str, tuple[Any, ...] | None]] = {"trainable": None, "noise_shape": (None,)}
+#: The same for some layers alone.
+_GONE_IN: Final = {
+    "Conv1DTranspose": _NO_GROUPS,
+    "Conv2DTranspose": _NO_GROUPS,
+    "Conv3DTranspose": _NO_GROUPS,
+    "DepthwiseConv1D": _NO_GROUPS,
+    "DepthwiseConv2D": _NO_GROUPS,
+    "SeparableConv1D": _SEPARABLE,
+    "SeparableConv2D": _SEPARABLE,
+    "SpatialDropout1D": _SPATIAL,
+    "SpatialDropout2D": _SPATIAL,
+    "SpatialDropout3D": _SPATIAL,
+}
+#: Layers whose gates Keras 3 computes as Keras 2 did once `layouts.scaled_keras` scaled their weights.
+SCALABLE: Final = frozenset({"LSTM", "GRU"})
+
+
+@dataclass
+class Told:
+    """What a translation finds on its way; `vouched` are the names of what the user brings.
+
+    `functions` are the names of the others that stay: functions neither Keras's nor brought.
+    """
+
+    vouched: Collection[str] = ()
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A layer of class `kind` at `path`; `entry` translates the layers in it."""
+
+    kind: str
+    path: str
+    told: Told
+    entry: Callable[[Entry, str, Told], dict[str, Any]]
+
+
+def translate_config(config: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """A layer's own config for Keras 3; what it cannot say goes into `place.told`."""
+    kind, told, path = place.kind, place.told, place.path
+    gone = {**_GONE, **_GONE_IN.get(kind, {})}
+    for key in (key for key in config if key in gone):
+        neutral = gone[key]
+        if neutral is not None and config[key] not in neutral:
+            found = f"found {config[key]}; Keras 3 has no such layer, write --format h5"
+            told.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {found}")
+    made = {key: _value(key, value, place) for key, value in config.items() if key not in gone}
+    if kind == "LeakyReLU" and "alpha" in made:
+        made["negative_slope"] = made.pop("alpha")
+    if kind == "BatchNormalization" and isinstance(made.get("axis"), list) and len(made["axis"]) == 1:
+        (made["axis"],) = made["axis"]
+    return {key: value for key, value in made.items() if value is not None or key != "dtype"}
+
+
+def _value(key: str, value: Any, place: Place) -> Any:
+    path, told = place.path, place.told
+    if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
+        return place.entry(value, f"{path}/{layer_tree.layer_name(value)}", told)
+    if key == "cells" and isinstance(value, list):
+        return [place.entry(one, f"{path}/{number}", told) for number, one in enumerate(value)]
+    if key.endswith(("_initializer", "_regularizer", "_constraint")):
+        made, lost = values.translated(key.rpartition("_")[2], value)
+        if lost:
+            told.notes.append(f"layer {path}: {key} {lost} left out, for training alone needs it")
+        return made
+    if key == "dtype":
+        return values.dtype(value)
+    return _activation(key, value, place) if key.endswith("activation") else values.plain_value(value)
+
+
+def _activation(key: str, value: Any, place: Place) -> Any:
+    """An activation by its name. Keras 3's hard_sigmoid is another function than Keras 2's of that name."""
+    name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        other = value.get("class_name") if isinstance(value, Mapping) else value
+        found = f"found {other}; write --format h5"
+        place.told.reasons.append(f"layer {place.path}: expected {key} to be a function, {found}")
+        return None
+    if name == "hard_sigmoid" and not (place.kind in SCALABLE and key == "recurrent_activation"):
+        found = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
+        place.told.reasons.append(
+            f"layer {place.path}: expected {key} to be a function of both, {found}; write --format h5"
+        )
+    elif name not in classes.ACTIVATIONS:
+        if name not in place.told.vouched:
+            place.told.functions.append(name)
+        return values.function(name)
+    return name
+
+
+#: Layers that take their initial states as further inputs, which Keras 3 takes by name.
+_STATEFUL_CALLS: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "ConvLSTM2D"})
+
+
+class Calls:
+    """The tensors of one functional model by layer, call and place."""
+
+    def __init__(self, model: Entry) -> None:
+        entries = {
+            str(layer.get("name") or layer_tree.layer_name(layer)): layer
+            for layer in layer_tree.layer_entries(model)
+        }
+        self._entries = entries
+        referenced = list(_references(model["config"], entries))
+        self._first = {
+            name: min((node for found, node in referenced if found == name), default=1)
+            for name, layer in entries.items()
+            if layer_tree.is_model(layer)
+        }
+
+    def node(self, node: Any, layer: Entry) -> dict[str, Any]:
+        """One call of a layer as Keras 3's `args` and `kwargs`. Raises ValueError for what is no tensor."""
+        if isinstance(node, Mapping):
+            if "args" in node:
+                return dict(node)
+            return {"args": [{key: self._tensor(value) for key, value in node.items()}], "kwargs": {}}
+        tensors = [self._tensor(reference) for reference in node]
+        told: Mapping[str, Any] = next(
+            (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
+        )
+        if not isinstance(told, Mapping):
+            raise ValueError(f"{str(told)[:60]}")
+        kwargs = {key: self._argument(value) for key, value in told.items() if value is not None}
+        if len(tensors) == 1:
+            return {"args": tensors, "kwargs": kwargs}
+        if layer["class_name"] in _STATEFUL_CALLS:
+            return {"args": tensors[:1], "kwargs": {**kwargs, "initial_state": tensors[1:]}}
+        return {"args": [tensors], "kwargs": kwargs}
+
+    def ends(self, ends: Any) -> Any:
+        """`input_layers` or `output_layers`; one tensor stands alone, so that `predict` gives an array."""
+        if isinstance(ends, Mapping):
+            return {key: self.ends(value) for key, value in ends.items()}
+        if _is_reference(ends, self._entries):
+            name, node, place = ends[:3]
+            functional = self._entries[name]["class_name"] in ("Model", "Functional")
+            return [name, self._index(name, node) + (1 if functional else 0), place]
+        return self.ends(ends[0]) if len(ends) == 1 else [self.ends(end) for end in ends]
+
+    def _index(self, name: str, node: int) -> int:
+        return node - min(self._first.get(name, 0), 1)
+
+    def _tensor(self, reference: Any) -> dict[str, Any]:
+        if not _is_reference(reference, self._entries):
+            raise ValueError(f"{str(reference)[:60]}")
+        name, node, place = reference[:3]
+        # Keras replaces it by the real tensor of this history, whatever shape and dtype stand here.
+        told = {"shape": [None], "dtype": "float32", "keras_history": [name, self._index(name, node), place]}
+        return {"class_name": "__keras_tensor__", "config": told}
+
+    def _argument(self, value: Any) -> Any:
+        if _is_reference(value, self._entries):
+            return self._tensor(value)
+        if isinstance(value, list):
+            return [self._argument(one) for one in value]
+        return value
+
+
+def _is_reference(value: Any, names: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) in (3, 4)
+        and isinstance(value[0], str)
+        and value[0] in names
+        and isinstance(value[1], int)
+        and isinstance(value[2], int)
+    )
+
+
+def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """`(layer, call)` of every tensor that a model's config names."""
+    todo: list[Any] = [config.get("input_layers"), config.get("output_layers")]
+    todo += [layer.get("inbound_nodes") for layer in config.get("layers", [])]
+    while todo:
+        value = todo.pop()
+        if _is_reference(value, names):
+            yield value[0], value[1]
+            todo += value[3:]
+        elif isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+
+
+#: Layers that do to each step what TimeDistributed around them does.
+_EACH_STEP: Final = frozenset({"Dense", "Activation", "Dropout"})
+_RENAMED: Final = {"BatchNormalizationV1": "BatchNormalization", "BatchNormalizationV2": "BatchNormalization"}
+#: Keras 2's own that Keras 3 has no more.
+_LOST: Final = frozenset(
+    "ThresholdedReLU LocallyConnected1D LocallyConnected2D SyncBatchNormalization ConvLSTM2DCell".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Modern:
+    """A config that `keras.saving.deserialize_keras_object` of Keras 3 takes, and what was left out of it.
+
+    `functions` are the names of activations that neither Keras has nor the user brings.
+    """
+
+    config: Mapping[str, Any]
+    notes: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) -> Modern:
+    """The config of a rewritten model for Keras 3. Raises UnsupportedModelError with every reason.
+
+    `vouched` are the names of the classes that the user brings. Their configs, and those of classes that
+    nobody brings, stay as they are but for an input's shape and the writing of a dtype.
+    """
+    if model.keras_version.partition(".")[0] == "3":
+        reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
+        raise UnsupportedModelError(path, [reason])
+    told = Told(vouched)
+    config = translate_entry(model.config, "", told)
+    if told.reasons:
+        raise UnsupportedModelError(path, told.reasons)
+    return Modern(config, *(tuple(dict.fromkeys(found)) for found in (told.notes, told.functions)))
+
+
+def translate_entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:
+    """A layer or model at `path` for Keras 3; what it cannot say goes into `told`."""
+    kind, config = str(entry["class_name"]), entry["config"]
+    where = f"layer {path}" if path else "model"
+    if "/" in layer_tree.layer_name(entry):
+        told.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
+    if classes.class_name(entry) in told.vouched or classes.is_foreign(entry, told.vouched):
+        try:
+            return classes.untouched(entry, told.vouched)
+        except ValueError as cause:
+            told.reasons.append(f"{where}: {cause}; write --format h5")
+            return {}
+    if kind in classes.CODE or kind in _LOST:
+        bring = "" if kind in classes.CODE else f", or bring one: --custom-objects MODULE:{kind}"
+        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5{bring}")
+        return {}
+    if layer_tree.is_model(entry):
+        return (_sequential if kind == "Sequential" else _functional)(entry, path, told)
+    bare = each_step(entry)
+    if bare is not None:
+        told.notes.append(f"{where}: TimeDistributed left away, for {bare['class_name']} does the same alone")
+        return translate_entry(bare, path, told)
+    kind = _RENAMED.get(kind, kind)
+    if kind == "InputLayer":
+        shape = values.shape(config.get("batch_input_shape", config.get("batch_shape")))
+        made = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
+        made["dtype"] = values.dtype(config.get("dtype")) or "float32"
+    else:
+        made = translate_config(config, Place(kind, path, told, translate_entry))
+    return values.written("keras.layers", kind, made)
+
+
+def each_step(entry: Entry) -> Entry | None:
+    """The layer that a TimeDistributed can be left away around, with the wrapper's name.
+
+    keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
+    shape leaves the steps open.
+    """
+    held: Any = entry["config"].get("layer") if isinstance(entry["config"], Mapping) else None
+    if entry["class_name"] != "TimeDistributed" or not layer_tree.is_entry(held):
+        return None
+    if held["class_name"] not in _EACH_STEP or not classes.is_keras_class(held):
+        return None
+    trainable = all(one["config"].get("trainable") is not False for one in (entry, held))
+    config = {**held["config"], "name": layer_tree.layer_name(entry), "trainable": trainable}
+    return {"class_name": held["class_name"], "config": config}
+
+
+def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
+    held = layer_tree.layer_entries(entry)
+    made = [
+        translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), told) for layer in held
+    ]
+    if held and held[0]["class_name"] != "InputLayer":
+        shape, dtype = values.input_of(entry)
+        if shape is None:
+            cure = "build the model, save it again, or write --format h5"
+            told.reasons.append(
+                f"{f'model {path}' if path else 'model'}: expected an input shape, found none; {cure}"
+            )
+        name = f"{layer_tree.layer_name(held[0])}_input"
+        first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
+        made.insert(0, values.written("keras.layers", "InputLayer", first))
+    name = layer_tree.layer_name(entry) or "sequential"
+    return values.written("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
+
+
+def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
+    config = entry["config"]
+    calls = Calls(entry)
+    held = []
+    for layer in layer_tree.layer_entries(entry):
+        name = str(layer.get("name") or layer_tree.layer_name(layer))
+        here = f"{path}/{name}".strip("/")
+        made = translate_entry(layer, here, told)
+        try:
+            inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
+        except (ValueError, TypeError, KeyError, IndexError) as cause:
+            told.reasons.append(f"layer {here}: expected a call with tensors, found {cause}")
+            continue
+        held.append({**made, "name": name, "inbound_nodes": inbound})
+    made = {
+        "name": layer_tree.layer_name(entry) or "model",
+        "trainable": config.get("trainable", True) is not False,
+        "layers": held,
+        "input_layers": calls.ends(config["input_layers"]),
+        "output_layers": calls.ends(config["output_layers"]),
+    }
+    return values.written("keras.src.models.functional", "Functional", made)

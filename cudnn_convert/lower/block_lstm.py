@@ -1,0 +1,164 @@
+"""Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
+
+A node that does not clip, and of which only hidden states and the last cell state are read, is the LSTM of a
+cuDNN node: it becomes one, with a `Recurrence` of its own, and goes the way of those. Any other becomes a
+`while` loop of plain ops that gives all that the node gives, and tf2onnx makes a Loop of it.
+Equations: tensorflow v2.21.0 core/kernels/rnn/lstm_ops.cc LSTMBlockCellFprop, BlockLSTMOp (steps behind
+seq_len_max are zero).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.control_flow import frames
+from cudnn_convert.graph.index import Index, reference
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.inlining import LOWERED
+from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
+from cudnn_convert.recurrences import block_lstm
+from cudnn_convert.recurrences.block_lstm import Block
+
+#: The name of a cuDNN node inside what stands for a block.
+_NODE: Final = "cudnn"
+
+
+def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+    """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
+
+    `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
+    where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
+    """
+    wanted = block_lstm.blocks(graph, outputs)
+    if not wanted:
+        return graph, ()
+    _refuse_nested(Index(graph), wanted)
+    made: dict[str, list[Any]] = {}
+    recurrences = []
+    library = {function.signature.name: function for function in graph.library.function}
+    for found in wanted:
+        fused = _is_fused(found)
+        body = inlining.traced(_fused(found) if fused else _loop(found), *_specs(found))
+        nodes = inlining.call(body, found.node.name, [reference(name) for name in found.inputs])
+        for node in nodes:
+            # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
+            node.attr.pop(LOWERED, None)
+        made[found.node.name] = nodes
+        library |= {function.signature.name: function for function in body.library}
+        recurrences += [_recurrence(found)] if fused else []
+    result = node_defs.with_nodes(graph, (node for old in graph.node for node in made.get(old.name, [old])))
+    del result.library.function[:]
+    result.library.function.extend(library[name] for name in sorted(library))
+    return result, tuple(recurrences)
+
+
+def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
+    loops = frames(index)
+    reasons = [
+        f"{found.node.name}: expected a {found.node.op} with a fused form (constant weights, no clip, of its "
+        f"cell states the last one read), found another inside the loop {loops[found.node.name][-1]}; the "
+        "formats savedmodel and frozen keep it"
+        for found in wanted
+        if not _is_fused(found) and loops.get(found.node.name)
+    ]
+    if reasons:
+        raise UnsupportedModelError("onnx", reasons)
+
+
+def _is_fused(found: Block) -> bool:
+    inner = found.read - {block_lstm.HIDDEN_STATES, block_lstm.CELL_STATES}
+    return found.cell is not None and not found.clip and not inner and found.last_only
+
+
+def _recurrence(found: Block) -> Recurrence:
+    assert found.cell is not None
+    _, units, inputs = found.cell.kernel.shape
+    return Recurrence(
+        node=f"{found.node.name}/{_NODE}",
+        op=found.node.op,
+        sizes=Sizes(Mode.LSTM, 1, 1, units, inputs),
+        time_major=True,
+        lengths=not found.full,
+        dtype=np.dtype(found.dtype.as_numpy_dtype),
+        cells=((found.cell,),),
+        evidence=CanonicalEvidence({}),  # nobody judges by it: the source runs its own op
+        shared=found.node.name,
+    )
+
+
+def _specs(found: Block) -> list[Any]:
+    """What a block takes, in its order; how wide is known where the body is put."""
+    shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
+    return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, found.dtype) for shape in shapes)]
+
+
+def _fused(found: Block) -> Callable[..., list[Any]]:
+    """The results of a block by a cuDNN node; of the cell states the last step alone."""
+
+    def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:
+        inputs = {"input": x, "input_h": h[None], "input_c": c[None], "params": tf.zeros([0], x.dtype)}
+        if found.full:
+            y, _, last, _ = tf.raw_ops.CudnnRNN(**inputs, name=_NODE)
+        else:
+            time, batch = tf.shape(x)[0], tf.shape(x)[1]
+            rows = tf.fill([batch], tf.minimum(tf.cast(steps, tf.int32), time))
+            y, _, last, _, _ = tf.raw_ops.CudnnRNNV3(**inputs, sequence_lengths=rows, name=_NODE)
+            # The last step of all is zero where the block ends before it.
+            last = tf.where(tf.cast(steps, tf.int32) < time, tf.zeros_like(last), last)
+        last = last[: tf.shape(x)[0]]  # of no steps there is no last
+        return [last if k == block_lstm.CELL_STATES else y for k in range(block_lstm.OUTPUTS)]
+
+    return compute
+
+
+def _loop(found: Block) -> Callable[..., list[Any]]:
+    """The results of a block step by step, in float; those that nobody reads are the hidden states."""
+    kept = sorted(found.read | {block_lstm.HIDDEN_STATES})
+
+    def compute(steps: Any, *tensors: Any) -> list[Any]:
+        x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
+        time, batch, width = tf.unstack(tf.shape(x))
+        recurrent = kernel[width:]
+        sums = tf.reshape(x, [-1, width]) @ kernel[:width] + bias
+        sums = tf.reshape(sums, tf.stack([time, batch, tf.shape(kernel)[1]]))
+        # One list for all: tf2onnx would take two that begin alike for one.
+        shape = tf.stack([len(kept), batch, tf.shape(h)[1]])
+        empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
+
+        def step(t: Any, c: Any, h: Any, held: Any) -> tuple[Any, ...]:
+            results = _step(found, sums[t] + h @ recurrent, c, peepholes)
+            item = tf.stack([results[k] for k in kept])
+            held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
+            return t + 1, results[block_lstm.CELL_STATES], results[block_lstm.HIDDEN_STATES], held
+
+        *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), c, h, empty))
+        values = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)
+        # A loop of no steps leaves its runtime without the other widths.
+        values = tf.reshape(values, tf.concat([[time], shape], 0))
+        alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]
+        values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), found.dtype)
+        stacked = dict(zip(kept, tf.unstack(values, len(kept), axis=1), strict=True))
+        return [stacked.get(k, stacked[block_lstm.HIDDEN_STATES]) for k in range(block_lstm.OUTPUTS)]
+
+    return compute
+
+
+def _step(found: Block, sums: Any, c: Any, peepholes: list[Any]) -> tuple[Any, ...]:
+    """One step's results, in the order of the block's outputs."""
+    gates = dict(zip(found.layout.gates[Mode.LSTM], tf.split(sums, 4, 1), strict=True))
+    wci, wcf, wco = peepholes if found.use_peephole else (0.0, 0.0, 0.0)
+    i = tf.sigmoid(gates[Gate.INPUT] + wci * c)
+    f = tf.sigmoid(gates[Gate.FORGET] + found.forget_bias + wcf * c)
+    memory = tf.tanh(gates[Gate.CELL])
+    new = f * c + i * memory
+    if found.clip:
+        new = tf.clip_by_value(new, -found.clip, found.clip)
+    o = tf.sigmoid(gates[Gate.OUTPUT] + wco * new)
+    seen = tf.tanh(new)
+    return i, new, f, o, memory, seen, o * seen

@@ -1,0 +1,357 @@
+"""Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
+
+cuDNN nodes of a tf2onnx graph: each becomes the nodes of `onnx_stack`, its outputs keeping their names.
+
+Weights never pass through tf2onnx, which copies every constant for every pass of its optimizer.
+Source: tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
+
+The ONNX lowering: tf2onnx converts the graph, our handler its cuDNN nodes.
+
+tf2onnx's own CudnnRNN handler reads the blob in a wrong order (tf2onnx v1.17.0 tf2onnx/onnx_opset/rnn.py);
+one given to `process_tf_graph` comes before it, where one made with tf2onnx's decorator would not. The call
+leaves tf2onnx's tables and loggers as they were, but changes them meanwhile: one at a time in a process.
+tf2onnx has no bfloat16 (it declares float16), so that such graphs are widened to float, inputs included.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from tf2onnx import constants, optimizer, tf_loader, tfonnx
+from tf2onnx.graph_builder import GraphBuilder
+from tf2onnx.handler import tf_op
+from tf2onnx.utils import make_name
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs, safe_ops, session
+from cudnn_convert.graph.index import (
+    CUDNN_OPS,
+    INPUT,
+    INPUT_C,
+    INPUT_H,
+    LENGTHS,
+    OUTPUTS,
+    Index,
+    split,
+    unique,
+)
+from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.lower import block_lstm, projection
+from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
+from cudnn_convert.lower.onnx.finish import Finished
+from cudnn_convert.model import Mode, Recurrence, Signature
+
+_FLOAT: Final = onnx.TensorProto.FLOAT
+_SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
+
+
+def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
+    """Why a recurrence has no ONNX form."""
+    for recurrence in recurrences:
+        if not recurrence.sizes.projection:
+            continue  # and no weights need to be looked at
+        if not all(projection.solvable(cell) for layer in recurrence.cells for cell in layer):
+            yield (
+                f"{recurrence.node}: expected a projection of independent rows, found others; "
+                "convert to savedmodel or frozen"
+            )
+
+
+def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
+    """Put ONNX ops in the place of a cuDNN `node` of a tf2onnx `graph`; `seed2` is its recurrence's number.
+
+    The node's output tensors keep their names. What nobody reads is left to `onnx_canonical` to drop.
+    """
+    recurrence = recurrences[node.get_attr_int("seed2")]
+    inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])
+    shapes = [graph.get_shape(name) for name in outputs]
+    graph.remove_node(node.name)
+    made = _Ops(graph)
+    lstm = recurrence.sizes.mode is Mode.LSTM
+    floats = [inputs[k] for k in ((INPUT, INPUT_H, INPUT_C) if lstm else (INPUT, INPUT_H))]
+    if all(_are_zeros(graph, name) for name in floats[1:]):
+        del floats[1:]  # which a fused node starts from by itself
+    if dtype != _FLOAT:
+        floats = [made("Cast", [name], to=_FLOAT) for name in floats]
+    if not recurrence.time_major:
+        floats = [made("Transpose", [name], perm=_SWAP) for name in floats]
+    lengths = inputs[LENGTHS] if recurrence.lengths else ""
+    x, *states = floats
+    owner = _owner(recurrences, recurrence)
+    results = fused_nodes.stack(made, recurrence, x, states, lengths, owner=owner)
+    if not recurrence.time_major:
+        results = [made("Transpose", [name], perm=_SWAP) for name in results]
+    if dtype != _FLOAT:
+        results = [made("Cast", [name], to=dtype) for name in results]
+    if not lstm:  # cuDNN leaves output_c undefined; as in the TensorFlow lowering input_c passes through
+        results.append(inputs[INPUT_C])
+        shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
+    for name, result, shape in zip(outputs, results, shapes, strict=False):
+        graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
+
+
+def _are_zeros(graph: Any, name: str) -> bool:
+    """Whether a tensor is zeros of whatever shape, as `tf.zeros` and `zeros_like` are when they come here."""
+    node = graph.get_node_by_output(name)
+    while node is not None and node.type in ("Identity", "Expand"):
+        node = node.inputs[0]
+    if node is None or not node.is_const():
+        return False
+    return not node.get_tensor_value(as_list=False).any()
+
+
+class _Ops:
+    """`fused_nodes.Ops` in a tf2onnx graph."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.versioned = GraphBuilder(graph)  # for ops whose axes moved from attribute to input
+
+    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        (found,) = self.several(op, inputs, 1, **attributes)
+        return found
+
+    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
+        made = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
+        return list(made.output)
+
+    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+        return str(self.graph.make_const(make_name("constant"), np.array(value, dtype)).output[0])
+
+    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
+        ends = {"data": data, "starts": [start], "ends": [end], "axes": [axis]}
+        return str(self.versioned.make_slice(ends))
+
+    def squeeze(self, data: str, axis: int) -> str:
+        return str(self.versioned.make_squeeze({"data": data, "axes": [axis]}))
+
+    def unsqueeze(self, data: str, axes: list[int]) -> str:
+        return str(self.versioned.make_unsqueeze({"data": data, "axes": axes}))
+
+    def steps(self, x: str) -> int:
+        return int((self.graph.get_shape(x) or [-1])[0])
+
+
+def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
+    """The number of the first recurrence that holds the same weights, so that both read one constant."""
+    return next(
+        k
+        for k, other in enumerate(recurrences)
+        if (other.shared, other.sizes, other.dtype) == (wanted.shared, wanted.sizes, wanted.dtype)
+    )
+
+
+#: What to do where no cut is known.
+_ELSE: Final = "choose --format savedmodel or frozen"
+_NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
+
+
+def lower(
+    graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17
+) -> Finished:
+    """A canonical model of a frozen GraphDef that still holds its cuDNN nodes.
+
+    The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
+    Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
+    that is not known.
+    """
+    finish.require(opset)
+    _refuse_unsayable(graph, signature, recurrences)
+    known = {node.name for node in graph.node}
+    graph, blocks = block_lstm.lowered(graph, signature.outputs.values())
+    recurrences = (*recurrences, *blocks)
+    keys = {tensor: key for key, tensor in signature.inputs.items()}
+    prepared, outputs = _prepared(graph, signature, recurrences)
+    made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
+    return finish.finish_model(made, recurrences, names=keys | outputs)
+
+
+def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
+    cudnn = {node.name for node in graph.node if node.op in CUDNN_OPS}
+    read = [(node.name, name) for node in graph.node for name in node.input]
+    read += [(f"output {key}", name) for key, name in signature.outputs.items()]
+    reasons = [
+        f"{reader}: expected to read outputs 0 to 2 of {split(name)[0]}, found {name}, which only gradients "
+        f"need; choose other --outputs"
+        for reader, name in read
+        if split(name)[0] in cudnn and split(name)[1] >= OUTPUTS
+    ]
+    reasons += refusals(recurrences)
+    reasons += [
+        f"{node.name}: expected an op that ONNX has, found {node.op}; {_ELSE}"
+        for node in safe_ops.computed(graph)
+    ]
+    if reasons:
+        raise UnsupportedModelError("onnx", reasons)
+
+
+def _prepared(
+    graph: Any, signature: Signature, recurrences: Sequence[Recurrence]
+) -> tuple[Any, dict[str, str]]:
+    """The graph without parameter blobs, an Identity for each output, and the outputs' keys by tensor.
+
+    Each cuDNN node carries the number of its recurrence in `seed2`, which survives what tf2onnx does to its
+    name. The Identity lets two keys share a tensor, and an input be an output.
+    """
+    ends = {*signature.inputs.values(), *signature.outputs.values()}
+    made = session.without_parameters(graph, recurrences, ends)
+    nodes = {node.name: node for node in made.node}
+    for number, recurrence in enumerate(recurrences):
+        if recurrence.node in nodes:
+            nodes[recurrence.node].attr["seed2"].i = number
+    seen, outputs = node_defs.import_graph(made), {}
+    for key, tensor in signature.outputs.items():
+        name = unique("output", nodes)
+        nodes[name] = node_defs.identity(name, tensor, seen.get_tensor_by_name(tensor).dtype.as_datatype_enum)
+        made.node.append(nodes[name])
+        outputs[f"{name}:0"] = key
+    return _widened(node_defs.strip_devices(made)), outputs
+
+
+def _widened(graph: Any) -> Any:
+    """`graph`, changed in place: each bfloat16 becomes float, in its functions too."""
+    _widen(graph.node)
+    for function in graph.library.function:
+        _widen_types(function.signature.input_arg)
+        _widen_types(function.signature.output_arg)
+        _widen(function.node_def)
+    return graph
+
+
+def _widen(nodes: Iterable[Any]) -> None:
+    values = [value for node in nodes for value in node.attr.values()]
+    _widen_types(values)
+    for value in values:
+        for k, dtype in enumerate(value.list.type):
+            value.list.type[k] = _WIDE if dtype == _NARROW else dtype
+        if value.tensor.dtype == _NARROW:
+            wide = tf.make_ndarray(value.tensor).astype(np.float32)
+            value.tensor.CopyFrom(tf.make_tensor_proto(wide))
+
+
+def _widen_types(holders: Iterable[Any]) -> None:
+    for holder in holders:
+        if holder.type == _NARROW:  # to set an attribute where it is not would unset what is
+            holder.type = _WIDE
+
+
+def _converted(
+    graph: Any,
+    inputs: list[str],
+    outputs: list[str],
+    recurrences: Sequence[Recurrence],
+    *,
+    opset: int,
+    known: Collection[str],
+) -> Any:
+    """tf2onnx's ModelProto; raises UnsupportedModelError, whose cuts are at ops that are `known`."""
+
+    def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+        replace(context, node, recurrences)
+
+    failures: dict[str, str] = {}
+    with _listening(failures), _restored_tables(), tf2onnx_private.ordered(graph):
+        with tf.Graph().as_default():
+            optimized = tf_loader.tf_optimize(inputs, outputs, graph)
+        try:
+            with tf.Graph().as_default() as imported:
+                tf.import_graph_def(optimized, name="")
+                made = tfonnx.process_tf_graph(
+                    imported,
+                    opset=opset,
+                    custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
+                    input_names=inputs,
+                    output_names=outputs,
+                )
+            result = None if failures else _optimize(made).make_model("")
+        except Exception as error:
+            ops = {node.name: node.op for node in optimized.node}
+            if any(ops.get(name) in CUDNN_OPS for name in failures):
+                raise  # our own handler failed, which is no fault of the model
+            found = f"{type(error).__name__}: {_line(error)}"
+            other = [f"expected a graph that tf2onnx converts, found {found}; {_ELSE}"]
+            raise UnsupportedModelError("onnx", _reasons(optimized, failures, known) or other) from error
+    if result is None:
+        raise UnsupportedModelError("onnx", _reasons(optimized, failures, known))
+    return result
+
+
+def _optimize(graph: Any) -> Any:
+    """What tf2onnx's optimizers make of its graph.
+
+    Told to survive a failure, tf2onnx copies the graph before every pass: a fifth of a conversion's time. So
+    there is one copy, for the case that a pass fails.
+    """
+    spare = copy.deepcopy(graph)
+    try:
+        return optimizer.optimize_graph(graph, catch_errors=False)
+    except Exception:  # noqa: BLE001 - whatever a pass may raise
+        return optimizer.optimize_graph(spare)
+
+
+def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """A line for each node that was left behind: what it is, why, and where to cut."""
+    index = Index(graph)
+    cuts, reasons = Cuts(index, known), []
+    for name, why in sorted(failures.items()):
+        node = index.nodes.get(name)
+        reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
+        reason += f" ({why})" if why else ""
+        reasons.append(f"{reason}; {cuts.before(name, failures) or _ELSE}")
+    return reasons
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def _listening(failures: dict[str, str]) -> Iterator[None]:
+    """Keep tf2onnx and TensorFlow quiet; note each node that tf2onnx says it cannot convert, and why.
+
+    tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
+    (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
+    """
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
+                return
+            if record.msg.startswith("Tensorflow op [%s: %s] is not supported"):
+                failures[str(record.args[0])] = ""
+            elif record.msg.startswith("Failed to convert node %r") and record.exc_info:
+                failures[str(record.args[0])] = _line(record.exc_info[1])
+
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [Listener(logging.ERROR)], False
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
+@contextmanager
+def _restored_tables() -> Iterator[None]:
+    """tf2onnx keeps the handlers it is given; put back what its tables held."""
+    tables, domain = tf_op.get_opsets(), constants.TENSORFLOW_OPSET.domain
+    before = [dict(handlers) for handlers in tables.get(domain, [])]
+    mapping, domains = tf_op._MAPPING, tf_op._DOMAIN_MAPPING
+    try:
+        yield
+    finally:
+        tables.pop(domain, None)
+        if before:
+            tables[domain] = before
+        tf_op._MAPPING, tf_op._DOMAIN_MAPPING = mapping, domains

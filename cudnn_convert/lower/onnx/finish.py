@@ -1,0 +1,269 @@
+"""Last passes of an ONNX model: trims, canonical names, checks, weights.
+
+ONNX graphs that are asked for no more than is read: beside a recurrence of one step a node costs much.
+
+tf2onnx has no such pass, and its own must come first: they know no Shape that gives a part (v1.17.0
+tf2onnx/optimizer/transpose_optimizer.py _shape_handler).
+Source: onnx v1.18 docs/Operators.md Shape-15 (`start`, `end`), Slice-13, LSTM-14 (all outputs are optional).
+
+One model, one sequence of bytes: nodes, names and dimensions of an ONNX model in a canonical order.
+
+tf2onnx numbers its names and orders its nodes by sets of objects, so that two runs differ. Here a walk from
+the outputs fixes the order of nodes (what no output needs falls away) and every internal name, in all nested
+graphs, is made from that order. Value infos of internal tensors, doc strings and the producer's stamp go.
+Source: onnx v1.18 onnx/onnx.proto (a nested graph sees the names of the graphs around it).
+
+What every ONNX model goes through last: canonical bytes, a check, and its weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.lower.onnx import fused_nodes
+from cudnn_convert.lower.onnx.fused_nodes import FUSED
+from cudnn_convert.lower.onnx.walk import (
+    all_nodes,
+    graphs,
+    is_identity,
+    sort_subgraph_outputs,
+    subgraphs,
+    topological_order,
+)
+from cudnn_convert.model import Parts, Recurrence
+from cudnn_convert.version import __version__
+
+_OPSET_OF_PARTS: Final = 15
+
+
+def trim_unread(graph: Any, opset: int) -> None:
+    """Change a GraphProto, and all that are nested in it, in place; `opset` is that of ONNX's own ops.
+
+    A Slice of a Shape becomes a Shape of that part, and a fused node gives no final states that nobody reads.
+    """
+    for one in graphs(graph):
+        if opset >= _OPSET_OF_PARTS:
+            for node, shape, (start, end) in _parts(one):
+                node.op_type, node.input[:] = "Shape", shape.input
+                node.attribute.extend(
+                    onnx.helper.make_attribute(*pair) for pair in (("start", start), ("end", end))
+                )
+        read = {name for _, reads in topological_order(one) for name in reads} | {
+            value.name for value in one.output
+        }
+        for node in one.node:
+            if node.op_type in FUSED and not node.domain:
+                while node.output and node.output[-1] not in read:
+                    node.output.pop()
+
+
+def _parts(graph: Any) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
+    """Each Slice of a whole Shape that takes neighbours, with that Shape, from where and to where."""
+    shapes = {node.output[0]: node for node in graph.node if node.op_type == "Shape" and not node.attribute}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "Slice" or node.input[0] not in shapes:
+            continue
+        told = [constants.get(name) for name in node.input[1:]]
+        if any(tensor is None for tensor in told):
+            continue
+        start, end, *others = (onnx.numpy_helper.to_array(tensor).tolist() for tensor in told)
+        # Along the one axis that a shape has, one by one, and counted from its start.
+        if others in ([], [[0]], [[0], [1]]) and 0 <= start[0] < end[0]:
+            yield node, shapes[node.input[0]], (start[0], end[0])
+
+
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+_UNKNOWN: Final = re.compile(r"unk__\d+")  # tf2onnx v1.17.0 tf2onnx/utils.py make_onnx_shape
+
+
+def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
+    """A copy of a ModelProto that is equal byte for byte whenever the model is the same.
+
+    The inputs and outputs of the graph are renamed by `names`; those not in it keep their names.
+    """
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    trim_unread(graph, next(opset.version for opset in model.opset_import if not opset.domain))
+    sort_subgraph_outputs(graph, {value.name: value.name for value in graph.input})
+    kept = {value.name: names.get(value.name, value.name) for value in chain(graph.input, graph.output)}
+    made = onnx.ModelProto(
+        ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
+    )
+    made.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
+    used = {node.domain for node in all_nodes(made.graph)} | {""}
+    opsets = {opset.domain: opset.version for opset in model.opset_import if opset.domain in used}
+    made.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
+    made.metadata_props.extend(sorted(model.metadata_props, key=lambda entry: str(entry.key)))
+    return made
+
+
+def _claims(graph: Any) -> dict[str, str]:
+    """For each tensor that a node makes for an output: the first output that is it, Identities aside.
+
+    tf2onnx lets chance decide which of two outputs of one tensor is the Identity of the other.
+    """
+    sources = {node.output[0]: node.input[0] for node in graph.node if is_identity(node)}
+    produced = {name for node in graph.node for name in node.output}
+    claims: dict[str, str] = {}
+    for value in graph.output:
+        name = value.name
+        while name in sources:
+            name = sources[name]
+        if name in produced:
+            claims.setdefault(name, value.name)
+    return claims
+
+
+class _Names:
+    """Gives out names, in one sequence for all graphs of a model, and writes graphs that use them."""
+
+    def __init__(self, reserved: Any) -> None:
+        self.taken = set(reserved)
+        self.counts: Counter[str] = Counter()
+        self.dimensions: dict[str, str] = {}
+
+    def fresh(self, stem: str) -> str:
+        """`stem_<k>` for the next k of that stem."""
+        self.counts[stem] += 1
+        return self.free(f"{stem}_{self.counts[stem] - 1}")
+
+    def free(self, name: str) -> str:
+        """`name`, lengthened where an input or output of the model has taken it."""
+        while name in self.taken:
+            name += "_"
+        return name
+
+    def graph(self, source: Any, name: str, around: Mapping[str, str], kept: Mapping[str, str]) -> Any:
+        """A GraphProto; `around` maps the names seen from outside, `kept` those of the model's own ends.
+
+        The name of what is left out, "", is one of those `around`, and stays.
+        """
+        made = onnx.GraphProto(name=name)
+        constants = {tensor.name: tensor for tensor in source.initializer}
+        scope = {old: new for old, new in around.items() if old not in constants}
+        for value in source.input:
+            scope[value.name] = kept.get(value.name) or self.fresh("input")
+            made.input.append(self.value(value, scope[value.name]))
+
+        def find(old: str) -> str:
+            if old not in scope:
+                scope[old] = self.fresh("constant")
+                tensor = made.initializer.add()
+                tensor.CopyFrom(constants[old])
+                tensor.name = scope[old]
+                tensor.ClearField("doc_string")
+            return scope[old]
+
+        claims = _claims(source)
+        wanted = {root: kept[value] for root, value in claims.items() if value in kept}
+        for node, reads in topological_order(source):
+            for old in reads:
+                find(old)
+            if is_identity(node):
+                scope[node.output[0]] = scope[node.input[0]]
+            else:
+                made.node.append(self.node(node, scope, wanted))
+        own = set(claims.values())
+        for value in source.output:
+            found = find(value.name)
+            name = kept.get(value.name) or (found if value.name in own else self.fresh("output"))
+            if name != found:
+                made.node.add(op_type="Identity", name=self.fresh("Identity"), input=[found], output=[name])
+            made.output.append(self.value(value, name))
+        return made
+
+    def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
+        """A NodeProto; its outputs, named as wanted or afresh, are added to `scope`."""
+        made = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
+        made.input.extend(scope[name] for name in source.input)
+        for old in sorted(source.attribute, key=lambda attribute: str(attribute.name)):
+            attribute = made.attribute.add()
+            attribute.CopyFrom(old)
+            attribute.ClearField("doc_string")
+        for k, nested in enumerate(subgraphs(made)):
+            nested.CopyFrom(self.graph(nested, f"{made.name}/graph_{k}", scope, _NO_NAMES))
+        for k, name in enumerate(source.output):
+            if name:
+                scope[name] = wanted.get(name) or self.free(f"{made.name}:{k}")
+            made.output.append(scope[name])
+        return made
+
+    def value(self, source: Any, name: str) -> Any:
+        """A ValueInfoProto of another name, whose unknown dimensions are numbered in order."""
+        made = onnx.ValueInfoProto()
+        made.CopyFrom(source)
+        made.name = name
+        made.ClearField("doc_string")
+        for dimension in made.type.tensor_type.shape.dim:
+            old = dimension.dim_param
+            if _UNKNOWN.fullmatch(old):
+                dimension.dim_param = self.dimensions.setdefault(old, f"dim_{len(self.dimensions)}")
+        return made
+
+
+OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
+_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
+
+
+def require(opset: int) -> None:
+    """Raises UsageError for an opset outside `OPSETS`."""
+    if opset not in OPSETS:
+        raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A `onnx.ModelProto` without the values of the constants that `weights` names, and these.
+
+    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.fused` says it.
+    """
+
+    model: Any
+    weights: Mapping[str, Parts]
+    pieces: tuple[dict[str, Any], ...] = ()
+
+    def whole(self) -> Any:
+        """The model with all its values, where a proto can hold them."""
+        made = onnx.ModelProto()
+        made.CopyFrom(self.model)
+        for tensor in made.graph.initializer:
+            if tensor.name in self.weights:
+                fused_nodes.fill(tensor, self.weights[tensor.name])
+        return made
+
+
+def finish_model(
+    model: Any, recurrences: Sequence[Recurrence], *, names: Mapping[str, str] = _NO_NAMES
+) -> Finished:
+    """The model as it is written: canonical, of the lowest IR version that will do, its weights beside it.
+
+    `names` as in `canonical`. Raises UnsupportedModelError for what is not standard ONNX.
+    """
+    made = canonical(model, names=names)
+    _check(made)
+    pieces = tuple(fused_nodes.fused(made.graph, recurrences))
+    return Finished(made, fused_nodes.attach_weights(made.graph, recurrences), pieces)
+
+
+def _check(model: Any) -> None:
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    reasons = [
+        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
+        "cut before it, or take --format savedmodel"
+        for node in all_nodes(model.graph)
+        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
+    ]
+    if reasons:
+        raise UnsupportedModelError("onnx", reasons)
+    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+    onnx.checker.check_model(model)

@@ -1,0 +1,232 @@
+"""Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
+
+`Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
+of weights, float constants `[owner, layer, slot, MARK]`, and `redeem` puts the arrays there once the rest of
+the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences of double,
+half or bfloat16, so those are computed in float. ONNX knows no projection: `projection` says how it goes
+without.
+Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
+R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import numpy as np
+import onnx
+
+from cudnn_convert.lower import projection
+from cudnn_convert.lower.onnx.walk import subgraphs
+from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
+from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights.lazy import Layers
+
+_OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
+#: The fused nodes of ONNX.
+FUSED: Final = frozenset(_OPS.values())
+#: Ends a ticket: tf2onnx merges equal constants, and three zeros may be the bias of a dense layer.
+MARK: Final = 2.0**-113 * 1.2912
+#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
+_WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
+    lambda cell: layouts.rows(cell, layouts.ONNX)[0],
+    lambda cell: layouts.rows(projection.compose(cell), layouts.ONNX)[1],
+    lambda cell: layouts.biases(cell, layouts.ONNX),
+)
+#: Their shapes, which nothing needs to be computed for.
+_SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
+    lambda sizes, layer: (len(sizes.mode.gates) * sizes.units, sizes.inputs(layer)),
+    lambda sizes, _: (len(sizes.mode.gates) * sizes.units, sizes.units),
+    lambda sizes, _: (2 * len(sizes.mode.gates) * sizes.units,),
+)
+
+
+class Ops(Protocol):
+    """Makes nodes in one graph and gives back the names of their outputs."""
+
+    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
+    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
+    def constant(self, value: Any, dtype: Any = np.int64) -> str: ...
+    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
+        """`data[start:end]` on `axis`."""
+        ...
+
+    def squeeze(self, data: str, axis: int) -> str: ...
+    def unsqueeze(self, data: str, axes: list[int]) -> str: ...
+    def steps(self, x: str) -> int:
+        """The length of the first axis, -1 where it is not known."""
+        ...
+
+
+def stack(
+    made: Ops,
+    recurrence: Recurrence,
+    x: str,
+    states: Sequence[str],
+    lengths: str = "",
+    *,
+    owner: int = 0,
+) -> list[str]:
+    """All layers over `x [steps, batch, inputs]` and states `[layers*directions, batch, units]`, of float.
+
+    `states` are h and an LSTM's c, or nothing where they are zeros; `lengths [batch]` may be "". `owner` is
+    what the tickets say. Gives `y [steps, batch, directions*units]` and the final states; h and y are of a
+    projection's width.
+    """
+    sizes = recurrence.sizes
+    rows, empty = _lengths(made, x, sizes.mode, lengths)
+    kinds = 2 if sizes.mode is Mode.LSTM else 1
+    ends: list[list[str]] = [[] for _ in range(kinds)]
+    for layer in range(sizes.layers):
+        first = layer * sizes.directions
+        starts = list(states)
+        if sizes.layers > 1:
+            starts = [made.part(name, first, first + sizes.directions) for name in states]
+        into, out_of = _projections(made, recurrence.cells[layer] if sizes.projection else ())
+        starts = [_times(made, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
+        tickets = [made.constant([owner, layer, slot, MARK], np.float32) for slot in range(3)]
+        peepholes = _peepholes(made, recurrence, layer)
+        inputs = [x, *tickets, rows, *(starts or [""] * kinds), *peepholes]
+        while not inputs[-1]:
+            inputs.pop()
+        y, h, *c = made.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
+        y, h = _times(made, y, out_of, axis=1), _times(made, h, out_of, axis=0)
+        x = _merged(made, y, directions=sizes.directions, units=sizes.width)
+        for found, name in zip(ends, [h, *c], strict=True):
+            found.append(name)
+    finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
+    if empty:
+        # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
+        # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.
+        starts = list(states) or [made.constant(0, np.float32)] * kinds
+        finals = [made("Where", [empty, *pair]) for pair in zip(starts, finals, strict=True)]
+    return [x, *finals]
+
+
+def _projections(made: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+    """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
+    inverses = [found for cell in cells if (found := projection.inverse(cell)) is not None]
+    columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
+    into, out_of = ([made.constant(found, np.float32) for found in group] for group in (inverses, columns))
+    return into, out_of
+
+
+def _times(made: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
+    """The part of each direction, one index on `axis`, times its own matrix.
+
+    Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
+    """
+    if len(matrices) < 2:
+        return made("MatMul", [name, *matrices]) if matrices else name
+    ways = [made("MatMul", [made.part(name, k, k + 1, axis), matrix]) for k, matrix in enumerate(matrices)]
+    return made("Concat", ways, axis=axis)
+
+
+def _peepholes(made: Ops, recurrence: Recurrence, layer: int) -> list[str]:
+    if isinstance(recurrence.cells, Layers):
+        return []  # peepholes are a block's, which is never large: its cell is here
+    found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
+    return [] if found[0] is None else [made.constant(found, np.float32)]
+
+
+def _attributes(recurrence: Recurrence) -> dict[str, Any]:
+    sizes = recurrence.sizes
+    direction = "bidirectional" if sizes.directions == 2 else "forward"
+    attributes: dict[str, Any] = {"direction": direction, "hidden_size": sizes.units}
+    if sizes.mode is Mode.GRU:
+        attributes["linear_before_reset"] = 1  # cuDNN resets after the matrix product
+    if sizes.mode is Mode.RNN_RELU:
+        attributes["activations"] = ["Relu"] * sizes.directions
+    return attributes
+
+
+def _lengths(made: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
+    """`(lengths [batch] for the fused nodes or "", what is true where a row has no steps or "")`."""
+    if not lengths:
+        if made.steps(x) > 0:
+            return "", ""
+        shape = made("Shape", [x])
+        count = made.part(shape, 0, 1)
+        if mode is not Mode.GRU:
+            return "", made("Equal", [count, made.constant([0])])
+        # ONNX Runtime (1.31.1) ends the process on a GRU of 0 steps that is given no lengths.
+        lengths = made("Expand", [made("Cast", [count], to=onnx.TensorProto.INT32), made.part(shape, 1, 2)])
+    alone = made("Equal", [lengths, made.constant([0], np.int32)])
+    return lengths, made.unsqueeze(alone, [0, 2])
+
+
+def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
+    """`[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
+    if directions == 1:
+        # Not as below: tf2onnx's optimizer makes a Reshape of this Transpose and merges the two wrongly.
+        return made.squeeze(y, 1)
+    side_by_side = made("Transpose", [y], perm=[0, 2, 1, 3])
+    return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
+
+
+def fused(
+    graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`; before `redeem`.
+
+    `around` are the constants that the graphs around this one have, by name.
+    """
+    constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
+    found = []
+    for node in graph.node:
+        for nested in subgraphs(node):
+            found += fused(nested, recurrences, constants)
+        ticket = _ticket(constants.get(node.input[1])) if node.op_type in FUSED else None
+        if ticket is not None:
+            owner, layer, _ = ticket
+            found.append({"piece": node.name, "node": recurrences[owner].node, "layer": layer})
+    return found
+
+
+def _ticket(tensor: Any) -> tuple[int, int, int] | None:
+    """The owner, the layer and the slot on a ticket; None for other constants: weights have rank 2 or 3."""
+    if tensor is None or [*tensor.dims] != [4]:
+        return None
+    *numbers, mark = onnx.numpy_helper.to_array(tensor)
+    if mark != np.float32(MARK):
+        return None
+    owner, layer, slot = map(int, numbers)
+    return owner, layer, slot
+
+
+def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
+    """What each ticket of a GraphProto stands for, by its name; the tickets take the shape and no values.
+
+    In the graphs nested in it they are filled at once: no file beside a model can hold what they need.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    found: dict[str, Parts] = {}
+    for node in graph.node:
+        for nested in subgraphs(node):
+            for name, weights in attach_weights(nested, recurrences).items():
+                fill(next(tensor for tensor in nested.initializer if tensor.name == name), weights)
+        if node.op_type not in FUSED:
+            continue
+        for name in node.input[1:4]:
+            tensor = constants.get(name)
+            if tensor is not None and name not in found and (ticket := _ticket(tensor)):
+                owner, layer, slot = ticket
+                one = recurrences[owner]
+                found[name] = partial(_parts, one, layer, _WEIGHTS[slot])
+                tensor.dims[:] = [one.sizes.directions, *_SHAPES[slot](one.sizes, layer)]
+                tensor.ClearField("raw_data")
+    return found
+
+
+def fill(tensor: Any, weights: Parts) -> None:
+    """Puts weights into a TensorProto of their shape."""
+    tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
+
+
+def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
+    """The bytes of a constant, direction by direction, part by part; copied only where they change."""
+    parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
+    return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in lazy.row_chunks(part))

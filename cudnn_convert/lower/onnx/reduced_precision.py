@@ -1,0 +1,247 @@
+"""Stores ONNX weights in float16, or multiplies LSTMs in int8.
+
+Weights that are stored in half precision and computed in single: half the file, the same nodes.
+
+A Cast stands between a constant and what reads it, which runtimes fold when they load the model. Biases stay
+as they are: they are few, and what they add to is large.
+
+LSTMs that multiply in int8: ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node.
+
+Weights are stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; what
+they meet, inputs and states, the runtime rounds to uint8 at each call, by their range in the whole batch.
+Biases and peepholes stay.
+Sources: onnxruntime v1.31.1 docs/ContribOperators.md and contrib_ops/cpu/quantization/
+dynamic_quantize_lstm.cc (W `[directions, inputs, 4*units]`, R `[directions, units, 4*units]`, scales and zero
+points `[directions, 4*units]` or `[directions]`). ONNX Runtime's own quantizer (v1.31.1
+quantization/operators/lstm.py) is not used: of weights that two nodes read it makes a wrong model or one that
+does not load, and it wants all values in one proto.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.lower.onnx.finish import Finished
+from cudnn_convert.lower.onnx.fused_nodes import FUSED
+from cudnn_convert.lower.onnx.walk import all_nodes, free, graphs, names, subgraphs
+from cudnn_convert.model import Array, Parts
+
+#: The input of a fused node that holds the biases, of two axes like a matrix: ONNX has directions first.
+_BIASES: Final = 3
+#: Fewer elements than this are not worth a node.
+_FEW: Final = 256
+
+
+def halved(found: Finished) -> Finished:
+    """The model with each float matrix of its main graph as half, and a Cast after it.
+
+    Raises UnsupportedModelError where a weight is too large for half, at once or when it is read.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(found.model)
+    graph, weights = made.graph, dict(found.weights)
+    biases = {
+        node.input[_BIASES]
+        for node in all_nodes(graph)
+        if node.op_type in FUSED and len(node.input) > _BIASES
+    }
+    taken = names(graph)
+    casts = []
+    for tensor in graph.initializer:
+        name = tensor.name
+        if name in biases or not _is_matrix(tensor):
+            continue
+        stored = free(f"{name}_half", taken)
+        casts.append(helper.make_node("Cast", [stored], [name], to=onnx.TensorProto.FLOAT))
+        _store(tensor, stored, weights)
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return Finished(made, weights, found.pieces)
+
+
+def _is_matrix(tensor: Any) -> bool:
+    is_float = tensor.data_type == onnx.TensorProto.FLOAT
+    return is_float and len(tensor.dims) > 1 and math.prod(tensor.dims) >= _FEW
+
+
+def _store(tensor: Any, name: str, weights: dict[str, Parts]) -> None:
+    """Makes a constant one of halves, under a new name; its values may lie in `weights`."""
+    parts = weights.pop(tensor.name, None)
+    if parts is None:
+        values = _half(numpy_helper.to_array(tensor), tensor.name)
+        tensor.CopyFrom(numpy_helper.from_array(values, name))
+    else:
+        weights[name] = partial(_halves, parts, tensor.name)
+        tensor.name, tensor.data_type = name, onnx.TensorProto.FLOAT16
+
+
+def _halves(parts: Parts, name: str) -> Iterator[Array]:
+    return (_half(part, name) for part in parts())
+
+
+def _half(values: Array, name: str) -> Array:
+    with np.errstate(over="ignore"):
+        found = values.astype("<f2")
+    lost = np.isinf(found) & np.isfinite(values)
+    if lost.any():
+        what = f"expected numbers up to 65504, as half holds them, found {values[lost][0]:g}"
+        raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --weights-dtype"])
+    return found
+
+
+DOMAIN: Final = "com.microsoft"
+OP: Final = "DynamicQuantizeLSTM"
+#: The inputs of an LSTM: X, W, R, B, lengths, h, c, peepholes. The scales and zero points follow them.
+_INPUTS: Final = 8
+_MATRICES: Final = (1, 2)
+#: The largest weight. Processors without VNNI add two products of uint8 and int8 in 16 bits, which saturate:
+#: 2 * 255 * 64 is the most that fits, so that what is computed is the same on every machine.
+_MOST: Final = 64
+#: Up to so many units a step is so short that scaling its sums one by one takes a good part of it.
+_FEW_UNITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A model, how many of its LSTMs are int8 now, and how many fused nodes of each op stay float."""
+
+    model: Finished
+    nodes: int
+    left: Mapping[str, int]
+
+
+def quantized(found: Finished) -> Quantized:
+    """The model with int8 in each LSTM whose weights are constants, those in branches and loops too.
+
+    Raises UnsupportedModelError where a weight is no finite number.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(found.model)
+    weights, left = dict(found.weights), Counter[str]()
+    walk = _Walk(weights, names(made.graph), left, {})
+    walk.over(made.graph, {})
+    if walk.stored:
+        made.opset_import.add(domain=DOMAIN, version=1)
+    _sweep(made.graph, walk.stored, weights)
+    nodes = sum(node.op_type == OP for node in all_nodes(made.graph))
+    return Quantized(Finished(made, weights), nodes, left)
+
+
+def notes(found: Quantized) -> Iterator[str]:
+    """What is int8 now and whose op that is; what is not."""
+    if found.nodes:
+        yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {found.nodes}"
+    if found.left:
+        listed = ", ".join(f"{count} {op}" for op, count in sorted(found.left.items()))
+        yield f"still float32, for only LSTMs with constant weights can be int8: {listed}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What a walk gathers: the `weights` by name, what is `left`, the names of what is `stored` as int8.
+
+    Names are canonical, so that in all graphs one stands for one tensor; what is stored takes none that is
+    `taken`.
+    """
+
+    weights: dict[str, Parts]
+    taken: Collection[str]
+    left: Counter[str]
+    stored: dict[str, tuple[str, str, str]]
+
+    def over(self, graph: Any, around: Mapping[str, tuple[Any, Any]]) -> None:
+        """Every fused node of a graph; `around` has the constants it sees, and the graph each stands in."""
+        seen = {**around, **{tensor.name: (tensor, graph) for tensor in graph.initializer}}
+        for node in graph.node:
+            for nested in subgraphs(node):
+                self.over(nested, seen)
+            if node.op_type not in FUSED:
+                continue
+            tensors = [seen[node.input[slot]][0] for slot in _MATRICES if node.input[slot] in seen]
+            singles = [tensor for tensor in tensors if tensor.data_type == onnx.TensorProto.FLOAT]
+            if node.op_type == "LSTM" and len(singles) == len(_MATRICES):
+                self._replace(node, seen)
+            else:
+                self.left[node.op_type] += 1
+
+    def _replace(self, node: Any, seen: Mapping[str, tuple[Any, Any]]) -> None:
+        inputs = [*node.input, *[""] * (_INPUTS - len(node.input))]
+        for slot in _MATRICES:
+            if inputs[slot] not in self.stored:
+                self.stored[inputs[slot]] = self._store(*seen[inputs[slot]])
+            inputs[slot], *scaling = self.stored[inputs[slot]]
+            inputs += scaling
+        node.input[:] = inputs
+        node.op_type, node.domain = OP, DOMAIN
+
+    def _store(self, tensor: Any, graph: Any) -> tuple[str, str, str]:
+        """Puts a matrix beside itself as int8, with its scales and zero points; gives their names."""
+        directions, rows, width = tensor.dims
+        whole, scale, zero = (free(f"{tensor.name}_{kind}", self.taken) for kind in ("int8", "scale", "zero"))
+        parts = self.weights.get(tensor.name) or partial(_alone, tensor)
+        scales = _scales(tensor.name, parts, directions)
+        values = partial(_rounded, parts, scales, [directions, rows, width])
+        stored = onnx.TensorProto(name=whole, data_type=onnx.TensorProto.INT8, dims=[directions, width, rows])
+        if tensor.name in self.weights:
+            self.weights[whole] = values
+        else:
+            stored.raw_data = b"".join(part.tobytes() for part in values())
+        scales = scales[:, 0] if scales.shape[1] == 1 else scales
+        added = [stored, numpy_helper.from_array(scales, scale)]
+        graph.initializer.extend([*added, numpy_helper.from_array(np.zeros(scales.shape, np.int8), zero)])
+        return whole, scale, zero
+
+
+def _alone(tensor: Any) -> Iterator[Array]:
+    yield numpy_helper.to_array(tensor)
+
+
+def _scales(name: str, parts: Parts, directions: int) -> Array:
+    """What one step of int8 is worth, `[directions, rows]`, or `[directions, 1]`; zeros alone have none."""
+    largest = [np.abs(part).reshape(-1, part.shape[-1]).max(axis=1) for part in parts()]
+    found = np.concatenate(largest).astype("<f4").reshape(directions, -1)
+    found = found.max(axis=1, keepdims=True) if found.shape[1] <= 4 * _FEW_UNITS else found
+    scales: Array = found / np.float32(_MOST)
+    if not np.isfinite(scales).all():
+        found = scales[~np.isfinite(scales)][0]
+        what = f"expected finite numbers to store as int8, found {found:g}"
+        raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --quantize and --max-error"])
+    scales[scales == 0] = 1
+    return scales
+
+
+def _rounded(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
+    """The matrix `[directions, rows, width]` as int8, transposed, direction by direction."""
+    directions, rows, width = dims
+    each = np.broadcast_to(scales, (directions, rows)).reshape(-1, 1)
+    whole, first = np.empty((directions * rows, width), np.int8), 0
+    for part in parts():
+        flat = part.reshape(-1, width)
+        here = slice(first, first + len(flat))
+        whole[here] = np.rint(flat / each[here])
+        first = here.stop
+    yield from (np.ascontiguousarray(one.T) for one in whole.reshape(directions, rows, width))
+
+
+def _sweep(graph: Any, names: Collection[str], weights: dict[str, Parts]) -> None:
+    """Takes away those constants that nothing reads any more, here and in nested graphs."""
+    read = {name for node in all_nodes(graph) for name in node.input}
+    read |= {value.name for one in graphs(graph) for value in one.output}
+    gone = {name for name in names if name not in read}
+    for one in graphs(graph):
+        kept = [tensor for tensor in one.initializer if tensor.name not in gone]
+        del one.initializer[:]
+        one.initializer.extend(kept)
+    for name in gone & weights.keys():
+        del weights[name]

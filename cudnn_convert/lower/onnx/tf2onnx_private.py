@@ -1,0 +1,135 @@
+"""Private parts of tf2onnx that are patched, so that each run gives equal bytes.
+
+They iterate sets of names and nodes, whose order is chance, and number names through all calls in a process.
+In a loop of another loop the outer one, taken first, tears the inner one apart (tf2onnx v1.17.0
+tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from tf2onnx import tfonnx, utils
+from tf2onnx.rewriter import loop_rewriter_base
+from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
+
+from cudnn_convert.graph.control_flow import frames
+from cudnn_convert.graph.index import Index
+
+_LOOP: Final = "LoopCond"
+
+
+class InsertionSet(MutableSet[Any]):
+    """What tf2onnx asks of a set, in the order in which elements came."""
+
+    def __init__(self, elements: Iterable[Any] = ()) -> None:
+        self._elements = dict.fromkeys(elements)
+
+    def __contains__(self, element: object) -> bool:
+        return element in self._elements
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._elements)
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def add(self, value: Any) -> None:
+        self._elements[value] = None
+
+    def discard(self, value: Any) -> None:
+        self._elements.pop(value, None)
+
+    def update(self, elements: Iterable[Any]) -> None:
+        self._elements.update(dict.fromkeys(elements))
+
+    def union(self, elements: Iterable[Any]) -> InsertionSet:
+        return InsertionSet((*self, *elements))
+
+    def intersection(self, elements: Iterable[Any]) -> InsertionSet:
+        others = frozenset(elements)
+        return InsertionSet(element for element in self if element in others)
+
+    def issubset(self, elements: Iterable[Any]) -> bool:
+        return self._elements.keys() <= frozenset(elements)
+
+
+@contextmanager
+def ordered(graph: Any) -> Iterator[None]:
+    """tf2onnx works in one order on `graph`, a GraphDef, while the context lasts."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
+    around = frames(Index(graph))
+    loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
+    rewrite, run = tfonnx.rewrite_generic_loop, LoopRewriterBase.run_internal
+
+    def run_whole(rewriter: Any, *arguments: Any, **options: Any) -> Any:
+        _complete(rewriter.g, around)
+        return run(rewriter, *arguments, **options)
+
+    with ExitStack() as changes:
+        for module in modules:
+            changes.enter_context(_replaced(module, "set", InsertionSet))
+        changes.enter_context(_replaced(utils, "INTERNAL_NAME", 1))
+        changes.enter_context(
+            _replaced(loop_rewriter_base, "is_tf_loopcond_op", lambda op: _is_innermost(op, loops))
+        )
+        changes.enter_context(_replaced(LoopRewriterBase, "run_internal", run_whole))
+        changes.enter_context(
+            _replaced(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
+        )
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """A global of a module, or a method, is another; afterwards it is what it was, absent too."""
+    before = [held for key, held in vars(owner).items() if key == name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        delattr(owner, name)
+        for held in before:
+            setattr(owner, name, held)
+
+
+def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
+    """Adds the Switch of each loop variable that only the condition reads: tf2onnx knows none without it."""
+    nodes = list(graph.get_nodes())
+    conditions = {around.get(node.name): node for node in nodes if node.type == _LOOP}
+    for node in nodes:
+        condition = conditions.get(around.get(node.name, ()))
+        is_variable = node.type == "Merge" and any(source.type == "NextIteration" for source in node.inputs)
+        if is_variable and condition is not None:
+            readers = graph.find_output_consumers(node.output[0])
+            if not any(reader.type == "Switch" for reader in readers):
+                shapes, kinds = node.output_shapes[:1] * 2, node.output_dtypes[:1] * 2
+                inputs = [node.output[0], condition.output[0]]
+                graph.make_node("Switch", inputs, output_count=2, shapes=shapes, dtypes=kinds)
+
+
+def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:
+    """Whether a node of tf2onnx is the LoopCond of a loop in which no other loop is left."""
+    if op.type != _LOOP:
+        return False
+    own = loops.get(op.name)
+    others = (loops.get(other.name, ()) for other in op.graph.get_nodes() if other.type == _LOOP)
+    return not own or not any(len(other) > len(own) and other[: len(own)] == own for other in others)
+
+
+def _from_within(graph: Any, rewrite: Callable[[Any, Any], Any]) -> Any:
+    """Rewrites the innermost loops of a graph until no loop is left; gives its nodes."""
+    nodes = graph.get_nodes()
+    left = _count(nodes)
+    while True:
+        nodes = rewrite(graph, nodes)
+        before, left = left, _count(nodes)
+        if not 0 < left < before:
+            return nodes
+
+
+def _count(nodes: Iterable[Any]) -> int:
+    return sum(node.type == _LOOP for node in nodes)

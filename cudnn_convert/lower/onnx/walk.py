@@ -1,0 +1,216 @@
+"""Walks ONNX graphs and orders nodes and subgraph outputs.
+
+tf2onnx takes the outputs of an If and the carried variables of a Loop from sets of objects, so that their
+order is chance. `settle` sorts them by digests of what they compute, which no order or name goes into.
+Source: onnx v1.18 docs/Operators.md If-16, Loop-16 (a Loop's inputs are `M, cond, carried...`, its body's
+`iteration, cond, carried...`, its body's outputs `cond, carried..., scanned...`), Scan-9 (inputs and the
+body's inputs `carried..., scanned...`, outputs and the body's outputs likewise).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The GraphProtos in a node's attributes, by attribute name."""
+    for attribute in sorted(node.attribute, key=lambda found: str(found.name)):
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a GraphProto and of every graph nested in it."""
+    for node in graph.node:
+        yield node
+        for nested in subgraphs(node):
+            yield from all_nodes(nested)
+
+
+def graphs(graph: Any) -> list[Any]:
+    """A GraphProto and every graph nested in it."""
+    return [graph, *(nested for node in all_nodes(graph) for nested in subgraphs(node))]
+
+
+def names(graph: Any) -> set[str]:
+    """Every name that a graph uses, those of nested graphs included."""
+    found = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    ends = (end for one in graphs(graph) for end in (*one.input, *one.output, *one.initializer))
+    return found | {end.name for end in ends}
+
+
+def free(name: str, taken: Collection[str]) -> str:
+    """`name`, with underscores behind it while it is taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def is_identity(node: Any) -> bool:
+    """Whether the node only gives a tensor another name."""
+    return bool(node.op_type == "Identity" and not node.domain)
+
+
+def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
+    """The nodes that the outputs need, each after what it reads, with the names it reads."""
+    nodes = [(node, _reads(node)) for node in graph.node]
+    producers = {name: k for k, (node, _) in enumerate(nodes) for name in node.output if name}
+    todo = [producers[value.name] for value in reversed(graph.output) if value.name in producers]
+    placed: dict[int, None] = {}
+    while todo:
+        k = todo[-1]
+        missing = [producers[name] for name in nodes[k][1] if name in producers]
+        missing = [found for found in missing if found not in placed]
+        if missing and k not in placed:
+            todo += reversed(missing)
+        else:
+            placed.setdefault(todo.pop())
+    return [nodes[k] for k in placed]
+
+
+def _reads(node: Any) -> list[str]:
+    """The names that a node reads, those that its nested graphs take from around them included."""
+    found = dict.fromkeys(name for name in node.input if name)
+    for nested in subgraphs(node):
+        order = topological_order(nested)
+        own = {value.name for value in nested.input} | {tensor.name for tensor in nested.initializer}
+        own.update(name for inner, _ in order for name in inner.output)
+        found.update(dict.fromkeys(name for _, read in order for name in read if name not in own))
+        found.update(dict.fromkeys(value.name for value in nested.output if value.name not in own))
+    return list(found)
+
+
+def sort_subgraph_outputs(graph: Any, around: Mapping[str, str], *, within: str = "") -> list[str]:
+    """Sort, in place, what every If, Loop and Scan hands on; gives the digests of the graph's outputs.
+
+    `around` has the digests of the names that the graph sees, its own inputs included; `within` tells apart
+    how deep in loops it stands. Digests are equal only where values are, those of random ops aside.
+    """
+    known = dict(around) | {"": ""} | {tensor.name: _of_message(tensor) for tensor in graph.initializer}
+    for node, _ in topological_order(graph):
+        if settled := _SETTLED.get(node.op_type):
+            keys = settled(node, known, within)
+            _read_first(graph, node.output, keys)
+        elif is_identity(node):
+            keys = [known[node.input[0]]]
+        else:
+            plain = sorted(_of_message(found) for found in node.attribute)
+            inputs = [known[name] for name in node.input]
+            whole = {"op": node.op_type, "domain": node.domain, "attributes": plain, "inputs": inputs}
+            keys = [_of(whole | {"output": k}) for k in range(len(node.output))]
+        known |= dict(zip(node.output, keys, strict=True)) | {"": ""}
+    return [known[value.name] for value in graph.output]
+
+
+def _settle_if(node: Any, known: Mapping[str, str], within: str) -> list[str]:
+    branches = list(subgraphs(node))
+    results = zip(*(sort_subgraph_outputs(branch, known, within=within) for branch in branches), strict=True)
+    keys = [_of({"if": known[node.input[0]], "results": result}) for result in results]
+    order = sorted(range(len(keys)), key=lambda k: keys[k])
+    _permute(node.output, order)
+    for branch in branches:
+        _permute(branch.output, order)
+    return [keys[k] for k in order]
+
+
+def _settle_loop(node: Any, known: Mapping[str, str], within: str) -> list[str]:
+    (body,) = subgraphs(node)
+    starts, names = [known[name] for name in node.input], [value.name for value in body.input]
+    carried, inside = len(names) - 2, _of({"within": within})
+    seen = {**known, **{names[k]: _of({"input": k, "of": inside}) for k in range(2)}}
+    kinds, results = _settle_body(body, seen, dict(zip(names[2:], starts[2:], strict=True)), 1, inside)
+    whole = {"loop": starts[:2], "again": results[0], "carried": sorted(kinds)}
+    keys = [_of(whole | {"carries": kind}) for kind in kinds]
+    keys += [_of(whole | {"stacks": result}) for result in results[1 + carried :]]
+    order = sorted(range(carried), key=lambda k: keys[k])
+    _read_first(body, names[2:], kinds)
+    _permute(node.input, order, first=2)
+    _permute(body.input, order, first=2)
+    order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
+    _permute(node.output, order)
+    _permute(body.output, order, first=1)
+    return [keys[k] for k in order]
+
+
+def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
+    """tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py), so none is sorted."""
+    (body,) = subgraphs(node)
+    starts, names = [known[name] for name in node.input], [value.name for value in body.input]
+    carried = len(names) - next(int(found.i) for found in node.attribute if found.name == "num_scan_inputs")
+    inside = _of({"within": within})
+    steps = [_of({"step of": start, "in": inside}) for start in starts[carried:]]
+    seen = {**known, **dict(zip(names[carried:], steps, strict=True))}
+    given = dict(zip(names[:carried], starts[:carried], strict=True))
+    kinds, results = _settle_body(body, seen, given, 0, inside)
+    whole = {"scan": sorted(steps), "carried": sorted(kinds)}
+    keys = [_of(whole | {"carries": kind}) for kind in kinds]
+    keys += [_of(whole | {"stacks": result}) for result in results[carried:]]
+    order = sorted(range(carried), key=lambda k: keys[k])
+    read = order + sorted(range(carried, len(starts)), key=lambda k: starts[k])
+    _read_first(body, names[:carried], kinds)
+    _permute(node.input, read)
+    _permute(body.input, read)
+    order += sorted(range(carried, len(keys)), key=lambda k: keys[k])
+    _permute(node.output, order)
+    _permute(body.output, order)
+    return [keys[k] for k in order]
+
+
+def _settle_body(
+    body: Any, seen: Mapping[str, str], starts: Mapping[str, str], first: int, inside: str
+) -> tuple[list[str], list[str]]:
+    """The digests of a loop's carried variables, and of the outputs of its body.
+
+    `starts` are those of what the variables, by name, start from; output `first` is the next value of the
+    first. Variables that start alike, as states of zeros do, are told apart by what becomes of them: round by
+    round, until one tells no more apart.
+    """
+    kinds = list(starts.values())
+    while True:
+        trial = type(body)()
+        trial.CopyFrom(body)
+        results = sort_subgraph_outputs(
+            trial, {**seen, **dict(zip(starts, kinds, strict=True))}, within=inside
+        )
+        told = [_of({"start": kind, "next": results[first + k]}) for k, kind in enumerate(kinds)]
+        if len(set(told)) == len(set(kinds)):
+            body.CopyFrom(trial)
+            return told, results
+        kinds = told
+
+
+_SETTLED: Final[Mapping[str, Callable[[Any, Mapping[str, str], str], list[str]]]] = MappingProxyType(
+    {"If": _settle_if, "Loop": _settle_loop, "Scan": _settle_scan}
+)
+
+
+def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
+    """Of values that are computed alike, such as two counters of one loop, the graph reads one alone."""
+    firsts: dict[str, str] = {}
+    moved = {name: firsts.setdefault(key, name) for name, key in zip(names, keys, strict=True) if name}
+    for node in all_nodes(graph):
+        node.input[:] = [moved.get(name, name) for name in node.input]
+
+
+def _permute(items: MutableSequence[Any], order: Sequence[int], *, first: int = 0) -> None:
+    moved = [items[first + k] for k in order]
+    del items[first:]
+    items.extend(moved)
+
+
+def _of(parts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _of_message(message: Any) -> str:
+    """The digest of a tensor without its name, or of an attribute, without doc strings."""
+    made = type(message)()
+    made.CopyFrom(message)
+    made.ClearField("doc_string")
+    if hasattr(made, "dims"):
+        made.ClearField("name")
+    return hashlib.sha256(made.SerializeToString()).hexdigest()

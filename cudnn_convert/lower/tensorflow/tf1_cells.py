@@ -1,0 +1,220 @@
+"""Weights as variables of TensorFlow 1's CPU cells, with optimizer slots.
+
+Weights kept as the variables of TensorFlow 1's CPU cells, and computed on as they are.
+
+Each pseudo-layer has the variables that a hand-written CPU network of `MultiRNNCell` or
+`stack_bidirectional_dynamic_rnn` has, under `<scope><stem><cell>/`: a plain `tf.train.Saver` of such a
+network restores them. `<scope>` is that of the source's canonical keys, else that of its blob. An LSTM of
+float or half goes through `BlockLSTM`, which takes a kernel and a bias in that very order; everything else
+has them taken apart in the graph.
+Source: tensorflow v1.15.0 python/ops/rnn.py, contrib/rnn/python/ops/rnn.py (scopes),
+contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatible* cells), core/ops/rnn_ops.cc BlockLSTM.
+
+What optimizers remember of a model's weights: kept for training on with TensorFlow 1's CPU cells.
+
+A slot has the key `<variable>/<suffix>` and the variable's shape; that of a parameter blob is split like the
+blob. Its two biases became one variable, and the gradient of their sum is that of either of them: one half is
+taken, not the sum. Scalars (`global_step`, `beta1_power`) belong to no variable.
+Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, python/training/optimizer.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.session import checkpoint_key, variable_ops
+from cudnn_convert.lower.tensorflow import layer_stack
+from cudnn_convert.lower.tensorflow.lower import Form
+from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, Tensor
+from cudnn_convert.recurrences.parameter_source import parameters_only
+from cudnn_convert.recurrences.weight_copies import match_by_scope
+from cudnn_convert.weights import cudnn_blob, layouts
+from cudnn_convert.weights.layouts import Layout
+
+_STEMS: Final = MappingProxyType(
+    {
+        1: ("rnn/multi_rnn_cell/cell_{layer}/",),
+        2: (
+            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/fw/",
+            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/bw/",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A cell of TensorFlow 1: its variables' scope and order, and what it adds to the forget gate."""
+
+    scope: str
+    layout: Layout
+    forget_bias: float = 0.0
+
+
+def _kind(mode: Mode, cell: str) -> _Kind:
+    """The cell of a mode; `cell`, the value of `--cell`, chooses an LSTM's."""
+    if mode is Mode.GRU:
+        return _Kind("cudnn_compatible_gru_cell", layouts.CONTRIB)
+    if mode is not Mode.LSTM:
+        return _Kind("basic_rnn_cell", layouts.CONTRIB)
+    return {
+        "compatible": _Kind("cudnn_compatible_lstm_cell", layouts.CONTRIB),
+        "lstm_block": _Kind("lstm_cell", layouts.LSTM_CELL, 1.0),
+        "basic_lstm": _Kind("basic_lstm_cell", layouts.BASIC_LSTM_CELL, 1.0),
+    }[cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The CPU cells of a plan: `prefixes` is the scope of each blob's, by `Recurrence.shared`."""
+
+    prefixes: Mapping[str, str]
+    cell: str
+    lowering: str
+
+    @property
+    def form(self) -> Form:
+        """These cells as a form of `lower.tensorflow.lower.lower`."""
+        return Form(lambda found: self.tensors(found, found.cells), self.compute)
+
+    def tensors(
+        self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True
+    ) -> dict[str, Array]:
+        """Key -> array for cells `[layer][direction]` of the recurrence's sizes, as `compute` takes them.
+
+        `adjusted`: without the forget bias that the cell adds itself, as weights are and slots are not.
+        """
+        kind = _kind(recurrence.sizes.mode, self.cell)
+        added = kind.forget_bias if adjusted else 0.0
+        return {
+            f"{stem}{key}": value
+            for stem, cell in zip(self.stems(recurrence), _each(cells), strict=True)
+            for key, value in layouts.pack_cell(cell, kind.layout, forget_bias=added).items()
+        }
+
+    def stems(self, recurrence: Recurrence) -> Iterator[str]:
+        """The scope of each pseudo-layer's variables, with its slash, layer by layer."""
+        sizes, prefix = recurrence.sizes, self.prefixes[recurrence.shared]
+        cell = _kind(sizes.mode, self.cell).scope
+        for layer in range(sizes.layers):
+            for stem in _STEMS[sizes.directions]:
+                yield f"{prefix}{stem.format(layer=layer)}{cell}/"
+
+    def compute(self, recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
+        """As `layer_stack.stack`, on the arrays of `tensors`."""
+        kind = _kind(recurrence.sizes.mode, self.cell)
+        if layer_stack.uses_block(recurrence, self.lowering):
+            return layer_stack.stack(recurrence, self.lowering, forget_bias=kind.forget_bias)
+        loop = layer_stack.stack(recurrence, self.lowering)
+        cells = list(_each(recurrence.cells))
+
+        def compute(x: Any, h: Any, c: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
+            each = len(arrays) // len(cells)
+            taken = [arrays[start : start + each] for start in range(0, len(arrays), each)]
+            groups = [
+                layer_stack.loop(cell, group, forget_bias=kind.forget_bias)
+                for cell, group in zip(cells, taken, strict=True)
+            ]
+            return loop(x, h, c, lengths, *(array for group in groups for array in group))
+
+        return compute
+
+
+def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: str, lowering: str) -> Cells:
+    """The CPU cells of a plan with its `graph`; `cell` and `lowering` are the flags of those names.
+
+    Raises UnsupportedModelError where a cell of TensorFlow 1 cannot hold the weights.
+    """
+    made = Cells(_prefixes(model, recurrences, cell), cell, lowering)
+    taken = {node.name for node in graph.node}
+    clashes = [
+        f"{key}: --format checkpoint: expected a free name for a cell's variable, found an op of the graph"
+        for recurrence in recurrences
+        for key in made.tensors(recurrence, recurrence.cells)
+        if key in taken
+    ]
+    if clashes:
+        raise UnsupportedModelError(model.path, clashes)
+    return made
+
+
+def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dict[str, str]:
+    """The scope of each blob; the blob's own name where two of one scope would have the same keys."""
+    found: dict[str, tuple[str, str, int]] = {}
+    for recurrence in recurrences:
+        sizes, name = recurrence.sizes, recurrence.shared
+        canonical = match_by_scope(model, name, sizes.mode, sizes.directions)
+        around = name.rpartition("/")[0]
+        prefix = f"{around}/" if around else ""
+        # Only contrib's keys begin with a variable scope.
+        if canonical is not None and canonical.dialect == "contrib":
+            prefix = canonical.scope
+        found[name] = (prefix, _kind(sizes.mode, cell).scope, sizes.directions)
+    places = [*found.values()]
+    return {name: place[0] if places.count(place) == 1 else f"{name}/" for name, place in found.items()}
+
+
+def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
+    return (cell for layer in layers for cell in layer)
+
+
+#: tensorflow v1.15.0 python/training/moving_averages.py: a copy of the weights, not an optimizer's memory.
+_AVERAGES: Final = frozenset({"ExponentialMovingAverage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A source's slots: of the artifact's variables, of blobs, and of variables that the artifact has not."""
+
+    plain: Mapping[str, Tensor]
+    blobs: Mapping[str, Tensor]
+    lost: tuple[str, ...]
+    scalars: Mapping[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.blobs) + len(self.lost)
+
+
+def find(model: Model, graph: Any, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
+    """The slots of the variables of `graph`, which still has its cuDNN nodes; `outputs` are its tensors."""
+    gone = parameters_only(Index(graph), [split(name)[0] for name in outputs])
+    blobs = {recurrence.shared for recurrence in recurrences}
+    owners = {checkpoint_key(node): node.name in gone for node in variable_ops(graph)}
+    plain, split_up, lost, scalars = {}, {}, [], {}
+    for key, tensor in model.variables.items():
+        owner, _, suffix = key.rpartition("/")
+        if key in owners:
+            continue
+        if tensor.shape == ():
+            scalars[key] = tensor
+        elif owner in owners and suffix not in _AVERAGES and _same_shape(model, owner, tensor):
+            if owner in blobs:
+                split_up[key] = tensor
+            elif owners[owner]:
+                lost.append(key)
+            else:
+                plain[key] = tensor
+    return Slots(plain, split_up, tuple(lost), scalars)
+
+
+def _same_shape(model: Model, owner: str, tensor: Tensor) -> bool:
+    return owner in model.variables and model.variables[owner].shape == tensor.shape
+
+
+def kept(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
+    """Key -> tensor: the slots, those of blobs under the cells' variables, and the scalars."""
+    by_blob = {recurrence.shared: recurrence for recurrence in recurrences}
+    found = {**slots.plain, **slots.scalars}
+    for key, tensor in slots.blobs.items():
+        owner, _, suffix = key.rpartition("/")
+        recurrence = by_blob[owner]
+        layers = cudnn_blob.split(tensor.read(), recurrence.sizes, where=key)
+        halved = [[layouts.one_bias(cell) for cell in layer] for layer in layers]
+        for name, value in cells.tensors(recurrence, halved, adjusted=False).items():
+            found[f"{name}/{suffix}"] = InMemory(value)
+    return found

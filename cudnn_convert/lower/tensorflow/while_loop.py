@@ -1,0 +1,357 @@
+"""Lowers one direction of a layer to a `while` loop over its steps.
+
+Sequences `[time, batch, columns]` whose rows have lengths; `None` is the whole of each.
+
+One step of each cell in TensorFlow ops, and what of it can be computed for all steps beforehand.
+
+A pseudo-layer as a `while` loop over its steps, with the input's product hoisted out of it.
+
+What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes so many of them
+`together`, a further one fewer of those that are left, the last goes one by one. A single step, as in
+streaming, needs no loop. A loop by itself is plain, with one step an iteration: TensorFlow Lite's converter
+takes it, which knows no items of several sizes.
+Whatever a loop carries or reads costs three ops an iteration, so that it carries no second counter.
+Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
+core/common_runtime/lower_while_op.cc (what is read goes round with what is carried).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
+from cudnn_convert.weights import layouts
+from cudnn_convert.weights.layouts import Layout
+
+
+def backwards(x: Any, lengths: Any) -> Any:
+    """Time reversed inside each row's valid part."""
+    return tf.reverse(x, [0]) if lengths is None else tf.reverse_sequence(x, lengths, 0, 1)
+
+
+def alive(x: Any, lengths: Any) -> Any:
+    """`[time, batch, 1]`: whether a step lies inside its row's length."""
+    return tf.transpose(tf.sequence_mask(lengths, tf.shape(x)[0]))[:, :, None]
+
+
+def at_end(first: Any, steps: Any, lengths: Any) -> Any:
+    """The state at each row's own end: `first` at length 0, else the step before the length."""
+    if lengths is None:
+        return tf.concat([first[None], steps[-1:]], 0)[-1]
+    rows = tf.range(tf.shape(first)[0])
+    return tf.gather_nd(tf.concat([first[None], steps], 0), tf.stack([lengths, rows], 1))
+
+
+def times(x: Any, matrix: Any, bias: Any = None) -> Any:
+    """`x [time, batch, inputs] @ matrix [inputs, outputs]` in one product, plus `bias [outputs]` if given."""
+    time, batch = tf.shape(x)[0], tf.shape(x)[1]
+    # A size of -1 would have no answer in TensorFlow Lite where there are no rows.
+    rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
+    rows = rows @ matrix if bias is None else affine(rows, matrix, bias)
+    return tf.reshape(rows, tf.stack([time, batch, matrix.shape[1]]))
+
+
+def affine(x: Any, matrix: Any, bias: Any) -> Any:
+    """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
+
+    TensorFlow makes one op of a product and a BiasAdd on a CPU, and two of a product and any other sum.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns.
+    """
+    return tf.nn.bias_add(x @ matrix, bias)
+
+
+#: The hidden state `[batch, width]`, which is a step's output too, and an LSTM's cell state.
+State = tuple[Any, ...]
+#: `(rows of each sum, old state) -> new state`.
+Step = Callable[[Sequence[Any], State], State]
+_ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
+#: A GRU's kernel, recurrent kernel, bias and recurrent bias, each with the columns of all gates.
+_WHOLE: Final = 4
+
+#: The input's part of each sum, `[time, batch, columns]`, and what takes one row of each.
+Steps = tuple[Sequence[Any], Step]
+
+
+def weights(cell: Cell) -> dict[str, Array]:
+    """The arrays that `of` takes, by name and in order.
+
+    A GRU's candidate has matrices of its own: to take the columns of a product apart is to copy them.
+    """
+    kernel, recurrent = layouts.columns(cell, layouts.LOOP)
+    if cell.mode is not Mode.GRU:
+        projected = zip(["projection"], layouts.projection_columns(cell), strict=False)
+        bias = layouts.summed_bias(cell, layouts.LOOP)
+        return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias, **dict(projected)}
+    bias, recurrent_bias = layouts.biases(cell, layouts.LOOP)
+    count = 2 * recurrent.shape[1] // 3
+    gates, candidate = slice(count), slice(count, None)
+    return {
+        "gates_kernel": kernel[:, gates],
+        "gates_recurrent_kernel": recurrent[:, gates],
+        "gates_bias": bias[gates] + recurrent_bias[gates],
+        "candidate_kernel": kernel[:, candidate],
+        "candidate_recurrent_kernel": recurrent[:, candidate],
+        "candidate_bias": bias[candidate],
+        "candidate_recurrent_bias": recurrent_bias[candidate],
+    }
+
+
+def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
+    """Those of the `weights` of a layer's cells, for which none has to be there."""
+    inputs, units, width = sizes.inputs(layer), sizes.units, sizes.width
+    if sizes.mode is not Mode.GRU:
+        columns = len(sizes.mode.gates) * units
+        projected = {"projection": (units, width)} if sizes.projection else {}
+        return {
+            "kernel": (inputs, columns),
+            "recurrent_kernel": (width, columns),
+            "bias": (columns,),
+            **projected,
+        }
+    return {
+        "gates_kernel": (inputs, 2 * units),
+        "gates_recurrent_kernel": (units, 2 * units),
+        "gates_bias": (2 * units,),
+        "candidate_kernel": (inputs, units),
+        "candidate_recurrent_kernel": (units, units),
+        "candidate_bias": (units,),
+        "candidate_recurrent_bias": (units,),
+    }
+
+
+def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: Layout) -> Steps:
+    """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last."""
+    order = layout.gates[mode]
+    if mode is Mode.GRU:
+        return (_whole_gru if len(arrays) == _WHOLE else _gru)(x, order, *arrays)
+    kernel, recurrent, bias, *projection = arrays
+    step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
+    return [times(x, kernel, bias)], partial(step, recurrent, *projection)
+
+
+def _rnn(activation: Callable[[Any], Any], recurrent: Any, rows: Sequence[Any], state: State) -> State:
+    return (activation(rows[0] + state[0] @ recurrent),)
+
+
+def _lstm(order: Sequence[Gate], recurrent: Any, *rest: Any) -> State:
+    """`rest`: the projection if there is one, the rows, the state."""
+    *projection, (sums,), (h, c) = rest
+    gates = _activated(sums + h @ recurrent, order)
+    c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
+    h = gates[Gate.OUTPUT] * tf.tanh(c)
+    return h @ projection[0] if projection else h, c
+
+
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
+    kernel, recurrent, bias, *candidate = arrays
+    candidate_kernel, candidate_recurrent, candidate_bias, recurrent_bias = candidate
+
+    def step(rows: Sequence[Any], state: State) -> State:
+        h = state[0]
+        gates = rows[0] + h @ recurrent
+        return _gated(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
+
+    return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
+
+
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
+    kernel, recurrent, bias, recurrent_bias = arrays
+    sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
+
+    def step(rows: Sequence[Any], state: State) -> State:
+        h = state[0]
+        gates, candidate = tf.split(affine(h, recurrent, recurrent_bias), sizes, 1)
+        return _gated(order, rows[0] + gates, rows[1], candidate, h)
+
+    return tf.split(times(x, kernel, bias), sizes, 2), step
+
+
+def _gated(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:
+    gate = dict(zip(order, tf.split(tf.sigmoid(gates), 2, 1), strict=False))
+    n = tf.tanh(candidate + gate[Gate.RESET] * candidate_h)
+    return (n + gate[Gate.UPDATE] * (h - n),)
+
+
+def _activated(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
+    """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
+    units = sums.shape[1] // len(order)
+    runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
+    found: dict[Gate, Any] = {}
+    for run, part in zip(runs, tf.split(sums, [len(run) * units for run in runs], 1), strict=True):
+        active = tf.tanh(part) if run == [Gate.CELL] else tf.sigmoid(part)
+        found |= zip(run, tf.split(active, len(run), 1) if len(run) > 1 else [active], strict=True)
+    return found
+
+
+#: Of a plain loop.
+PLAIN: Final = (1,)
+
+
+def layer(
+    mode: Mode,
+    x: Any,
+    state: State,
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    layout: Layout = layouts.LOOP,
+    together: Sequence[int] = PLAIN,
+) -> tuple[Any, Any, Any]:
+    """`y [time, batch, width]` and the final states of one pseudo-layer.
+
+    `together`: the steps of an iteration of one loop after another, of which the last takes one.
+    """
+    sums, step = cell_steps(mode, x, arrays, layout)
+    if lengths is None:
+        return _walked(sums, step, state, backward=backward, together=together)
+    now = alive(x, lengths)
+    y, h, c = _walked([*sums, now], _masked(step), state, backward=backward, together=together)
+    return tf.where(now, y, tf.zeros_like(y)), h, c
+
+
+def _masked(step: Step) -> Step:
+    """The last of the rows tells who goes on; the others keep their state."""
+
+    def masked(rows: Sequence[Any], old: State) -> State:
+        *rows, now = rows
+        return tuple(tf.where(now, one, other) for one, other in zip(step(rows, old), old, strict=True))
+
+    return masked
+
+
+def _walked(
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
+) -> tuple[Any, Any, Any]:
+    if tuple(together) == PLAIN:
+        return _looped(sums, step, state, backward=backward, together=together)
+    bound = _on_cpu(step)
+
+    def loops() -> tuple[Any, Any, Any]:
+        return _looped(sums, bound, state, backward=backward, together=together)
+
+    def single() -> tuple[Any, Any, Any]:
+        new = bound([rows[0] for rows in sums], state)
+        return new[0][None], new[0], new[-1]
+
+    y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
+    return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
+
+
+def _on_cpu(step: Step) -> Step:
+    """TensorFlow makes one op of a product and its bias where it knows them to be on a CPU.
+
+    In the function of a branch only nodes themselves say so. XLA, whose loop is plain, has no such op.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc NodeIsOnCpu.
+    """
+
+    def bound(rows: Sequence[Any], state: State) -> State:
+        with tf.device(node_defs.ON_CPU):
+            return step(rows, state)
+
+    return bound
+
+
+def _looped(
+    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
+) -> tuple[Any, Any, Any]:
+    time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
+    turns = [*_Turn.each(time, together)]
+    held = _List.reserved(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
+    known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
+
+    def walked(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
+        def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
+            since, count = turn.since(item), turn.count
+            first = time - count - since if backward else since
+            given = []
+            for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
+                state = step(rows, state)
+                given.append(state[0])
+            at = held.items - 1 - item if backward else item
+            return item + 1, held.put(handle, at, _ordered(given, backward)), *state
+
+        done: Sequence[Any] = tf.while_loop(
+            lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
+        )
+        return done
+
+    carried: Sequence[Any] = (tf.constant(0), held.handle, *state)
+    for turn in turns:
+        carried = walked(carried, turn)
+    _, handle, *final = carried
+    return tf.ensure_shape(held.joined(handle), [None, None, width]), final[0], final[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one of several loops does: `count` steps an item, until the item `end`.
+
+    Had all items before its own as many, `skipped` would be the steps before the first; None is none.
+    """
+
+    count: int
+    end: Any
+    skipped: Any
+
+    @classmethod
+    def each(cls, time: Any, counts: Sequence[int]) -> Iterator[_Turn]:
+        first, *others = counts
+        items = time if first == 1 else time // first
+        yield cls(first, items, None)
+        done = items * first
+        for count in others:
+            skipped = done - items * count
+            items += time - done if count == 1 else (time - done) // count
+            yield cls(count, items, skipped)
+            done = items * count + skipped
+
+    def since(self, item: Any) -> Any:
+        """The steps before an item."""
+        steps = item if self.count == 1 else item * self.count
+        return steps if self.skipped is None else steps + self.skipped
+
+
+def _rows(sums: Any, first: Any, count: int) -> list[Any]:
+    return [sums[first]] if count == 1 else tf.unstack(sums[first : first + count], count)
+
+
+def _ordered(values: Iterable[Any], backward: bool) -> list[Any]:
+    return [*values][:: -1 if backward else 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A TensorList of `items`: of single steps, or of as many at once as an iteration took (`several`)."""
+
+    handle: Any
+    items: Any
+    shape: Any
+    dtype: Any
+    several: bool
+
+    @classmethod
+    def reserved(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
+        # The shape is given at run time: without a step there would be none to make an empty result of.
+        shape = tf.stack([-1, *step] if several else step)
+        made = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
+        return cls(made, items, shape, dtype, several)
+
+    def put(self, handle: Any, at: Any, steps: Sequence[Any]) -> Any:
+        item = tf.stack(steps) if self.several else steps[0]
+        return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
+
+    def joined(self, handle: Any) -> Any:
+        """`[time, batch, width]`."""
+        told = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
+        if not self.several:
+            return tf.raw_ops.TensorListStack(**told)
+        return tf.raw_ops.TensorListConcatV2(**told, leading_dims=tf.zeros([0], tf.int64)).tensor

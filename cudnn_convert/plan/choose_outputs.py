@@ -1,0 +1,340 @@
+"""Chooses the outputs where neither the user nor a signature names them.
+
+What the user may have meant as outputs, in the order in which a person would want them.
+
+First what is called so (logits, probs, predictions), by itself or by the scope that it leaves; then what
+chooses (an argmax, a softmax, a decoder), what a loss takes for a prediction, what nothing reads, and the
+last layer with weights. The later of two in the graph comes first.
+
+Which tensors the artifact should give, where the user names none and the file has no signature.
+
+Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
+differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
+leaves: nodes that nothing reads but summaries and metrics, outside branches. They are the outputs where they
+are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside,
+and none may be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
+from cudnn_convert.graph.training import Source, Walk, is_named
+from cudnn_convert.recurrences import parameter_source
+
+#: The kind of a tensor of numbers that is no scalar; others are called by their type.
+NUMBERS: Final = "numbers"
+_SCALAR: Final = "scalar"
+_OTHERS: Final = ("bool", "string", "resource", "variant")
+_MOST: Final = 8
+_LAST: Final = 7
+_CALLED: Final = re.compile(
+    r"(.*_)?(logits?|prob(s|abilit(y|ies))?|predict(ions?|ed)?|preds?|scores?|softmax|sigmoid|outputs?|classes|"
+    r"class_ids|ids|decoded|tags|values|estimates?|actions?|policy)(_\d+)?(_.*)?",
+    re.IGNORECASE,
+)
+_CHOOSING: Final = frozenset(
+    "ArgMax Softmax LogSoftmax TopKV2 CTCGreedyDecoder CTCBeamSearchDecoder Multinomial".split()
+)
+_REDUCTIONS: Final = frozenset("Sum Mean Prod Max Min All Any".split())
+_ELEMENTWISE: Final = frozenset(
+    "Identity Neg Sqrt Square Exp Log Cast Div RealDiv DivNoNan Mul Add AddV2 AddN Sub Maximum Minimum "
+    "Select".split()
+)
+
+
+def flags(ways: Iterable[str]) -> str:
+    """The flags that choose one of several sets of outputs."""
+    return " | ".join(f"--outputs {way}" for way in [*dict.fromkeys(ways)][:_MOST])
+
+
+def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
+    """What each output tensor of the ops `names` is, in the graph's order."""
+    seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
+    wanted, found = frozenset(names), {}
+    for node in graph.node:
+        if node.name in wanted:
+            count = OUTPUTS if node.op in CUDNN_OPS else None
+            for tensor in seen.get_operation_by_name(node.name).outputs[:count]:
+                found[tensor.name] = _kind(tensor)
+    return found
+
+
+def _kind(tensor: tf.Tensor) -> str:
+    name = tensor.dtype.base_dtype.name
+    if tensor.shape.rank == 0 or _is_total(tensor):
+        return _SCALAR
+    return name if name in _OTHERS else NUMBERS
+
+
+def _is_total(tensor: tf.Tensor) -> bool:
+    """Whether a tensor of unknown rank is one number: a reduction over all axes, or computed from such."""
+    todo, seen = [tensor], set()
+    while todo:
+        one = todo.pop()
+        op = one.op
+        if op.name in seen or one.shape.rank == 0:
+            continue
+        seen.add(op.name)
+        if one.shape.rank is not None:
+            return False
+        if op.type in _REDUCTIONS and not op.get_attr("keep_dims"):
+            axes = op.inputs[1].op
+            # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
+            if axes.type != "Range" or axes.inputs[1].op.type != "Rank":
+                return False
+        elif op.type in _ELEMENTWISE and op.inputs:
+            todo += op.inputs
+        else:
+            return False
+    return True
+
+
+def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection[Source]) -> list[str]:
+    """The tensors of a walk that may be outputs, the likeliest first."""
+    index = walk.index
+    closed = {name for source in sources if source.is_label for name in source.below}
+    closed |= index.descendants(node.name for node in node_defs.unknown(graph))
+    open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
+    places = {name: place for place, name in enumerate(index.nodes)}
+    ends = {split(leaf)[0] for leaf in leaves}
+    ranks: dict[str, int] = {}
+    for name, rank in _ranked(walk, open_, ends):
+        ranks[name] = min(rank, ranks.get(name, rank))
+    inside = control_flow.inside(index)
+    likely = [name for name in ranks if name not in inside]
+    known: dict[str, list[str]] = {}
+    for name, kind in describe_candidates(graph, index, likely).items():
+        if kind == NUMBERS:
+            known.setdefault(split(name)[0], []).append(name)
+    # What a recurrence gives by itself is meant only where nothing stands behind it.
+    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or name in ends]
+    order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
+    return [tensor for name in order for tensor in known[name]][:_MOST]
+
+
+def everywhere(graph: Any, index: Index) -> list[str]:
+    """The same of what placeholders reach, for a graph without recurrences: all that nothing reads, each."""
+    starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
+    walk = Walk(index, starts, ())
+    reached = [name for name in walk.reached if name not in starts]
+    ends = [name for name in reached if walk.is_unread(name)]
+    listed = ordered(graph, walk, ends, ()) if ends else []
+    unread = [name for name in listed if split(name)[0] in ends and index.nodes[split(name)[0]].op != "Exit"]
+    return [",".join(unread), *listed] if unread else listed
+
+
+def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
+    index, known = walk.index, frozenset(names)
+    predictions = {split(name)[0] for name in walk.predictions()}
+    heavy = {name for name in names if walk.weights(index.nodes[name])}
+    for name in names:
+        readers = [reader.name for reader in index.consumers(name) if reader.name in known]
+        *scopes, own = name.split("/")
+        is_end = name in leaves or name in predictions or not readers
+        if _CALLED.fullmatch(own) or _leaves_scope(name, scopes, readers):
+            yield name, 0 if is_end else 1
+        elif index.nodes[name].op in _CHOOSING:
+            yield name, 2
+        if name in predictions:
+            yield name, 3
+        if name in leaves:
+            yield name, 4
+        elif not readers and not walk.is_for_a_loss(name):
+            yield name, 5
+        if "/" not in name and is_named(index.nodes[name]):
+            yield name, 6
+        if name in heavy:
+            is_last = heavy.isdisjoint(walk.below([(name, None)]))
+            inside = "/".join([*scopes, ""])
+            if is_last or not (inside and any(reader.startswith(inside) for reader in readers)):
+                yield name, _LAST if is_last else _LAST + 1
+
+
+def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
+    """Whether a node stands in a scope that is called as an output, and none of its readers does."""
+    depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
+    innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
+    return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)
+
+
+_BACKWARD: Final = re.compile(r"CudnnRNNBackprop.*|BlockLSTMGrad(V2)?|LSTMBlockCellGrad")
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type.
+
+    `training` are the twins in training mode that the outputs need where a branch is taken.
+    """
+
+    outputs: list[str]
+    left: dict[str, str]
+    training: tuple[str, ...] = ()
+
+
+def infer_outputs(path: Path, graph: Any) -> Choice:
+    """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
+    index = Index(graph)
+    nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
+    if not nodes:
+        expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
+        listed = everywhere(graph, index)
+        advice = f"choose with {flags(listed)}" if listed else "name --outputs"
+        raise UnsupportedModelError(path, [f"graph: {expected}, found none; {advice}"])
+    wanted = _inference(index, nodes)
+    others = [node.name for node in nodes if node not in wanted]
+    dropped = control_flow.below(index, others, [node.name for node in wanted])
+    walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
+    # What another package's op gives has a value nowhere but where that package is.
+    elsewhere = control_flow.inside(index) | {node.name for node in node_defs.unknown(graph)}
+    leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
+    kinds = describe_candidates(graph, index, leaves)
+    found = [name for name, kind in kinds.items() if kind == NUMBERS]
+    sources = walk.sources({split(name)[0] for name in found})
+    measures = {name for source in sources if source.is_label for name in source.below}
+    found = [name for name in found if split(name)[0] not in measures]
+    _refuse_part(path, graph, walk, found, sources)
+    _refuse_equal_twins(path, index, wanted, found)
+    left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
+    needed = index.ancestors((split(name)[0] for name in found), control=False)
+    return Choice(found, left, tuple(name for name in others if name in needed))
+
+
+def _inference(index: Index, nodes: list[Any]) -> list[Any]:
+    twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+    for node in nodes:
+        leaves = parameter_source.find_parameters(index, node).leaves
+        if not any(parameter_source.is_copy(index, name) for name in leaves):
+            twins[leaves].append(node)
+    wanted = []
+    for group in twins.values():
+        kept = [node for node in group if not _is_differentiated(index, node)] or group
+        wanted += [node for node in kept if not _is_training(node)] or kept
+    return wanted
+
+
+def _is_differentiated(index: Index, node: Any) -> bool:
+    return any(_BACKWARD.fullmatch(reader.op) for reader in index.consumers(node.name))
+
+
+def _is_training(node: Any) -> bool:
+    # tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc: is_training defaults to true.
+    return "is_training" not in node.attr or bool(node.attr["is_training"].b)
+
+
+def _is_leaf(walk: Walk, name: str) -> bool:
+    # A loop variable that nobody reads after the loop was not made to be read.
+    return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
+
+
+def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
+    """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
+
+    def listed() -> list[str]:
+        return ordered(graph, walk, found, sources)
+
+    if not found:
+        reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
+        single = listed()
+        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, single), *single])])
+    doubts = {
+        name: source.name
+        for name in found
+        for source in sources
+        if source.may_be and split(name)[0] in source.below
+    }
+    if doubts:
+        rest = [name for name in found if name not in doubts]
+        needs = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
+        is_whole = bool(rest) and not _aside(walk, rest, sources)[0]
+        ways = [",".join(rest), ",".join(found)] if is_whole else [",".join(found)]
+        raise AmbiguousSourceError(
+            path, [_asked(f"outputs: {needs}, which may hold labels", [*ways, *listed()])]
+        )
+    aside, nodes = _aside(walk, found, sources)
+    if aside:
+        reason = f"outputs: {', '.join(found[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
+        single = listed()
+        whole = [name for name in single if split(name)[0] in nodes]
+        more = [",".join([*_heads(walk, whole), *found])] if whole else []
+        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *single])])
+
+
+def _asked(reason: str, ways: list[str]) -> str:
+    listed = flags(ways)
+    return f"{reason}; choose with {listed}" if listed else f"{reason}; name --outputs"
+
+
+def _together(walk: Walk, listed: list[str]) -> list[str]:
+    """All predictions of losses at once, where there are several."""
+    found = [name for name in walk.predictions() if name in listed]
+    return [",".join(found)] if len(found) > 1 else []
+
+
+def _heads(walk: Walk, names: list[str]) -> list[str]:
+    """Of several tensors those that losses take, else the first."""
+    return [name for name in names if name in walk.predictions()] or names[:1]
+
+
+def _aside(walk: Walk, found: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
+    """What of the model the tensors `found` do not need, as names; the nodes that have it."""
+    index = walk.index
+    needed = index.ancestors(split(name)[0] for name in found)
+    closed: set[str] = set()
+    for source in sources:
+        if source.is_label or (source.may_be and needed.isdisjoint([split(source.name)[0]])):
+            closed.update(source.below)
+    rest = [name for name in walk.reached if name not in needed and name not in closed]
+    weights = {name for op in rest for name in walk.weights(index.nodes[op])} - needed
+    lost = [name for name in _recurrent(walk, closed) if not _is_read(walk, name, needed)]
+    taken = [
+        name
+        for name, origin in walk.predictions().items()
+        if split(origin)[0] not in needed and split(name)[0] not in closed
+    ]
+    return list(dict.fromkeys([*sorted(weights), *lost, *taken])), set(rest)
+
+
+def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
+    """The outputs of the recurrences that something in the walk reads."""
+    index = walk.index
+    return [
+        f"{start}:{k}"
+        for start in walk.starts
+        if index.nodes[start].op in CUDNN_OPS
+        for k in range(OUTPUTS)
+        if any(
+            reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k)
+        )
+    ]
+
+
+def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
+    return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
+
+
+def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], found: list[str]) -> None:
+    """Applications of one layer that lead to disjoint outputs are a choice that the user must make."""
+    twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
+    for node in wanted:
+        below = index.descendants([node.name])
+        leaves = {name for name in found if split(name)[0] in below}
+        twins[parameter_source.find_parameters(index, node).leaves].append(leaves)
+    for variables, groups in twins.items():
+        if len(groups) > 1 and not set.intersection(*groups):
+            names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
+            ways = flags([",".join(sorted(leaves)) for leaves in groups if leaves])
+            reason = f"{names} {len(groups)} recurrences that training tells nothing about; choose one of"
+            raise AmbiguousSourceError(path, [f"{reason}: {ways}"])

@@ -1,0 +1,296 @@
+"""Plans a model that has a graph: a subgraph, or its recurrences alone.
+
+The part of a model's graph between the inputs and the outputs of a request.
+
+The plan for a model with a graph.
+
+The plan of a graph's recurrences alone: nothing is cut, and what stands around them need not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cudnn_convert.errors import AmbiguousSourceError, InvalidModelError, UnsupportedModelError, UsageError
+from cudnn_convert.graph import control_flow, index, lookup_tables, node_defs, recurrent_state, session
+from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
+from cudnn_convert.graph.passes.state_io import Settled
+from cudnn_convert.graph.passes.subgraphs import Cut, Feature
+from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.plan import Plan, from_weights, notes, obstacles, requests
+from cudnn_convert.plan.from_weights import joined, repeated
+from cudnn_convert.plan.notes import Spec
+from cudnn_convert.plan.requests import Request, request
+from cudnn_convert.recurrences import parameter_source, resolve
+from cudnn_convert.recurrences.graphless import Interface, Single
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`whole` is the cut graph, `settled.graph` what inference needs of it, with its state in its place.
+
+    `source` has the signature by the file's tensor names, `signature` by those of the graphs, both with the
+    next values of state that became outputs; `asked` is `source` without these. `streams` and `features` of
+    tf.Examples were cut unasked.
+    """
+
+    whole: Any
+    settled: Settled
+    source: Signature
+    signature: Signature
+    asked: Signature
+    streams: tuple[str, ...]
+    features: tuple[Feature, ...]
+
+
+def section(
+    model: Model, index: Index, request: Request, *, keeps_variables: bool, keeps_examples: bool
+) -> Section:
+    """Cuts, simplifies, and settles the state. Raises UsageError, UnsupportedModelError."""
+    names = request.names
+    cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
+    stop = [*(found.tensor for found in cuts), *request.constants]
+    streams = [] if request.complete else subgraphs.find_input_pipelines(index, names, stop=stop)
+    cuts += [Cut(name) for name in streams]
+    stop += streams
+    parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
+    cuts += [Cut(found.tensor) for found in parsed]
+    whole, moved = subgraphs.extract_subgraph(
+        model.graph, inputs=cuts, constants=request.constants, outputs=names
+    )
+    whole, kept = subgraphs.with_values(whole, [moved.get(name, name) for name in names])
+    whole, kept = recurrent_state.with_values(whole, kept)
+    stateful = inference.simplify_for_inference(whole, kept)
+    settled = state_io.place_state(
+        model,
+        stateful,
+        kept,
+        keep=keeps_variables,
+        shapes={spec.tensor: spec.shape for spec in request.inputs if spec.tensor in request.states},
+        asked={
+            new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
+        },
+    )
+    keys = notes.keyed(_inputs(model, settled, moved, request, parsed))
+    ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
+    source = Signature(keys, notes.keyed([*request.outputs, *(spec for spec, _ in ends)]))
+    tensors = [*settled.outputs, *(name for _, name in ends)]
+    union = Signature(
+        {key: moved.get(name, name) for key, name in keys.items()},
+        dict(zip(source.outputs, tensors, strict=True)),
+    )
+    asked = Signature(keys, dict(list(source.outputs.items())[: len(names)]))
+    return Section(whole, settled, source, union, asked, tuple(streams), tuple(parsed))
+
+
+def _inputs(
+    model: Model, settled: Settled, moved: Mapping[str, str], request: Request, parsed: Sequence[Feature]
+) -> list[Spec]:
+    """The inputs of the cut graph in its order, each with the name that the source has for it.
+
+    State that became an input need not be asked for.
+    """
+    graph, free = settled.graph, [found.state.tensor for found in settled.leaving]
+    origin = {name: source for source, name in moved.items()}
+    keys = {found.tensor: Spec(found.key, found.tensor) for found in parsed}
+    keys |= {spec.tensor: spec for spec in request.inputs}
+    # Without --inputs every stream was cut; with it, one may be left where inference goes.
+    found, missing = (
+        [],
+        subgraphs.find_input_pipelines(Index(graph), [f"{node.name}:0" for node in graph.node], stop=()),
+    )
+    for node in graph.node:
+        if node.op in index.PLACEHOLDERS:
+            name = origin.get(f"{node.name}:0", f"{node.name}:0")
+            found.append(keys.get(name, Spec(None, name)))
+            missing += [] if name in keys or name in free or not request.complete else [name]
+    if missing:
+        advice = "add them, or bind them with --set"
+        raise UsageError(f"{model.path}: --inputs: the outputs also need {', '.join(missing)}; {advice}")
+    unused = [spec.tensor for spec in request.inputs if spec not in found]
+    if unused and request.complete:
+        listed = ", ".join(unused)
+        raise UsageError(f"{model.path}: --inputs: the outputs do not need {listed}; leave them out")
+    order = {spec.tensor: place for place, spec in enumerate(request.inputs)}
+    return sorted(found, key=lambda spec: order.get(spec.tensor, len(order)))
+
+
+_USUAL: Final = Convention()
+
+
+def plan_graph(
+    model: Model,
+    *,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    signature: str | None = None,
+    weights: str = "auto",
+    convention: Convention = _USUAL,
+    keeps_variables: bool = True,
+    keeps_examples: bool = True,
+) -> Plan:
+    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
+
+    Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
+    inputs, the features parsed out of them are.
+    """
+    model = flattened(model)
+    model, copy = from_weights.use_moving_averages(model, weights)
+    index = Index(model.graph)
+    wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
+    model = replace(model, graph=inference.drop_reserve_space(model.graph, wanted.names))
+    found = section(
+        model,
+        Index(model.graph),
+        wanted,
+        keeps_variables=keeps_variables,
+        keeps_examples=keeps_examples or model.together,
+    )
+    model, graph = found.settled.model, found.settled.graph
+    left = _without_training(model, index, wanted, graph)
+    chosen = not outputs and not wanted.given
+    hint = notes.chosen(found.asked) if chosen else None
+    obstacles.check_runs_on_cpu(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    session.check_values(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
+    told = (
+        *model.notes,
+        *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
+        *notes.parsed(found.features),
+        *notes.left(wanted.left, wanted.names),
+        *notes.untaken(left),
+        *from_weights.describe_unused_averages(model, weights, _variables(graph, recurrences)),
+        *requests.state_notes(found.settled, recurrent_state.left_out(index, graph), wanted.names),
+    )
+    shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
+    # A SavedModel that stays whole is asked for by no flag at all.
+    flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
+    flags += () if weights == "auto" else (f"--weights={weights}",)
+    parts = _parts(model, wanted.given, found.signature)
+    words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
+    named = dict(zip(found.signature.inputs.values(), words, strict=True))
+    fills = lookup_tables.fills(model, graph, named, found.signature.outputs.values())
+    whole, graph = (lookup_tables.with_fills(one, model, fills) for one in (found.whole, graph))
+    return Plan(
+        model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
+        found.settled.carried, fills,
+    )  # fmt: skip
+
+
+def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -> list[str]:
+    """The recurrences for training whose branches the planned `graph` no longer has.
+
+    Raises AmbiguousSourceError where it has one and the user did not say so.
+    """
+    kept = {node.name for node in graph.node}
+    said = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
+    cures: dict[str, list[str]] = {}
+    for name in wanted.training:
+        held = control_flow.leaving(index, name)
+        if name in kept and not (held and f"{held[0]}:0" in said):
+            cure = control_flow.flag(*held) if held else f"--outputs {','.join(wanted.names)}"
+            cures.setdefault(cure, []).append(name)
+    if cures:
+        begin = f"outputs: {', '.join(wanted.names)} may come from"
+        reasons = [
+            f"{begin} {', '.join(names)}, meant for training; choose with {cure}"
+            for cure, names in cures.items()
+        ]
+        raise AmbiguousSourceError(model.path, reasons)
+    return [name for name in wanted.training if name not in kept]
+
+
+def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
+    """The names of the variables that a graph and its recurrences take their weights from."""
+    return {node.name for node in graph.node} | {one.shared for one in recurrences}
+
+
+def flattened(model: Model) -> Model:
+    """The model with a graph without calls; a model with signatures is asked for nothing else."""
+    graph: Any = model.graph
+    signatures = model.signatures.values()
+    keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
+    keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
+    return (
+        replace(model, graph=inlining.inline_functions(graph, keep))
+        if inlining.calls_functions(graph, keep)
+        else model
+    )
+
+
+def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
+    """The parts in the tensors of the cut graph."""
+    if not model.together or not given:
+        return (Part(SERVING, union),)
+
+    def of(part: Part) -> Signature:
+        kept, prefix = part.signature, part.prefix
+        return Signature(
+            {key: union.inputs[prefix + key] for key in kept.inputs if prefix + key in union.inputs},
+            {key: union.outputs[prefix + key] for key in kept.outputs},
+        )
+
+    return tuple(Part(part.name, of(part), part.prefix) for part in given)
+
+
+def plan_recurrences(
+    model: Model, *, signature: str | None = None, weights: str = "auto", convention: Convention = _USUAL
+) -> Plan:
+    """The plan of every recurrence that a signature reaches, or that stands in a graph without any.
+
+    Those of the same weights are one. Raises UnsupportedModelError with all reasons at once.
+    """
+    requests.require(model, signature)
+    if signature is not None:
+        model = replace(model, signatures={signature: model.signatures[signature]})
+    model = flattened(model)
+    model, copy = from_weights.use_moving_averages(model, weights)
+    graph = _needed(model)
+    found = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    if not found:
+        reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
+        raise UnsupportedModelError(model.path, [reason])
+    singles, twins = [], dict[str, list[str]]()
+    for one in _distinct(found, twins):
+        singles.append(Single(one.node, replace(one, time_major=True), not one.time_major, states=True))
+    notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
+    return joined(
+        model,
+        singles,
+        notes=(
+            *model.notes,
+            *notes,
+            *from_weights.describe_unused_averages(model, weights, [one.shared for one in found]),
+        ),
+        flags=repeated(Interface(), signature, weights),
+        graph=graph,
+    )
+
+
+def _needed(model: Model) -> Any:
+    """The graph as far as the recurrences need it. Raises UnsupportedModelError where it is not sound."""
+    graph: Any = model.graph
+    index = Index(graph)
+    kept = node_defs.extract_nodes(
+        graph, index.ancestors(node.name for node in parameter_source.recurrences(index))
+    )
+    try:
+        node_defs.import_checked(kept)
+    except InvalidModelError as cause:
+        raise UnsupportedModelError(model.path, [str(cause)]) from cause
+    return kept
+
+
+def _distinct(found: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
+    """The first of those that share their weights and axes; `twins` collects the others by its name."""
+    seen: dict[tuple[Any, ...], str] = {}
+    for one in found:
+        first = seen.setdefault((one.shared or one.node, one.sizes, one.time_major), one.node)
+        if first == one.node:
+            yield one
+        else:
+            twins.setdefault(first, []).append(one.node)

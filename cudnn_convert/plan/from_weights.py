@@ -1,0 +1,194 @@
+"""Plans weights that have no graph, with or without moving averages.
+
+Moving averages in the place of what they are averages of.
+
+What the variables of CPU-compatible cells cannot hold, asked before a checkpoint of them is written.
+
+The plan of weights that have no graph and need none: nothing to cut, a signature for each recurrence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
+from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.notes import no_numbers
+from cudnn_convert.recurrences import graphless, weight_copies
+from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
+from cudnn_convert.recurrences.weight_copies import Facts
+
+#: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
+_AVERAGE: Final = "ExponentialMovingAverage"
+
+
+def use_moving_averages(model: Model, weights: str) -> tuple[Model, str]:
+    """The model with the values that `--weights` asks for, and which copy of each to take."""
+    return (_averaged(model), "raw") if weights == "ema" else (model, weights)
+
+
+def _averaged(model: Model) -> Model:
+    """The model with each variable's moving average for its value. Canonical keys hold no averages.
+
+    A saver of averages alone leaves the variables themselves out.
+    """
+    ending = f"/{_AVERAGE}"
+    averages = {
+        name.removesuffix(ending): found for name, found in model.variables.items() if name.endswith(ending)
+    }
+    if not averages:
+        reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
+        raise UnsupportedModelError(model.path, [reason])
+    # They are asked for, whatever the graph's own saver restores.
+    return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)
+
+
+def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
+    """That the file has moving averages of variables `taken` which are not what was taken for them."""
+    known = {key for key in model.variables if key.endswith(f"/{_AVERAGE}")}
+    # A saver may have mapped a variable to its average: then that is its value.
+    own = [name for name in taken if name in model.variables and model.keys.get(name) not in known]
+    count = sum(f"{name}/{_AVERAGE}" in known for name in own)
+    if weights == "ema" or not count:
+        return ()
+    what = f"moving averages of {count} variable{'' if count == 1 else 's'}"
+    return (f"{what} lie in the file and are not taken; --weights ema takes them",)
+
+
+def refuse(path: Path, recurrences: Sequence[Recurrence]) -> None:
+    """Raises UnsupportedModelError where cells have no place for a recurrence, with all reasons at once."""
+    reasons, what = [], "--format checkpoint: expected"
+    dtypes: dict[str, Any] = {}
+    for recurrence in recurrences:
+        if recurrence.sizes.projection:
+            reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")
+        dtype = dtypes.setdefault(recurrence.shared, recurrence.dtype)
+        if dtype != recurrence.dtype:
+            types = f"{dtype} and {recurrence.dtype}"
+            reasons.append(f"{recurrence.node}: {what} one dtype for {recurrence.shared}, found {types}")
+    if reasons:
+        raise UnsupportedModelError(path, [f"{reason}; take another format" for reason in reasons])
+
+
+_USUAL: Final = Convention()
+
+
+def plan_weights(
+    model: Model,
+    said: Described,
+    interface: Interface,
+    *,
+    signature: str | None = None,
+    weights: str = "auto",
+    convention: Convention = _USUAL,
+) -> Plan:
+    """The plan for a model without a graph; `signature` and `weights` are the flags.
+
+    Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
+    """
+    model, copy = use_moving_averages(model, weights)
+    alone = _chosen(model, graphless.find_blob_recurrences(model, said, wanted=signature), signature)
+    left_out = describe_unused_averages(model, weights, [one.variable for one in alone])
+    return joined(
+        model,
+        _singles(model, alone, interface, copy=copy, convention=convention),
+        notes=(*model.notes, *(note for one in alone for note in interface.notes(one)), *left_out),
+        flags=repeated(interface, signature, weights),
+    )
+
+
+def joined(
+    model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
+) -> Plan:
+    """The plan of recurrences, each a signature of its own; `graph` is what their weights came from."""
+    several = len(singles) > 1
+    parts = tuple(Part(one.name, one.signature, f"{one.name}/" if several else "") for one in singles)
+    union = Signature(
+        {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
+        {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
+    )
+    return Plan(
+        model=replace(model, together=True),
+        whole=None,
+        graph=graph,
+        source=union,
+        signature=union,
+        parts=parts,
+        recurrences=tuple(one.recurrence for one in singles),
+        notes=(*notes, *no_numbers([one.recurrence for one in singles])),
+        flags=tuple(flags),
+        singles=tuple(singles),
+    )
+
+
+def _chosen(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
+    found = [one for one in alone if signature in (None, one.name)]
+    if not found:
+        listed = ", ".join(sorted(one.name for one in alone))
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
+    return found
+
+
+def _singles(
+    model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
+) -> tuple[Single, ...]:
+    reasons: list[str] = []
+    found: list[Single] = []
+    for one in alone:
+        try:
+            recurrence = _recurrence(model, one, interface, copy=copy, convention=convention)
+        except RefusalError as error:
+            reasons += error.reasons
+        else:
+            found.append(Single(one.name, recurrence, interface.batch_major(one), interface.states))
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return tuple(found)
+
+
+def _recurrence(
+    model: Model, one: Alone, interface: Interface, *, copy: str, convention: Convention
+) -> Recurrence:
+    """As the graph that could have written the weights would have it."""
+    sizes = one.sizes
+    facts = Facts(
+        node=f"{one.name}/CudnnRNN",
+        mode=sizes.mode,
+        directions=sizes.directions,
+        layers=sizes.layers,
+        units=sizes.units,
+        dtype=one.dtype,
+        input_size=sizes.input_size,
+        input_mode="linear_input",
+        projection=0,
+    )
+
+    def read() -> Array | None:
+        return model.variables[one.variable].read() if one.variable in model.variables else None
+
+    taken = weight_copies.take(model, facts, one.variable, read, copy=copy, convention=convention)
+    return Recurrence(
+        node=facts.node,
+        op="CudnnRNNV3" if interface.lengths else "CudnnRNN",
+        sizes=taken.sizes,
+        time_major=True,
+        lengths=interface.lengths,
+        dtype=one.dtype,
+        cells=taken.cells,
+        evidence=taken.evidence,
+        shared=one.variable,
+        convention=convention,
+    )
+
+
+def repeated(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+    """What says again all that may have been chosen: sizes are told by the file, or were told already."""
+    said = {"signature": signature, "layout": interface.layout}
+    said |= {"weights": None if weights == "auto" else weights}
+    asked = {"states": interface.states, "lengths": interface.lengths}
+    values = tuple(f"--{name}={value}" for name, value in said.items() if value is not None)
+    return (*values, *(f"--{name}" for name, value in asked.items() if value))

@@ -1,0 +1,200 @@
+r"""Tensor specs of flags, and notes to the user on the choices of a plan.
+
+The items of `--inputs` and `--outputs`: `[KEY=]TENSOR[[shape]]`, comma-separated.
+
+A KEY with a sign that means something here stands in double quotes, in which `\"` and `\\` are a quote and
+a backslash: `"a=b"=x:0`.
+
+What to tell the user of a plan: the choices made, how to say them again, and what is not certain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph.index import split, tensor, unique
+from cudnn_convert.model import Recurrence, Signature
+from cudnn_convert.weights.lazy import Layers, is_finite
+
+if TYPE_CHECKING:
+    from cudnn_convert.graph.passes.subgraphs import Feature
+
+_QUOTED: Final = r'"(?:[^"\\]|\\["\\])+"(?==)'
+_ITEM: Final = re.compile(rf"(?:{_QUOTED}|[^,\[]|\[[^\]]*\])+")
+_SPEC: Final = re.compile(
+    rf"(?:(?P<key>{_QUOTED}|[^=\[\]]+)=)?(?P<tensor>[^=\[\]]+)(?:\[(?P<shape>[?\d, ]*)\])?"
+)
+#: A key that means itself.
+_PLAIN: Final = re.compile(r'[^\s"=,\[\]](?:[^"=,\[\]]*[^\s"=,\[\]])?')
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tensor `op:k`, the key it should have, and a shape that refines the graph's."""
+
+    key: str | None
+    tensor: str
+    shape: tuple[int | None, ...] | None = None
+
+
+def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
+    """The items of one repeatable flag. Raises UsageError."""
+    found = []
+    for item in (part.strip() for text in items for part in _parts(text, flag)):
+        match = _SPEC.fullmatch(item)
+        if match is None:
+            raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]], found {item!r}")
+        found.append(
+            Spec(_unquoted(match["key"]), tensor(match["tensor"]), _shape(match["shape"], flag, item))
+        )
+    return found
+
+
+def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> str:
+    """The item that `parse` reads as this key, tensor and shape."""
+    quoted = key if _PLAIN.fullmatch(key) else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    widths = () if shape is None else ("?" if width is None else str(width) for width in shape)
+    return f"{quoted}={name}" + ("" if shape is None else f"[{','.join(widths)}]")
+
+
+def _unquoted(key: str | None) -> str | None:
+    if key is None or not re.fullmatch(_QUOTED.removesuffix("(?==)"), key):
+        return key
+    return re.sub(r"\\(.)", r"\1", key[1:-1])
+
+
+def _parts(text: str, flag: str) -> list[str]:
+    """What stands between the commas outside of brackets; something must."""
+    parts = _ITEM.findall(text)
+    if not parts or _ITEM.sub("", text).strip(", "):
+        raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]],..., found {text!r}")
+    return parts
+
+
+def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | None:
+    if text is None:
+        return None
+    if not text.strip():
+        return ()
+    try:
+        return tuple(None if part.strip() == "?" else int(part) for part in text.split(","))
+    except ValueError as cause:
+        raise UsageError(f"{flag}: expected a shape like [?,?,39], found {item!r}") from cause
+
+
+def keyed(found: Iterable[Spec]) -> dict[str, str]:
+    """Signature key -> tensor: the user's own key, else the op's name with `/` as `_`."""
+    found = list(found)
+    named: dict[str, str] = {}
+    chosen = [spec.key for spec in found if spec.key]
+    for spec in found:
+        op, k = split(spec.tensor)
+        plain = op.replace("/", "_") + (f"_{k}" if k else "")
+        if spec.key in named:
+            found_twice = f"{spec.key} twice; name one of them KEY=TENSOR"
+            raise UsageError(f"--inputs, --outputs: expected keys that differ, found {found_twice}")
+        named[spec.key or unique(plain, {*named, *chosen})] = spec.tensor
+    return named
+
+
+Shape = tuple[int | None, ...]
+
+
+def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
+    """The flags that repeat a plan; `shapes` are those that the user refined, by tensor."""
+    found = [
+        f"--{name}={','.join(item(key, value, shapes.get(value)) for key, value in tensors.items())}"
+        for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
+        if tensors
+    ]
+    return (*found, *(f"--set={setting}" for setting in constants))
+
+
+def chosen(source: Signature) -> str:
+    """Which outputs were taken where nobody named any."""
+    return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
+
+
+def left(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
+    """Tensors that `outputs`, chosen from a graph, leave out, by their type, and how to have them."""
+    if tensors:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in tensors.items())
+        flag = f"--outputs {','.join([*outputs, *tensors])}"
+        yield f"left out, for they are no numbers: {listed}; have them with {flag}"
+
+
+def untaken(names: Sequence[str]) -> Iterator[str]:
+    """Recurrences for training that are left out."""
+    if names:
+        yield f"left out, for their branches are for training and not taken: {', '.join(names)}"
+
+
+def notes(
+    source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
+) -> tuple[str, ...]:
+    """Everything that was decided without being asked for; `streams` are components that became inputs."""
+    found = [chosen(source)] if chosen_here else []
+    if streams:
+        found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
+    if not recurrences:
+        found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
+    found += [note for recurrence in recurrences for note in _of(recurrence)]
+    return (*found, *no_numbers(recurrences))
+
+
+def parsed(features: Sequence[Feature]) -> Iterator[str]:
+    """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
+    if features:
+        parsers = ", ".join(dict.fromkeys(found.parser for found in features))
+        listed = ", ".join(found.tensor for found in features)
+        yield (
+            f"cut behind the parser of tf.Examples {parsers}: {listed} became inputs; "
+            "savedmodel, frozen and checkpoint keep it with --data feeds.npz of serialized tf.Examples"
+        )
+
+
+def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
+    """Which weights are converted as they are, and yet are most likely not what was meant.
+
+    Of large ones only as far as they have been read: a plan reads few, and a conversion asks again (`late`).
+    """
+    found = [one.node for one in recurrences if not _is_finite(one)]
+    if found:
+        yield f"{', '.join(found)}: weights hold NaN or infinite values, and are converted as they are"
+
+
+def late(recurrences: Sequence[Recurrence], told: Sequence[str]) -> tuple[str, ...]:
+    """What only those could tell who have read the large ones, and what is not among `told`."""
+    large = [one for one in recurrences if isinstance(one.cells, Layers)]
+    return tuple(note for note in no_numbers(large) if note not in told)
+
+
+def _is_finite(recurrence: Recurrence) -> bool:
+    if isinstance(recurrence.cells, Layers):
+        return recurrence.cells.finite
+    return all(is_finite(cell) for layer in recurrence.cells for cell in layer)
+
+
+def _of(recurrence: Recurrence) -> Iterator[str]:
+    node, sizes = recurrence.node, recurrence.sizes
+    if recurrence.dropout:
+        yield f"{node}: trained with dropout {recurrence.dropout:g} between layers; inference has none"
+    if sizes.skip_input:
+        yield (
+            f"{node}: the input goes into every gate of the first layer as it is (skip_input); "
+            "not confirmed by a recording of cuDNN (docs/equations.md, Q3)"
+        )
+    if sizes.projection:
+        yield (
+            f"{node}: each direction's output is projected to {sizes.projection} values (num_proj); "
+            "not confirmed by a recording of cuDNN (docs/equations.md, Q2)"
+        )
+    if not recurrence.time_major and sizes.layers * sizes.directions > 1:
+        yield (
+            f"{node}: states read as [batch, layers*directions, units], as the op declares them; "
+            "that TensorFlow's GPU kernel keeps to it is not confirmed (docs/equations.md, Q10)"
+        )

@@ -1,0 +1,235 @@
+"""Collects what keeps a graph from a CPU, a target or a proof.
+
+What stays in the graph must run on a CPU, always with the same result; else all reasons at once.
+
+What a proof by random inputs must know of a plan's inputs, and the flags that say it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels, op_def_registry
+
+from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
+from cudnn_convert.graph import control_flow, lookup_tables, node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
+from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.graph.passes.inference import RANDOM, mask
+from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences.parameter_source import parameters_only
+
+#: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
+_MASKS: Final = frozenset({"Floor", "GreaterEqual"})
+_SHOWN: Final = 5
+
+
+def check_runs_on_cpu(
+    path: Path, graph: Any, *, outputs: Iterable[str] = (), hint: str | None = None
+) -> None:
+    """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
+    whole = Index(graph)
+    hidden = parameters_only(whole, {split(name)[0] for name in outputs})
+    index = Index(node_defs.extract_nodes(graph, {node.name for node in graph.node} - hidden))
+    reasons = [
+        *_random(index),
+        *_training(index, whole),
+        *_without_kernel(graph, index),
+        *reserved(index, outputs),
+    ]
+    if reasons:
+        raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
+
+
+def _random(index: Index) -> Iterator[str]:
+    """Dropout that is on, with the `--set` that turns it off, and any other random op."""
+    explained: set[str] = set()
+    drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
+    for node in index.nodes.values():
+        found = mask(index, f"{node.name}:0") if node.op in _MASKS else None
+        if found is None:
+            continue
+        rate, neutral = found
+        # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
+        explained |= index.ancestors([node.name], stop=drawn) & drawn
+        cure = _cure(index, rate, neutral)
+        yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
+    for node in index.nodes.values():
+        if node.op in RANDOM and node.name not in explained:
+            yield (
+                f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
+                f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
+            )
+
+
+def _cure(index: Index, rate: str, neutral: int) -> str:
+    """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
+    held = [
+        name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
+    ]
+    for setting in (neutral, 1 - neutral):
+        if len(held) == 1 and node_defs.fold_scalar(index, rate, {held[0]: setting}) == neutral:
+            return f"--set {held[0]}:0={setting}"
+    return f"--set {rate}={neutral}"
+
+
+def _training(index: Index, whole: Index) -> Iterator[str]:
+    """Batch normalisation of training, with what leaves its branch, which `whole` knows."""
+    for node in index.nodes.values():
+        # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
+        training = "is_training" not in node.attr or node.attr["is_training"].b
+        if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
+            held = control_flow.leaving(whole, node.name)
+            cure = "choose an output of the inference graph with --outputs"
+            cure = f"leave its branch with {control_flow.flag(*held)}" if held else cure
+            yield (
+                f"{node.name}: expected batch normalisation with its moving averages, found it in "
+                f"training mode; {cure}"
+            )
+
+
+def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
+    library = {function.signature.name for function in graph.library.function}
+    found: dict[tuple[str, str], list[str]] = {}
+    for node in index.nodes.values():
+        if node.op in library or node.op in CUDNN_OPS:
+            continue
+        if op_def_registry.get(node.op) is None:
+            found.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
+        elif not _has_cpu_kernel(node.op):
+            found.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
+    for (op, what), names in sorted(found.items()):
+        shown = ", ".join(names[:_SHOWN]) + (
+            f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        )
+        avoid = {name for others in found.values() for name in others}
+        cure = Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
+        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
+
+
+@cache
+def _has_cpu_kernel(op: str) -> bool:
+    """Asked once for each op: TensorFlow looks through all its kernels."""
+    listed = kernels.get_registered_kernels_for_op(op).kernel
+    # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
+    return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
+        not listed and not op.startswith("Cudnn")
+    )
+
+
+def reserved(index: Index, outputs: Iterable[str]) -> Iterator[str]:
+    """Readers of what a cuDNN node keeps for its gradient, which no CPU form has."""
+    for node in index.nodes.values():
+        if node.op in CUDNN_OPS:
+            for reader in index.consumers(node.name):
+                used = {k for op, k in map(split, reader.input) if op == node.name}
+                if max(used) >= OUTPUTS:
+                    yield (
+                        f"{reader.name}: expected to read outputs 0 to 2 of {node.name}, found "
+                        f"{node.name}:{max(used)}, which only gradients need; choose other --outputs"
+                    )
+    for name in outputs:
+        op, k = split(name)
+        if index.nodes[op].op in CUDNN_OPS and k >= OUTPUTS:
+            yield (
+                f"--outputs {name}: expected outputs 0 to 2 of {op}, found {name}, which only gradients "
+                "need; choose others"
+            )
+
+
+#: In the order in which ranks are tried: sequences of vectors, of ids, a row each, pictures, films.
+_RANKS: Final = (3, 2, 1, 4, 5)
+
+Shape = tuple[int | None, ...]
+
+
+def undrawable(plan: Plan) -> list[str]:
+    """A reason for each input of which no random values can be drawn, with the flags that help."""
+    if plan.graph is None:
+        return []
+    asked = {split(name)[0] for name in plan.signature.inputs.values()}
+    if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
+        return []
+    return [*_undrawable(plan, node_defs.import_graph(plan.graph))]
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a placeholder says itself that it takes an array of numbers: TensorFlow need not be asked."""
+    shape = node.attr["shape"].shape if "shape" in node.attr else None
+    return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
+
+
+def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
+    origin = dict(zip(plan.signature.inputs.values(), plan.source.inputs.values(), strict=True))
+    tensors = {name: seen.get_tensor_by_name(name) for name in origin}
+    unknown = [name for name, found in tensors.items() if found.shape.rank is None]
+    shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}
+    for name, found in tensors.items():
+        if name in unknown:
+            cure = f"refine it: --inputs {_inputs(plan, shapes)}" if name in shapes else "cut behind it"
+            yield f"{origin[name]}: expected a known rank, found none; {cure}"
+        elif found.dtype == tf.string and not _has_words(plan):
+            yield f"{origin[name]}: expected numbers, found strings; give --data"
+        elif found.dtype.is_integer and found.shape.rank == 0:
+            expected = "expected to know what this integer means, found no hint"
+            yield f"{origin[name]}: {expected}; give --data, or bind it with --set {origin[name]}=VALUE"
+
+
+def _has_words(plan: Plan) -> bool:
+    """Whether a table of the model has strings for keys, of which inputs can be drawn."""
+    return bool(plan.initializers) and any(
+        node.op in lookup_tables.TABLES and node.attr["key_dtype"].type == tf.string.as_datatype_enum
+        for node in plan.graph.node
+    )
+
+
+def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
+    """All inputs as `--inputs` takes them, for it names all or none; the shapes are by the plan's tensors."""
+    pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
+    return shlex.quote(
+        ",".join(f"{key}={tensor}{_bracketed(shapes.get(name))}" for (key, tensor), name in pairs)
+    )
+
+
+def _bracketed(shape: Shape | None) -> str:
+    return "" if shape is None else subgraphs.written(shape)
+
+
+def _likely(plan: Plan, name: str) -> Shape | None:
+    """The shape of the lowest demand that the graph takes, with the width that a recurrence asks for."""
+    for rank in _RANKS:
+        shape: Shape = (None,) * rank
+        widths = _widths(plan, name, shape)
+        if widths is None:
+            continue
+        for one in plan.recurrences:
+            if widths[one.node] not in (None, one.sizes.input_size):
+                break
+            for axis in reversed(range(rank)):
+                wide = tuple(one.sizes.input_size if k == axis else None for k in range(rank))
+                more = _widths(plan, name, wide)
+                if widths[one.node] is None and more is not None and more[one.node] is not None:
+                    return wide
+        else:
+            return shape
+    return None
+
+
+def _widths(plan: Plan, name: str, shape: Shape) -> dict[str, int | None] | None:
+    """The width of each recurrence's input where a placeholder has a shape, None where it cannot have it."""
+    (op, _), graph = name.rsplit(":", 1), plan.graph
+    nodes = {node.name: node for node in graph.node}
+    dtype = tf.as_dtype(nodes[op].attr["dtype"].type)
+    made = node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
+    try:
+        seen: Any = node_defs.import_checked(made)
+    except InvalidModelError:
+        return None
+    found = {one.node: seen.get_operation_by_name(one.node).inputs[INPUT].shape for one in plan.recurrences}
+    return {node: known[-1] if known.rank else None for node, known in found.items()}

@@ -1,0 +1,194 @@
+"""Makes a plan from a model and options. Imports TensorFlow for graphs only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cudnn_convert import context
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.keras.config import classes
+from cudnn_convert.keras.config.classes import Vouched
+from cudnn_convert.model import Architecture, Convention, Mode, Model
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, from_weights
+from cudnn_convert.read import keras_archive, keras_hdf5, read
+from cudnn_convert.recurrences.graphless import Described, Interface
+
+
+def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
+    """The model at `source`, with the layers of `--architecture`. Raises as `read` does, UsageError."""
+    context.report_progress("reading")
+    model = read(source, tag=tag, trust=options.trust)
+    if options.architecture is None:
+        return model
+    if model.kind != keras_hdf5.KIND:
+        raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
+    return keras_hdf5.with_architecture(model, options.architecture)
+
+
+def is_portable(model: Model, options: Options) -> bool:
+    """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
+    if stays_whole(model, options):
+        from cudnn_convert.recurrences import saved_functions
+
+        assert model.saved is not None
+        return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    form = FORMATS[options.format]
+    if model.architecture is None or not (form.layers or form.keeps_functions):
+        return False
+    from cudnn_convert.keras import cpu_layers
+    from cudnn_convert.keras.config import layer_tree
+
+    is_known = layer_tree.is_model(model.architecture.config)
+    return model.kind == keras_archive.KIND and is_known and not cpu_layers.has_cudnn(model.architecture)
+
+
+def make_plan(model: Model, options: Options) -> Plan:
+    """The plan for a model that was read. Raises as `plan.from_graph` and `plan.from_weights` do,
+    UsageError."""
+    context.report_progress("planning")
+    convention = Convention(options.gate_order, options.forget_bias)
+    _refuse_keras_flags(model, options)
+    _require_layers(model, options)
+    form = FORMATS[options.format]
+    if _needs_no_graph(model, options):
+        interface = _interface(options)
+        return from_weights.plan_weights(
+            model,
+            _said(options),
+            # Weights are written for uses that nobody knows: states belong to all of them.
+            replace(interface, states=True) if form.alone else interface,
+            signature=options.signature,
+            weights=options.weights,
+            convention=convention,
+        )
+    if form.alone:
+        from cudnn_convert.plan import from_graph
+
+        return from_graph.plan_recurrences(
+            ensure_graph(model, options),
+            signature=options.signature,
+            weights=options.weights,
+            convention=convention,
+        )
+    from cudnn_convert.graph import lookup_tables
+    from cudnn_convert.plan import obstacles
+    from cudnn_convert.plan.from_graph import plan_graph
+
+    drawn = options.verify and options.data is None and options.golden is None
+    found = plan_graph(
+        ensure_graph(model, options),
+        inputs=options.inputs,
+        outputs=options.outputs,
+        constants=options.set,
+        signature=options.signature,
+        weights=options.weights,
+        convention=convention,
+        keeps_variables=form.keeps_variables,
+        keeps_examples=form.keeps_strings and not drawn,
+    )
+    if not form.keeps_tables:
+        words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
+        named = dict(zip(found.signature.inputs.values(), words, strict=True))
+        lookup_tables.refuse(model.path, found.graph, named, found.signature.outputs.values(), options.format)
+    if options.format == "checkpoint":
+        from_weights.refuse(model.path, found.recurrences)
+    if drawn and (reasons := obstacles.undrawable(found)):
+        raise UnsupportedModelError(model.path, reasons)
+    return found
+
+
+def _refuse_keras_flags(model: Model, options: Options) -> None:
+    if model.architecture is None and (options.custom_objects or options.allow_plain):
+        flags = "--custom-objects, --allow-plain"
+        raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
+
+
+def _require_layers(model: Model, options: Options) -> None:
+    if model.architecture is None:
+        return
+    from cudnn_convert.keras.config import validate
+
+    if reason := validate.unlisted(model.architecture.config, options.brought):
+        raise UnsupportedModelError(model.path, [reason])
+
+
+def _needs_no_graph(model: Model, options: Options) -> bool:
+    """Whether weights alone become a format that can state recurrences by themselves, and nothing is cut."""
+    cut = options.inputs or options.outputs or options.set
+    has_layers = model.graph is not None or model.architecture is not None
+    return not has_layers and FORMATS[options.format].states_recurrences and not cut
+
+
+def _said(options: Options) -> Described:
+    mode = Mode(options.mode) if options.mode else None
+    return Described(mode, options.layers, options.units, options.directions)
+
+
+def _interface(options: Options) -> Interface:
+    return Interface(options.layout, options.states, options.lengths)
+
+
+def ensure_graph(model: Model, options: Options) -> Model:
+    """The model with a graph of its own, or of ours where it has none. Raises UnsupportedModelError,
+    AmbiguousSourceError, UsageError.
+    """
+    said, interface = _said(options), _interface(options)
+    model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
+    if model.architecture is not None:
+        model = _traced(model, model.architecture, options)
+    if model.graph is None:
+        from cudnn_convert.recurrences.graph_from_weights import assembled
+
+        return assembled(model, said, interface, wanted=options.signature)
+    if said != Described() or interface != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
+        raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
+    from cudnn_convert.graph.passes import tf1_ops
+
+    return replace(model, graph=tf1_ops.replaced(model.graph))
+
+
+def stays_whole(model: Model, options: Options) -> bool:
+    """Whether the artifact is the SavedModel of TensorFlow 2 itself, repaired: nothing is cut from it."""
+    cut = options.inputs or options.outputs or options.set or options.signature
+    return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
+
+
+def _whole(model: Model) -> Model:
+    """The model with all its signatures but for those of training steps, and with the functions that its
+    objects have beside them.
+    """
+    from cudnn_convert.recurrences import saved_functions
+
+    assert model.saved is not None
+    steps = saved_functions.training(model.graph, model.signatures)
+    left = {key: found for key, found in model.signatures.items() if key not in steps}
+    what = "its steps of training need a GPU, and stay as they are"
+    notes = [f"signature {key}: {what}" for key in steps]
+    (meta,) = model.saved.meta_graphs
+    beside = saved_functions.uncalled_functions(meta, left)
+    graph, found = saved_functions.add_calls(meta, model.graph, beside)
+    if rest := [name for name in beside if name not in found]:
+        notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
+    signatures, notes = {**left, **found}, [*model.notes, *notes]
+    return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+
+
+def _traced(model: Model, found: Architecture, options: Options) -> Model:
+    """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
+    from cudnn_convert.keras import cpu_layers, trace_tf_keras
+
+    if model.kind != keras_archive.KIND and not options.allow_plain:
+        cpu_layers.require_cudnn(model.path, found)
+    if FORMATS[options.format].layers:
+        return trace_tf_keras.traced_part(model, vouched(options), verify=options.verify)
+    return trace_tf_keras.traced(model, vouched(options))
+
+
+def vouched(options: Options) -> Vouched:
+    """What the user brought and vouches for, in the form that the format asks for."""
+    brought = classes.vouched(options.custom_objects, trust=options.trust)
+    return brought.for_both() if options.format == "keras" else brought

@@ -1,0 +1,240 @@
+"""Requested inputs, outputs and states: from flags, signatures or the graph.
+
+State in the user's words: the inputs and outputs that name it, their keys, and the notes on it.
+
+What is asked of a model: by the flags, by the signatures of its file, or by its graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import AmbiguousSourceError, UsageError
+from cudnn_convert.graph import node_defs, recurrent_state
+from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
+from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.graph.passes.state_io import Settled
+from cudnn_convert.graph.recurrent_state import State
+from cudnn_convert.model import SERVING, Array, Model, Part
+from cudnn_convert.plan import choose_outputs, notes
+from cudnn_convert.plan.choose_outputs import Choice
+from cudnn_convert.plan.notes import Spec
+
+#: What the key of a state's input gets for the output that holds its next value.
+NEXT: Final = "_next"
+
+
+def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
+    """The outputs with each group of assignments as its members, called after the variables they write."""
+    found = []
+    for spec in wanted:
+        writes = recurrent_state.assignments(index, split(spec.tensor)[0])
+        key = spec.key if len(writes) == 1 else None
+        named = [Spec(key or _key(variable) + NEXT, f"{op}:0") for op, variable in writes.items()]
+        found += named or [spec]
+    return found
+
+
+def _key(variable: str) -> str:
+    return variable.replace("/", "_")
+
+
+def requested_states(index: Index, graph: Any, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
+    """Which of the inputs asked for are state: those leave their variables whatever the format."""
+    tensors = [spec.tensor for spec in inputs]
+    named = {name for name in tensors if index.nodes[split(name)[0]].op in VARIABLES}
+    if not named:
+        return set()
+    ends = {split(name)[0] for name in tensors if name not in named}
+    needed = node_defs.extract_nodes(graph, index.ancestors((split(name)[0] for name in outputs), stop=ends))
+    return named & {found.tensor for found in recurrent_state.find(needed, outputs)}
+
+
+def refuse_bound(graph: Any, outputs: Sequence[str], bound: Collection[str]) -> None:
+    """Raises UsageError where `--set` binds state."""
+    if any(Index(graph).nodes[split(name)[0]].op in VARIABLES for name in bound):
+        needed = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in outputs))
+        for found in recurrent_state.find(needed, outputs):
+            if found.tensor in bound:
+                what = f"found {found.tensor}, which {found.writes[-1].op} writes"
+                cure = "leave it out, or name it with --inputs in the place of --set"
+                raise UsageError(f"--set: expected a tensor that is no state, {what}; {cure}")
+
+
+def next_outputs(
+    found: Settled, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str]
+) -> list[tuple[Spec, str]]:
+    """The next values that are no output yet: the specs by the source's names, and the tensors.
+
+    `graph` still has the assignments; `inputs` maps the keys of the inputs to the source's tensors.
+    """
+    index, keys, present = Index(graph), {name: key for key, name in inputs.items()}, set(outputs)
+    return [
+        (
+            Spec(keys[one.state.tensor] + NEXT, f"{recurrent_state.last_writes(index, one.state)[-1]}:0"),
+            str(one.end),
+        )
+        for one in found.leaving
+        if one.end not in present
+    ]
+
+
+def state_notes(found: Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]) -> Iterator[str]:
+    """What became of the state, and the updates that were left out."""
+    leaving = [one.state for one in found.leaving]
+    staying = [one.state for one in found.carried if one.stays]
+    dropped = [one.state for one in found.carried if one.dropped]
+    if leaving:
+        zeros = all(not np.any(found.model.variables[one.key].read()) for one in leaving)
+        begin = "zeros" if zeros else "the values that the source holds"
+        if not zeros and any(one.from_scalar for one in found.leaving):
+            begin += ", a scalar filling the whole shape"
+        yield f"{_variables(leaving)} became inputs and outputs; a sequence begins with {begin}"
+    if staying:
+        yield f"{_variables(staying)} kept as variables: a call changes what the next one gives"
+    for one in dropped:
+        ops = ", ".join(write.op for write in one.writes)
+        yield f"{ops}: no output reads {one.variable}, which it changes; left out"
+    if left_out:
+        writes, variables = (", ".join(dict.fromkeys(names)) for names in zip(*left_out, strict=True))
+        flag = f"--outputs {','.join([*outputs, *(f'{op}:0' for op, _ in left_out)])}"
+        yield f"{writes}: no output needs what updates {variables}, left out; add with {flag}"
+
+
+def _variables(found: Sequence[State]) -> str:
+    return f"state variable{'s' if len(found) > 1 else ''} {', '.join(one.variable for one in found)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`given` are the file's signatures that were taken; `complete`: the user named all inputs.
+
+    `left` are outputs that were left out, with their type; `training` are recurrences for training that only
+    branches keep away from outputs chosen from the graph. `constants` are the values of `--set` by tensor.
+    `writes` are the outputs that are assignments, with their ops; `states` the inputs that are variables.
+    """
+
+    given: tuple[Part, ...]
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    left: Mapping[str, str]
+    training: tuple[str, ...]
+    complete: bool
+    constants: Mapping[str, Array]
+    writes: Mapping[str, str]
+    states: frozenset[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors of the outputs, as the source names them."""
+        return [spec.tensor for spec in self.outputs]
+
+
+def request(
+    model: Model,
+    index: Index,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    constants: Sequence[str],
+    signature: str | None,
+) -> Request:
+    """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
+    given, wanted, ends, choice = _wanted(model, inputs, outputs, signature)
+    ends = with_updates(index, ends)
+    names = [spec.tensor for spec in ends]
+    writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
+    read = [name for name in names if name not in writes]
+    subgraphs.check_tensors_exist(model.path, index, [*read, *(spec.tensor for spec in wanted)])
+    bound = _constants(model, index, constants, names)
+    _refuse_bound(wanted, bound)
+    refuse_bound(model.graph, names, bound)
+    asked = frozenset(requested_states(index, model.graph, names, wanted))
+    return Request(
+        given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
+    )
+
+
+def _wanted(
+    model: Model, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Choice]:
+    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
+    chosen from the graph.
+    """
+    wanted_inputs = notes.parse(inputs, flag="--inputs")
+    wanted_outputs = notes.parse(outputs, flag="--outputs")
+    _refuse_repeated(wanted_inputs)
+    given = () if wanted_outputs else _given(model, signature)
+    if not wanted_outputs:
+        wanted_outputs = [spec for part in given for spec in _specs(part, part.signature.outputs)]
+        wanted_inputs = wanted_inputs or [
+            spec for part in given for spec in _specs(part, part.signature.inputs)
+        ]
+    if wanted_outputs:
+        return given, wanted_inputs, wanted_outputs, Choice([], {})
+    choice = choose_outputs.infer_outputs(model.path, model.graph)
+    return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice
+
+
+def _refuse_repeated(inputs: list[Spec]) -> None:
+    names = [spec.tensor for spec in inputs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--inputs: expected each tensor once, found {name} twice; leave one out")
+
+
+def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
+    for spec in inputs:
+        if spec.tensor in bound:
+            found = f"{spec.tensor} in --inputs; leave it out of one"
+            raise UsageError(f"--set: expected a tensor that is no input, found {found}")
+
+
+def require(model: Model, signature: str | None) -> None:
+    """Raises UsageError where a signature is asked for that the file does not have."""
+    if signature is not None and signature not in model.signatures:
+        listed = ", ".join(sorted(model.signatures)) or "none"
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
+
+
+def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:
+    """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
+    found = model.signatures
+    require(model, wanted)
+    if model.together and wanted is None:
+        several = len(found) > 1
+        return tuple(Part(key, value, f"{key}/" if several else "") for key, value in found.items())
+    if wanted is None and SERVING not in found and len(found) > 1:
+        reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(found))}"
+        raise AmbiguousSourceError(model.path, [f"{reason}; choose with --signature"])
+    key = wanted or (SERVING if SERVING in found else next(iter(found), None))
+    return (Part(key, found[key]),) if key is not None else ()
+
+
+def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
+    return [Spec(part.prefix + key, name) for key, name in tensors.items()]
+
+
+def _constants(model: Model, index: Index, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:
+    """The values that `--set` binds, by tensor. Globs match the tensors that the outputs need."""
+    if not settings:
+        return {}
+    needed = index.ancestors(split(name)[0] for name in outputs)
+    seen = node_defs.import_checked(node_defs.extract_nodes(model.graph, needed))
+    bound: dict[str, Array] = {}
+    for setting in settings:
+        pattern, equals, text = setting.rpartition("=")
+        if not equals or not pattern:
+            raise UsageError(f"--set: expected TENSOR=VALUE, found {setting!r}")
+        ops = [op for op in index.nodes if op in needed and fnmatchcase(op, pattern.removesuffix(":0"))]
+        names = [f"{op}:0" for op in ops] or [tensor(pattern)]
+        subgraphs.check_tensors_exist(model.path, index, names)
+        for name in names:
+            if split(name)[0] in needed:
+                bound[name] = subgraphs.parse_value(seen, name, text)
+    return bound

@@ -1,0 +1,276 @@
+"""Checks a graph's names, functions, constants and attributes before anything follows them.
+
+What a graph says of itself, seen before anything follows it: names, inputs, functions, constants.
+
+TensorFlow would refuse most of this, in words of its own and only what it imports; our own walks
+follow inputs from node to node and would not end.
+
+What a node of a graph claims, by the definition of its op: inputs, attributes, the value of a constant.
+
+Whatever comes later may rely on it. What nodes of unknown ops are is left to a refusal.
+Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.cc (ValidateNodeDef).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import context
+from cudnn_convert.errors import ReadError
+
+#: The one edge by which a sound graph comes back to where it was (tensorflow v1.15.0 core/graph/validate.cc).
+_BACK: Final = frozenset({"NextIteration", "RefNextIteration"})
+_SHOWN: Final = 3
+_LONG: Final = 200
+#: Bytes of an element where the type has none of its own, such as a string's.
+_LARGEST: Final = 16
+#: tensorflow v2.21.0 core/framework/types.proto DT_STRING.
+_STRING: Final = 7
+#: The largest size of a dimension.
+_WIDEST: Final = 2**31 - 1
+
+
+def require(path: Path, graph: Any) -> None:
+    """Raises ReadError where a GraphDef cannot be what a program wrote, or grows beyond the limits."""
+    _require_nodes(path, "graph", graph.node, ())
+    for function in graph.library.function:
+        arguments = [argument.name for argument in function.signature.input_arg]
+        _require_nodes(path, f"function {_shown(function.signature.name)}", function.node_def, arguments)
+    _require_finite(path, graph)
+
+
+def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str]) -> None:
+    names = [node.name for node in nodes]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ReadError(path, where, expected="nodes of different names", found=f"{_listed(twice)} twice")
+    inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
+    known = {*names, *arguments}
+    lost = [f"{name} without {_shown(op)}" for name, ops in inputs.items() for op in ops if op not in known]
+    if lost:
+        raise ReadError(path, where, expected="nodes with all their inputs", found=_listed(lost))
+    back = {node.name for node in nodes if node.op in _BACK}
+    if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
+        raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
+    for node in nodes:
+        if fault := node_fault(node, is_template=where != "graph"):
+            expected = f"a {_shown(node.op)} as TensorFlow writes it"
+            raise ReadError(path, f"{where}: {_shown(node.name)}", expected=expected, found=fault)
+        _require_countable(path, f"{where}: {_shown(node.name)}", node)
+        if node.op == "Const":
+            _require_stored(path, f"{where}: {_shown(node.name)}", node.attr["value"].tensor)
+
+
+def strings(node: Any) -> list[str]:
+    """The strings in a Const node, none in any other node; a stranger's may hold numbers."""
+    if node is None or node.op != "Const" or node.attr["value"].tensor.dtype != _STRING:
+        return []
+    import tensorflow as tf
+
+    return [text.decode(errors="replace") for text in tf.make_ndarray(node.attr["value"].tensor).reshape(-1)]
+
+
+def _op(name: str) -> str:
+    """The node or argument that an input names: `op`, `op:k`, `^op`, in a function `op:output:k`."""
+    return name.removeprefix("^").partition(":")[0]
+
+
+def _circle(inputs: Mapping[str, list[str]]) -> str:
+    """A few of the names that lead back to each other, "" where all lead to an end."""
+    readers: dict[str, list[str]] = {name: [] for name in inputs}
+    left = {}
+    for name, ops in inputs.items():
+        own = [op for op in ops if op in readers]
+        left[name] = len(own)
+        for op in own:
+            readers[op].append(name)
+    ready = [name for name, count in left.items() if not count]
+    while ready:
+        name = ready.pop()
+        del left[name]
+        for reader in readers[name]:
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    return _listed(left)
+
+
+def _require_countable(path: Path, where: str, node: Any) -> None:
+    """TensorFlow's ops of shapes count in 32 bits, and refuse in words of their own what is more."""
+    for attr in node.attr.values():
+        for shape in (attr.shape, *attr.list.shape):
+            for dim in shape.dim:
+                if dim.size > _WIDEST:
+                    raise ReadError(path, where, expected=f"sizes of at most {_WIDEST}", found=str(dim.size))
+
+
+def _require_stored(path: Path, where: str, tensor: Any) -> None:
+    """A constant may state one value for many; not for more than a file of its size could mean."""
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    if min(sizes, default=0) < 0:
+        raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
+    claimed = prod(sizes) * _LARGEST
+    if context.is_bomb(claimed, tensor.ByteSize()):
+        found, advice = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes", context.raising(claimed)
+        raise ReadError(path, where, expected="the values of its shape", found=found, advice=advice)
+
+
+def _require_finite(path: Path, graph: Any) -> None:
+    """Functions that do not call themselves, and of which no node becomes more than the limit's nodes."""
+    library = {function.signature.name: function for function in graph.library.function}
+    sizes: dict[str, int] = {}
+    opened: list[str] = []
+    todo = [(name, False) for name in library]
+    while todo:
+        name, is_through = todo.pop()
+        if is_through:
+            sizes[opened.pop()] = _size(library[name].node_def, sizes)
+        elif name in opened:
+            found = " -> ".join(map(_shown, [*opened[opened.index(name) :][:_SHOWN], name]))
+            raise ReadError(path, "functions", expected="none that calls itself", found=found)
+        elif name not in sizes:
+            opened.append(name)
+            todo.append((name, True))
+            called = {called for node in library[name].node_def for called in _called(node, library)}
+            todo += [(one, False) for one in sorted(called)]
+    most = max([_size(graph.node, sizes), *sizes.values()])
+    if most > context.current().nodes:
+        expected, found = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
+        advice = f"if that is meant, give --limit nodes={most}"
+        raise ReadError(path, "graph", expected=expected, found=found, advice=advice)
+
+
+def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
+    return sum(1 + sum(sizes[called] for called in _called(node, sizes)) for node in nodes)
+
+
+def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
+    """The functions of `library` that a node names."""
+    names = [node.op]
+    for attr in node.attr.values():
+        names += [attr.func.name, *(func.name for func in attr.list.func)]
+    return (name for name in names if name in library)
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [*names]
+    shown = ", ".join(map(_shown, found[:_SHOWN]))
+    return f"{shown} and {len(found) - _SHOWN} more" if len(found) > _SHOWN else shown
+
+
+def _shown(name: str) -> str:
+    """A name in one line, and not all of one that is a page long."""
+    told = name if name.isprintable() else repr(name)
+    return told if len(told) <= _LONG else f"{told[:_LONG]}..."
+
+
+#: The field of an attribute's value for each type of AttrDef that is no list.
+_FIELDS: Final = {
+    **{"type": "type", "tensor": "tensor", "shape": "shape", "func": "func", "string": "s"},
+    **{"int": "i", "float": "f", "bool": "b"},
+}
+#: Where a number takes two values.
+_PAIRS: Final = ("scomplex_val", "dcomplex_val")
+#: An attribute of a function's node that is told where the function is called.
+_TOLD_LATER: Final = "placeholder"
+
+
+#: Ops whose attributes are read without an import, which would refuse nodes that lack one.
+_READ: Final = frozenset(
+    "Const CudnnRNN CudnnRNNV2 CudnnRNNV3 BlockLSTM BlockLSTMV2 LSTMBlockCell VarHandleOp".split()
+)
+
+
+def node_fault(node: Any, *, is_template: bool) -> str | None:
+    """What of a node is not as its op's definition says, None where all is, or the op is not known.
+
+    `is_template`: the node is a function's, whose caller may tell its attributes.
+    """
+    known = _definition(node.op)
+    if known is None:
+        return None
+    least, attributes = known
+    inputs = sum(not name.startswith("^") for name in node.input)
+    if inputs < least:
+        return f"{inputs} inputs where {least} are needed"
+    for name, kind, wanted, is_needed in attributes:
+        if name not in node.attr:
+            if is_needed:
+                return f"no {kind} for {name}"
+            continue
+        found = node.attr[name].WhichOneof("value")
+        if found != wanted and not (is_template and found == _TOLD_LATER):
+            return f"no {kind} for {name}"
+        if not _is_value(found, node.attr[name], is_read=node.op in _READ):
+            return f"no {kind} for {name}"
+    return _fault_of_value(node) if node.op == "Const" else None
+
+
+@cache
+def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
+    """An op's least number of inputs; of each attribute the name, type and field, and whether it is read."""
+    from tensorflow.python.framework import op_def_registry
+
+    found = op_def_registry.get(op)
+    if found is None:
+        return None
+    least = sum(not (one.number_attr or one.type_list_attr) for one in found.input_arg)
+    attributes = [
+        (one.name, one.type, _FIELDS.get(one.type, "list"), op in _READ and not one.HasField("default_value"))
+        for one in found.attr
+    ]
+    return least, attributes
+
+
+def _is_value(field: str, value: Any, *, is_read: bool) -> bool:
+    """Whether a type is one, and of an op that is read here a float a number, a string text."""
+    if field == "type":
+        return _is_type(value.type)
+    if field == "s":
+        return not is_read or _is_text(value.s)
+    return field != "f" or not is_read or isfinite(value.f)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@cache
+def _is_type(number: int) -> bool:
+    from tensorflow.python.framework import dtypes
+
+    try:
+        dtypes.as_dtype(number)
+    except TypeError:
+        return False
+    return True
+
+
+def _fault_of_value(node: Any) -> str | None:
+    from tensorflow.python.framework import dtypes
+
+    held, told = node.attr["value"].tensor, node.attr["dtype"].type
+    sizes = [dim.size for dim in held.tensor_shape.dim]
+    if not told or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
+        return None  # told where a function is called; graphs.py refuses a size below 0 by name
+    if held.dtype != told:
+        return f"a value of another type than {dtypes.as_dtype(told).name}"
+    if held.tensor_shape.unknown_rank:
+        return "a value without a shape"
+    for field, values in held.ListFields():
+        told_size = prod(sizes) * (2 if field.name in _PAIRS else 1)
+        if field.name.endswith("_val") and len(values) > max(told_size, 1):
+            return f"{len(values)} values for a shape of {told_size}"
+    wanted = prod(sizes) * dtypes.as_dtype(told).size
+    if held.tensor_content and len(held.tensor_content) != wanted:
+        return f"{len(held.tensor_content)} bytes for a value of {wanted}"
+    return None

@@ -1,0 +1,25 @@
+"""The dialects in which a checkpoint names weights that are no parameter blob.
+
+* contrib     : Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
+* regions     : Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
+* keras       : Names of the weights of Keras' CuDNNLSTM and CuDNNGRU in TensorFlow checkpoints.
+* plain_layers: Layers that run on a CPU, recognised by names and shapes of their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from cudnn_convert.model import CanonicalParameters, Tensor
+from cudnn_convert.read.dialects import contrib, keras, regions
+
+#: One file each, with `find(path, tensors)`.
+DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras)
+
+
+def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
+    """Every set of canonical keys among `tensors`. Raises ReadError where one is incomplete."""
+    return tuple(found for dialect in DIALECTS for found in dialect.find(path, tensors))

@@ -1,0 +1,180 @@
+"""Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
+
+Beside the raw blob, a layer's saveable writes `<scope><stem><cell>/<key>`, with the stem
+* `rnn/multi_rnn_cell/cell_<i>/` for one direction,
+* `stack_bidirectional_rnn/cell_<i>/bidirectional_rnn/<fw|bw>/` for two,
+* `multi_rnn_cell/cell_<i>/` in TensorFlow 1.3, for LSTM and GRU of one direction, which also keeps the
+  biases unsummed under keys of their own: not needed here.
+`<scope>` is the scope that was current when the layer was built: the layer's own where it was called, the
+one around it where `build()` was called first. Tanh and relu share the cell name: names cannot tell them
+apart. An object-based checkpoint (`tf.train.Checkpoint`, TensorFlow 1.8-1.15) holds a unidirectional LSTM as
+`<path>cell-<i>/<key>/.ATTRIBUTES/VARIABLE_VALUE`, the cell unnamed; a single layer without
+`cell-<i>/`.
+
+Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py `_create_saveable` and
+ops/cudnn_rnn_ops.py `Cudnn*Saveable._tf_canonical_name_prefix`, `_checkpoint_dependencies`; the same names
+in v1.4.0-v1.15.0; v1.3.0 ops/cudnn_rnn_ops.py `RNNParamsSaveable._transformed_*_names`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
+from cudnn_convert.read import variable_keys
+from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights.lazy import Layers
+
+CELLS: Final = MappingProxyType(
+    {
+        "cudnn_compatible_lstm_cell": (Mode.LSTM,),
+        "cudnn_compatible_gru_cell": (Mode.GRU,),
+        "basic_rnn_cell": (Mode.RNN_TANH, Mode.RNN_RELU),
+    }
+)
+_VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How one writer spells a cell: a stem a direction, what follows a key, the cell where it is unnamed."""
+
+    stems: tuple[str, ...]
+    suffix: str = ""
+    cell: str | None = None
+    note: str | None = None
+    may_be_dense: bool = False
+
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the whole key of one tensor of any direction."""
+        ways = "|".join(re.escape(stem).replace(r"\{layer\}", r"(\d{1,9})") for stem in self.stems)
+        cell = "" if self.cell else f"(?P<cell>{'|'.join(CELLS)})/"
+        key = r"(?P<key>kernel|bias|gates/(?:kernel|bias)|candidate/\w+/(?:kernel|bias))"
+        return re.compile(rf"(?P<scope>(?:.*/)?)(?P<stem>{ways}){cell}{key}{re.escape(self.suffix)}")
+
+
+#: In the order in which a key is tried: the last stem is the end of the first.
+_FORMS: Final = (
+    _Form(("rnn/multi_rnn_cell/cell_{layer}/",)),
+    _Form(
+        (
+            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/fw/",
+            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/bw/",
+        )
+    ),
+    _Form(("multi_rnn_cell/cell_{layer}/",)),
+    _Form(
+        ("cell-{layer}/",),
+        _VALUE,
+        "cudnn_compatible_lstm_cell",
+        "object-based keys cell-<i>/kernel: read as CudnnLSTM's; cells that add a forget bias of their own "
+        "have the same names, and need --forget-bias 1",
+    ),
+    _Form(("",), _VALUE, "cudnn_compatible_lstm_cell", may_be_dense=True),
+)
+_PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
+
+
+def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
+    """Every set of canonical keys among a checkpoint's `tensors`, in the order of their scopes."""
+    numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
+    objects = variable_keys.variable_names(tensors)
+    for key in tensors:
+        for number, (form, pattern) in enumerate(_PATTERNS):
+            if match := pattern.fullmatch(key):
+                if form.may_be_dense and objects.get(key):
+                    break  # a variable of its own, as a dense layer has it: a piece of a blob has no name
+                cell = form.cell or match["cell"]
+                numbers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
+                break
+    found = (
+        _parameters(_Set(path, tensors, scope, _FORMS[number], cell, min(max(seen), len(tensors)) + 1))
+        for (scope, number, cell), seen in sorted(numbers.items())
+    )
+    return tuple(parameters for parameters in found if parameters is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """The keys of one layer object."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    scope: str
+    form: _Form
+    cell: str
+    layers: int
+
+    def key(self, layer: int, way: int, name: str) -> str:
+        """The key as it is stored."""
+        cell = "" if self.form.cell else f"{self.cell}/"
+        return f"{self.scope}{self.form.stems[way].format(layer=layer)}{cell}{name}{self.form.suffix}"
+
+    def plain(self, layer: int, way: int, name: str) -> str:
+        """The key without scope, as TensorFlow 1.4-1.15 spells it: `tensors` of a `contrib` dialect."""
+        form = self.form if len(self.form.stems) > 1 else _FORMS[0]
+        return f"{form.stems[way].format(layer=layer)}{self.cell}/{name}"
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        return ((layer, way) for layer in range(self.layers) for way in range(len(self.form.stems)))
+
+
+def _parameters(keys: _Set) -> CanonicalParameters | None:
+    modes, directions = CELLS[keys.cell], len(keys.form.stems)
+    summed = modes[0] is not Mode.GRU
+    bias = keys.tensors.get(keys.key(0, 0, "bias" if summed else "candidate/hidden_projection/bias"))
+    kernel = keys.tensors.get(keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel"))
+    if bias is None or kernel is None or len(bias.shape) != 1 or len(kernel.shape) != 2:
+        return None  # another project's cells; a cuDNN layer of ours would miss them by name
+    if keys.form.may_be_dense and not _may_be_lstm(keys, kernel.shape, bias.shape):
+        return None
+    units = bias.shape[0] // (len(modes[0].gates) if summed else 1)
+    inputs = kernel.shape[0] - (units if summed else 0)
+
+    def decode(mode: Mode) -> Layers:
+        widths = [inputs] + [directions * units] * (keys.layers - 1)
+        found = [
+            [_stored(keys, layer, way, mode, units=units, inputs=width) for way in range(directions)]
+            for layer, width in enumerate(widths)
+        ]
+        return Layers(
+            keys.layers,
+            lambda layer: tuple(layouts.unpack_contrib(mode, {**lazy.read(way)}) for way in found[layer]),
+        )
+
+    def tensors() -> Mapping[str, Array]:
+        names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
+        every = [(*place, name) for place in keys.places() for name in names]
+        return lazy.read({keys.plain(*one): keys.tensors[keys.key(*one)] for one in every})
+
+    return CanonicalParameters(
+        keys.scope, modes, keys.layers, directions, units, inputs, decode, tensors,
+        dtype=kernel.dtype, note=keys.form.note,
+        may_be_dense=keys.form.may_be_dense,
+    )  # fmt: skip
+
+
+def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> bool:
+    """Keys without a cell: no layer with a recurrent kernel of its own, and sizes that an LSTM can have."""
+    recurrent = keys.key(0, 0, "recurrent_kernel") in keys.tensors
+    return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
+
+
+def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs: int) -> dict[str, Tensor]:
+    """The tensors of one cell by their names in it. Raises ReadError where one is not there."""
+    shapes = layouts.contrib_shapes(mode, units=units, inputs=inputs)
+    for name, shape in shapes.items():
+        key = keys.key(layer, way, name)
+        tensor = keys.tensors.get(key)
+        if tensor is None or tensor.shape != shape:
+            found = "no such key" if tensor is None else f"shape {tensor.shape}"
+            advice = "is all of the checkpoint of one model?"
+            raise ReadError(keys.path, key, expected=f"shape {shape}", found=found, advice=advice)
+    return {name: keys.tensors[keys.key(layer, way, name)] for name in shapes}

@@ -1,0 +1,105 @@
+"""Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
+
+`<name scope>CudnnRNNParamsToCanonical[_<n>]:<k>`, weights first, then as many biases, both in cuDNN's order
+of pseudo-layers and linear layer ids, biases unsummed: laid end to end they are the blob. (TensorFlow 1.3:
+plain RNNs and layers of two directions only.) A weight is stored flat, or as `[inputs, units]` although
+its memory is row-major `[units, inputs]`: so shapes are not looked at, only sizes.
+
+Of a bidirectional layer these versions saved the first `layers` of `2*layers` pseudo-layers alone, so that a
+set of keys may be half of one.
+Source: tensorflow v1.2.0 and v1.3.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py RNNParamsSaveable, kernels/
+cudnn_rnn_ops.cc CudnnRNNParamsToCanonical.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Sizes, Tensor
+from cudnn_convert.weights import cudnn_blob, lazy
+
+_KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d{1,9})")
+
+
+def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
+    """Every set of such keys, once for each mode that its sizes allow."""
+    groups: dict[str, dict[int, str]] = defaultdict(dict)
+    scopes = {}
+    for key in tensors:
+        if match := _KEY.fullmatch(key):
+            groups[match["op"]][int(match["k"])] = key
+            scopes[match["op"]] = match["scope"]
+    found = []
+    for op, keys in sorted(groups.items()):
+        if sorted(keys) != list(range(len(keys))) or len(keys) % 2:
+            expected, listed = "as many weights as biases", f"outputs {sorted(keys)}"
+            raise ReadError(path, op, expected=expected, found=listed, advice="is the checkpoint complete?")
+        # Two ops in one scope are two layers: the op's own name keeps them apart.
+        scope = scopes[op] if op.endswith("CudnnRNNParamsToCanonical") else f"{op}/"
+        found += _readings(_Regions(path, op, scope, [tensors[keys[k]] for k in range(len(keys))]))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Regions:
+    """The outputs of one op, in their order."""
+
+    path: Path
+    op: str
+    scope: str
+    tensors: Sequence[Tensor]
+
+    def stored(self) -> Mapping[str, Array]:
+        return lazy.read({str(k): tensor for k, tensor in enumerate(self.tensors)})
+
+    def cells(self, sizes: Sizes) -> tuple[tuple[Cell, ...], ...]:
+        blob = np.concatenate([value.ravel() for value in self.stored().values()])
+        if blob.size != cudnn_blob.length(sizes):
+            expected = f"{cudnn_blob.length(sizes)} values of {sizes.layers} layers of one direction"
+            half = f"{blob.size}: half of a bidirectional layer, all that TensorFlow before 1.4 saved of it"
+            advice = "convert its blob with --directions 2"
+            raise ReadError(self.path, self.op, expected=expected, found=half, advice=advice)
+        return cudnn_blob.split(blob, sizes, where=self.op)
+
+
+def _readings(regions: _Regions) -> list[CanonicalParameters]:
+    """The sets of layers that the number of weights and their sizes fit, the half of one among them."""
+    counts = [math.prod(tensor.shape) for tensor in regions.tensors]
+    weights, units = counts[: len(counts) // 2], counts[-1]
+    inputs, square = weights[0] // units, units * units
+    readings = []
+    for modes in ((Mode.LSTM,), (Mode.GRU,), (Mode.RNN_TANH, Mode.RNN_RELU)):
+        gates = len(modes[0].gates)
+        layers, rest = divmod(len(weights), 2 * gates)
+        first = [inputs * units] * gates + [square] * gates
+        whole = first + [square] * (2 * gates * (layers - 1))
+        # The second pseudo-layer of a bidirectional layer sees the model's input again.
+        half = first + first + ([2 * square] * gates + [square] * gates) * layers
+        if rest == 0 and weights in (whole, half[: len(weights)]):
+            readings.append(_parameters(regions, modes, Sizes(modes[0], layers, 1, units, inputs)))
+    return readings
+
+
+def _parameters(regions: _Regions, modes: tuple[Mode, ...], sizes: Sizes) -> CanonicalParameters:
+    return CanonicalParameters(
+        scope=regions.scope,
+        modes=modes,
+        layers=sizes.layers,
+        directions=1,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        decode=lambda mode: regions.cells(replace(sizes, mode=mode)),
+        tensors=regions.stored,
+        dialect="regions",
+        dtype=regions.tensors[0].dtype,
+        may_be_half=True,
+    )

@@ -1,0 +1,93 @@
+"""Which files a given path stands for, and which links may be followed.
+
+What a path that a user gives stands for: all files of a checkpoint, the whole folder of a SavedModel.
+
+A model's files lie in the folder that was given: links that lead elsewhere are followed with trust alone.
+
+A folder that was uploaded may hold a link, and what it leads to would be read with the rights of the service
+and given back as weights or words. A link that the user names is followed. What is neither a file nor a
+folder, such as a pipe, is refused in any case: opening it may never end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from glob import escape
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.read import saved_model
+
+#: A prefix and what a saver adds: the index, the graph, a file of values or the pattern for all of them.
+_NAME: Final = re.compile(r"(.+?)(?:\.index|\.meta|(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5})")
+_CHECKPOINT_FILES: Final = (".index", ".meta", ".data-?????-of-?????", "-?????-of-?????")
+#: The folders of a SavedModel.
+FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
+
+
+def of(path: Path) -> list[Path]:
+    """The paths that belong to the model at `path`, itself the first. Raises OSError."""
+    return list(dict.fromkeys([path, *_saved_model(path), *prefix_files(prefix(path))]))
+
+
+def _saved_model(path: Path) -> Iterator[Path]:
+    above = path.parent.parent if path.parent.name in FOLDERS else path
+    folders = (saved_model.recognise(folder) for folder in (path, above))
+    yield from (folder for folder in folders if folder is not None)
+
+
+def prefix(path: Path) -> Path:
+    """The prefix of a checkpoint that one of its files is named by, else the path itself."""
+    match = _NAME.fullmatch(path.name)
+    return path.with_name(match[1]) if match else path
+
+
+def prefix_files(named: Path) -> list[Path]:
+    """The files of the checkpoint with a prefix. Raises OSError."""
+    if not named.name:
+        return []
+    return sorted(
+        path for suffix in _CHECKPOINT_FILES for path in named.parent.glob(escape(named.name) + suffix)
+    )
+
+
+#: The files of a SavedModel, of a folder of checkpoints and of an OUT folder.
+_MODEL_FILES: Final = (
+    *("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "keras_metadata.pb"),
+    *("checkpoint", "conversion.json"),
+)
+_PLACE: Final = "put the file there"
+
+
+def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
+    """Raises ReadError where one of the `files`, or of those of the path `given`, lies elsewhere; OSError.
+
+    With `trust` links may lead anywhere.
+    """
+    folder = saved_model.recognise(given) or given
+    for path in dict.fromkeys([*_first(folder), *files]):
+        if path == given or not os.path.lexists(path):
+            continue
+        root = folder if folder.is_dir() and path.is_relative_to(folder) else folder.parent
+        where = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        if not trust and root.resolve() not in (target := path.resolve(), *target.parents):
+            expected, advice = f"a file in {root}", f"{_PLACE}, or vouch for the source with --trust"
+            raise ReadError(given, where, expected=expected, found=f"a link to {target}", advice=advice)
+        if not (path.is_file() or path.is_dir()):
+            kind = "a link to nothing" if not path.exists() else "a pipe, a socket or a device"
+            raise ReadError(given, where, expected="a file", found=kind, advice=_PLACE)
+
+
+def _first(given: Path) -> Iterator[Path]:
+    """What is read of a path before it is known what it is, and all of a SavedModel."""
+    if not given.is_dir():
+        yield from prefix_files(prefix(given))
+        return
+    yield from (given / name for name in _MODEL_FILES)
+    yield from given.glob("*.index")
+    for name in FOLDERS:
+        yield given / name
+        yield from (given / name).rglob("*")

@@ -1,0 +1,317 @@
+"""Entries of a checkpoint's tables: dtypes, shapes, slices, and tensors made of slices.
+
+TensorFlow's types of elements as NumPy's.
+
+Source: tensorflow v2.21.0 core/framework/types.proto, python/framework/dtypes.py `_TF_TO_NP`.
+
+What the values of a checkpoint's tables say, and the keys that stand for slices.
+
+Source: tensorflow v2.21.0 core/protobuf/tensor_bundle.proto, core/util/saved_tensor_slice.proto,
+core/framework/{tensor_shape,tensor_slice,versions}.proto, core/util/saved_tensor_slice_util.cc
+EncodeTensorNameSlice, core/lib/strings/ordered_code.cc.
+
+Tensors put together from the slices that a file stores, all of one or a part.
+
+Source: tensorflow v2.21.0 core/util/tensor_bundle/tensor_bundle.cc GetSliceValue; core/util/
+tensor_slice_set.cc (what is stored does not overlap); core/framework/tensor_slice.cc and core/kernels/
+save_restore_tensor.cc (the words of a slice).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
+
+import ml_dtypes
+import numpy as np
+
+from cudnn_convert.model import Array
+from cudnn_convert.read.tensorbundle import tables
+
+FLOAT, DOUBLE, STRING, COMPLEX64, INT64, BOOL = 1, 2, 7, 8, 9, 10
+COMPLEX128, HALF = 18, 19
+#: int32, uint8, int16, int8, qint8, quint8, qint32, uint16
+SMALL_INTEGERS: Final = frozenset({3, 4, 5, 6, 11, 12, 13, 17})
+_QUANTIZED: Final = {11: ("qint8", "i1"), 12: ("quint8", "u1"), 13: ("qint32", "<i4")} | {
+    15: ("qint16", "<i2"),
+    16: ("quint16", "<u2"),
+}
+#: Of numbers alone: what a file stores byte for byte as NumPy does.
+_NUMBERS: Final = MappingProxyType(
+    {
+        **{FLOAT: np.float32, DOUBLE: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8},
+        **{COMPLEX64: np.complex64, INT64: np.int64, BOOL: np.bool_, 14: ml_dtypes.bfloat16},
+        **{17: np.uint16, COMPLEX128: np.complex128, HALF: np.float16, 22: np.uint32, 23: np.uint64},
+        **{24: ml_dtypes.float8_e5m2, 25: ml_dtypes.float8_e4m3fn, 26: ml_dtypes.float8_e4m3fnuz},
+        **{27: ml_dtypes.float8_e4m3b11fnuz, 28: ml_dtypes.float8_e5m2fnuz},
+        **{29: ml_dtypes.int4, 30: ml_dtypes.uint4, 31: ml_dtypes.int2, 32: ml_dtypes.uint2},
+        33: ml_dtypes.float4_e2m1fn,
+        **{number: [field] for number, field in _QUANTIZED.items()},
+    }
+)
+
+
+def of(number: int) -> np.dtype[Any]:
+    """The dtype of a type: `object` for strings, and for what has no numbers, which `numeric` refuses."""
+    found: Any = _NUMBERS.get(number, np.object_)
+    dtype: np.dtype[Any] = np.dtype(found)
+    return dtype
+
+
+def numeric(number: int) -> np.dtype[Any]:
+    """The dtype of numbers. Raises ValueError for resources, variants and types of a later TensorFlow."""
+    if number not in _NUMBERS:
+        raise ValueError(f"elements of type {number}, which are no numbers")
+    return of(number)
+
+
+#: `(start, length)` for each axis.
+Extents = tuple[tuple[int, int], ...]
+_EVERYTHING: Final = -1
+#: The newest form of both formats, the only one so far (kTensorBundleVersion, TF_CHECKPOINT_VERSION).
+_VERSION: Final = 1
+#: TensorShape::MaxDimensions().
+_MOST_AXES: Final = 254
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor of a V2 index, or one stored slice of it: its bytes, or as `slices` those that hold it.
+
+    `dtype` is a number of types.proto. Nothing of it is known to be true.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    slices: tuple[Extents, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A tensor as the first entry of a V1 table announces it; each of its slices has an entry of its own."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: int
+    slices: tuple[Extents, ...]
+
+
+def shards(value: memoryview) -> int:
+    """The number of data files, from a BundleHeaderProto. Raises ValueError."""
+    found = tables.fields(value)
+    if tables.integer(found, 2):
+        raise ValueError("big-endian numbers")
+    _check_version(tables.content(found, 3))
+    return tables.integer(found, 1)
+
+
+def entry(value: memoryview) -> Entry:
+    """A BundleEntryProto. Raises ValueError."""
+    found = tables.fields(value)
+    return Entry(
+        dtype=tables.integer(found, 1),
+        shape=_shape(tables.content(found, 2)),
+        shard=tables.integer(found, 3),
+        offset=tables.integer(found, 4),
+        size=tables.integer(found, 5),
+        checksum=tables.integer(found, 6),
+        slices=tuple(_slice(held) for held in tables.contents(found, 7)),
+    )
+
+
+def announced(value: memoryview) -> list[Announced]:
+    """The tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
+    meta = tables.fields(tables.content(tables.fields(value), 1))
+    _check_version(tables.content(meta, 2))
+    tensors = [tables.fields(held) for held in tables.contents(meta, 1)]
+    return [
+        Announced(
+            text(tables.content(found, 1)),
+            _shape(tables.content(found, 2)),
+            tables.integer(found, 3),
+            tuple(_slice(held) for held in tables.contents(found, 4)),
+        )
+        for found in tensors
+    ]
+
+
+def text(value: memoryview | bytes) -> str:
+    """A name. Raises ValueError where it is no UTF-8."""
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as cause:
+        raise ValueError(f"{bytes(value)[:40]!r} for a name") from cause
+
+
+def _check_version(value: memoryview) -> None:
+    found = tables.fields(value)
+    if tables.integer(found, 2) > _VERSION or _VERSION in tables.numbers(found, 3, 0):
+        raise ValueError(f"a format for other readers than those of version {_VERSION}")
+
+
+def _shape(value: memoryview) -> tuple[int, ...]:
+    found = tables.fields(value)
+    sizes = tuple(tables.integer(tables.fields(held), 1) for held in tables.contents(found, 2))
+    if tables.integer(found, 3) or any(size < 0 for size in sizes) or len(sizes) > _MOST_AXES:
+        raise ValueError(f"a tensor of {len(sizes)} axes, or of sizes unknown")
+    return sizes
+
+
+def _slice(value: memoryview) -> Extents:
+    """A TensorSliceProto; an axis that is taken whole has the length -1."""
+    axes = [tables.fields(held) for held in tables.contents(tables.fields(value), 1)]
+    return tuple(
+        (tables.integer(axis, 1), tables.integer(axis, 2) if 2 in axis else _EVERYTHING) for axis in axes
+    )
+
+
+def resolved(slices: Extents, shape: tuple[int, ...]) -> Extents:
+    """A stored slice of a tensor of `shape`, each length a number. Raises ValueError where it is none."""
+    whole = tuple((0, size) for size in shape)
+    if len(slices) != len(shape):
+        raise ValueError(f"a slice {slices} of the shape {shape}")
+    found = tuple(full if one[1] == _EVERYTHING else one for one, full in zip(slices, whole, strict=True))
+    ends = zip(found, shape, strict=True)
+    if any(start < 0 or length < 0 or start + length > size for (start, length), size in ends):
+        raise ValueError(f"a slice {slices} of the shape {shape}")
+    return found
+
+
+def slice_key(name: str, slices: Extents) -> bytes:
+    """The key of a stored slice: zero, name, rank, then start and length of each axis, in ordered code."""
+    escaped = name.encode().replace(b"\x00", b"\x00\xff")  # UTF-8 has no byte 255, which is escaped too
+    parts = [_unsigned(0), escaped + b"\x00\x01", _unsigned(len(slices))]
+    return b"".join(parts + [_signed(number) for extent in slices for number in extent])
+
+
+def _unsigned(number: int) -> bytes:
+    held = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return bytes([len(held)]) + held
+
+
+def _signed(number: int) -> bytes:
+    """As many ones as there are bytes, then the number's own bits, all turned where it is negative.
+
+    No negative number but -1 stands in a slice that there is.
+    """
+    length = number.bit_length() // 7 + 1
+    ones = ((1 << length) - 1) << 7 * length
+    bits = number & ((1 << 8 * length) - 1)
+    return (bits ^ ones).to_bytes(length, "big")
+
+
+class Piece(Protocol):
+    """A slice that is stored as such; the whole tensor, mostly."""
+
+    @property
+    def extents(self) -> Extents: ...
+    def check(self) -> None:
+        """Raises ValueError where the file cannot hold it, OSError. Reads nothing of it."""
+        ...
+
+    def read(self) -> Array:
+        """A new array of its own shape. Raises ValueError, OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor of a checkpoint: its `dtype` by its number in types.proto, and the slices that hold it.
+
+    An array that somebody still has is handed out again, so that nothing is read twice and nothing kept.
+    """
+
+    shape: tuple[int, ...]
+    dtype: int
+    pieces: tuple[Piece, ...]
+    _alive: WeakValueDictionary[Extents, Array] = field(
+        default_factory=WeakValueDictionary, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where two slices share an element: which is meant?"""
+        held: Any = np.array([piece.extents for piece in self.pieces], np.int64)
+        held = held.reshape(len(self.pieces), len(self.shape), 2)
+        starts, ends = held[..., 0], held.sum(-1)
+        for place in range(len(self.pieces) - 1):
+            after = slice(place + 1, None)
+            if np.any(np.all((starts[after] < ends[place]) & (starts[place] < ends[after]), axis=1)):
+                raise ValueError("slices that overlap")
+
+    def read(self, wanted: Extents) -> Array:
+        """An array of what is wanted of it, not to be written to. Raises ValueError, OSError."""
+        array = self._alive.get(wanted)
+        if array is None:
+            array = self._assembled(wanted)
+            array.flags.writeable = False
+            self._alive[wanted] = array
+        return array
+
+    def _assembled(self, wanted: Extents) -> Array:
+        for piece in self.pieces:
+            if piece.extents == wanted:
+                return piece.read()
+        shared = [(piece, common(piece.extents, wanted)) for piece in self.pieces]
+        parts = [(piece, found) for piece, found in shared if math.prod(shape(found))]
+        if sum(math.prod(shape(found)) for _, found in parts) != math.prod(shape(wanted)):
+            raise ValueError(f"slices that hold less or more than {list(wanted)}")
+        for piece, _ in parts:
+            piece.check()
+        array = np.empty(shape(wanted), of(self.dtype))
+        for piece, found in parts:
+            array[_within(found, wanted)] = piece.read()[_within(found, piece.extents)]
+        return array
+
+
+def whole(shape: Sequence[int]) -> Extents:
+    """All of a tensor."""
+    return tuple((0, size) for size in shape)
+
+
+def shape(extents: Extents) -> tuple[int, ...]:
+    """The shape of a slice."""
+    return tuple(length for _, length in extents)
+
+
+def common(*slices: Extents) -> Extents:
+    """What slices of a tensor share, its lengths 0 where they share nothing."""
+    axes = zip(*slices, strict=True)
+    shared = [(max(start for start, _ in axis), min(sum(extent) for extent in axis)) for axis in axes]
+    return tuple((start, max(0, end - start)) for start, end in shared)
+
+
+def parsed(words: str) -> tuple[tuple[int, ...], Extents]:
+    """A tensor's shape and a slice of it, as `11 4 0,6:-` says both. Raises ValueError for anything else."""
+    *sizes, extents = words.split(" ")
+    full = tuple(map(int, sizes))
+    found = tuple(
+        (0, size) if extent == "-" else _extent(extent)
+        for size, extent in zip(full, extents.split(":"), strict=True)
+    )
+    if any(
+        start < 0 or length < 0 or start + length > size
+        for (start, length), size in zip(found, full, strict=True)
+    ):
+        raise ValueError(f"the slice {words}")
+    return full, found
+
+
+def _extent(words: str) -> tuple[int, int]:
+    start, length = map(int, words.split(","))
+    return start, length
+
+
+def _within(found: Extents, outer: Extents) -> tuple[slice, ...]:
+    """Where `found` lies in an array of `outer`."""
+    return tuple(
+        slice(start - begin, start - begin + length)
+        for (start, length), (begin, _) in zip(found, outer, strict=True)
+    )

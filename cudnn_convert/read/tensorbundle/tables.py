@@ -1,0 +1,284 @@
+"""Tables of a checkpoint: protocol buffer fields, checksums, LevelDB blocks.
+
+Protocol buffers as they lie in a file: fields by number, no descriptors, no copies.
+
+A message registered by us would meet TensorFlow's own of that name, should it be imported later.
+Source: protobuf's "Encoding"; groups, which proto3 never had, are refused.
+
+CRC-32C, which covers every block of a table and every tensor of a checkpoint.
+
+Source: tensorflow v2.21.0 (tsl) lib/hash/crc32c.h (Mask: a checksum that is stored beside its data is rotated
+and moved, so that it can be covered by another one).
+
+TensorFlow's own copy of LevelDB's table: sorted keys and values in blocks, each with its checksum.
+
+    block ... block | meta index | index | footer of 48 bytes: two handles, padding, magic
+    block   = entry ... entry, offsets of 32 bits where a key stands in full, their number | kind | checksum
+    entry   = shared, unshared, length (varints), the rest of the key, value
+Source: tensorflow v2.21.0 (tsl) lib/io/table_format.txt, format.h, format.cc, block.cc; unchanged since 0.5.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final
+
+import cramjam
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+Fields = dict[int, list["int | memoryview"]]
+_FIXED: Final = {1: 8, 5: 4}
+_VARINT, _LENGTH = 0, 2
+_LONGEST: Final = 10
+
+
+def varint(data: memoryview, place: int) -> tuple[int, int]:
+    """The number at `place`, of 64 bits without sign, and where it ends. Raises ValueError."""
+    number = 0
+    for count, byte in enumerate(data[place : place + _LONGEST]):
+        number |= (byte & 0x7F) << 7 * count
+        if byte < 0x80:
+            return number & 0xFFFFFFFFFFFFFFFF, place + count + 1
+    raise ValueError("a number without an end")
+
+
+def fields(data: memoryview) -> Fields:
+    """The fields of a message by number, each in order: a number, or the bytes of all else."""
+    found: Fields = {}
+    place = 0
+    while place < len(data):
+        tag, place = varint(data, place)
+        value: int | memoryview
+        if (kind := tag & 7) == _VARINT:
+            value, place = varint(data, place)
+        elif kind == _LENGTH or kind in _FIXED:
+            size, place = varint(data, place) if kind == _LENGTH else (_FIXED[kind], place)
+            held = data[place : place + size]
+            if len(held) < size:
+                raise ValueError("a message that ends within a field")
+            place += size
+            value = held if kind == _LENGTH else int.from_bytes(held, "little")
+        else:
+            raise ValueError(f"a field of kind {kind}")
+        found.setdefault(tag >> 3, []).append(value)
+    return found
+
+
+def integer(found: Fields, number: int) -> int:
+    """A signed number of 64 bits, 0 where the field is not there. Raises ValueError."""
+    value = found.get(number, (0,))[-1]
+    if not isinstance(value, int):
+        raise ValueError(f"bytes for the number in field {number}")
+    return value - (1 << 64) if value >> 63 else value
+
+
+def contents(found: Fields, number: int) -> list[memoryview]:
+    """The bytes of each occurrence of a field. Raises ValueError."""
+    values = found.get(number, [])
+    whole = [value for value in values if isinstance(value, memoryview)]
+    if len(whole) != len(values):
+        raise ValueError(f"a number for the bytes in field {number}")
+    return whole
+
+
+def content(found: Fields, number: int) -> memoryview:
+    """The bytes of a field, none where it is not there. Raises ValueError where it is there twice."""
+    values = contents(found, number)
+    if len(values) > 1:
+        raise ValueError(f"{len(values)} of field {number}")
+    return values[0] if values else memoryview(b"")
+
+
+def numbers(found: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | Bytes:
+    """A repeated field, packed or not: varints, or where `width` is 4 or 8 the bytes of numbers so wide."""
+    values = found.get(number, [])
+    if not width:
+        chunks = [varints(v) if isinstance(v, memoryview) else np.array([v], np.uint64) for v in values]
+        return np.concatenate(chunks) if chunks else np.empty(0, np.uint64)
+    held = [v if isinstance(v, memoryview) else v.to_bytes(8, "little")[:width] for v in values]
+    return np.frombuffer(held[0] if len(held) == 1 else b"".join(held), np.uint8)
+
+
+def varints(data: memoryview) -> npt.NDArray[np.uint64]:
+    """All the numbers of a packed field. Raises ValueError."""
+    held = np.frombuffer(data, np.uint8)
+    if not held.size:
+        return np.zeros(0, np.uint64)
+    ends = np.flatnonzero(held < 0x80)
+    if not ends.size or ends[-1] != held.size - 1:
+        raise ValueError("a number without an end")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts + 1
+    if lengths.max() > _LONGEST:
+        raise ValueError("a number without an end")
+    found = np.zeros(ends.size, np.uint64)
+    for count in range(int(lengths.max())):
+        longer = lengths > count
+        found[longer] |= (held[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
+            7 * count
+        )
+    return found
+
+
+Bytes = npt.NDArray[np.uint8]
+_MOVED_BY: Final = 0xA282EAD8
+_WORD: Final = 0xFFFFFFFF
+#: Small enough to be in the processor's cache still when the checksum goes over what was read.
+_CHUNK: Final = 1 << 18
+
+
+def extended(checksum: int, data: Bytes) -> int:
+    """The CRC-32C of what `checksum` is that of, followed by `data`."""
+    given: Any = data  # an array is as good as bytes, since google-crc32c 1.7 to its Python stand-in too
+    return int(google_crc32c.extend(checksum, given))
+
+
+def masked(checksum: int) -> int:
+    """A checksum as files store it."""
+    return ((checksum >> 15 | checksum << 17 & _WORD) + _MOVED_BY) & _WORD
+
+
+def fill(stream: FileIO, array: Bytes) -> int:
+    """Reads on into a flat array and gives its CRC-32C, in one pass. Raises ValueError, OSError."""
+    checksum, place = 0, 0
+    while place < array.size:
+        chunk = array[place : place + _CHUNK]
+        count = stream.readinto(chunk.data)
+        if not count:
+            raise ValueError(f"the end of {Path(str(stream.name)).name} after {place} of {array.size} bytes")
+        checksum = extended(checksum, chunk[:count])
+        place += count
+    return checksum
+
+
+#: The last eight bytes of every table.
+MAGIC: Final = bytes.fromhex("57fb808b247547db")
+_FOOTER: Final = 48
+_PLAIN, _SNAPPY = 0, 1
+#: Snappy's longest copy is 64 bytes in three; a block that claims more was made to fill memory.
+EXPANSION: Final = 22
+#: A key is written in full every 16 entries: no block of a table spells out more than this times its size.
+_SPELT: Final = 64
+#: The last block that was looked into stays where it is no larger: TensorFlow begins another one at 256 KiB.
+_KEPT: Final = 1 << 20
+
+Handle = tuple[int, int]
+
+
+class Table:
+    """One file of keys and values, of which only the index is held."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads the index. Raises ValueError, OSError."""
+        self.path = path
+        with FileIO(str(path)) as stream:
+            self.size = stream.seek(0, 2)
+            if self.size < _FOOTER:
+                raise ValueError(f"a file of {self.size} bytes")
+            footer = np.empty(_FOOTER, np.uint8)
+            stream.seek(-_FOOTER, 2)
+            fill(stream, footer)
+            held = footer.data
+            if held[-len(MAGIC) :] != MAGIC:
+                raise ValueError("a file that does not end as a table")
+            _, place = _handle(held, 0)
+            index = [
+                (key, _handle(value, 0)[0])
+                for key, value in _entries(self._block(stream, _handle(held, place)[0]))
+            ]
+        self._lasts, self._handles = [key for key, _ in index], [handle for _, handle in index]
+        if any(one >= other for one, other in zip(self._lasts, self._lasts[1:], strict=False)):
+            raise ValueError("an index out of order")
+        self._looked_into: dict[int, dict[bytes, memoryview]] = {}
+
+    def entries(self) -> Iterator[tuple[bytes, memoryview]]:
+        """Every key with its value, in order. Raises ValueError, OSError."""
+        with FileIO(str(self.path)) as stream:
+            for place, handle in enumerate(self._handles):
+                yield from self._ordered(place, self._block(stream, handle))
+
+    def stored(self, key: bytes) -> int:
+        """The bytes of the file that hold the block of `key`."""
+        place = bisect_left(self._lasts, key)
+        return self._handles[place][1] if place < len(self._handles) else 0
+
+    def find(self, key: bytes) -> memoryview:
+        """The value of `key`. Raises ValueError, OSError."""
+        place = bisect_left(self._lasts, key)
+        if place == len(self._handles):
+            raise ValueError("no such key")
+        held = self._looked_into.get(place)
+        if held is None:
+            with FileIO(str(self.path)) as stream:
+                block = self._block(stream, self._handles[place])
+            held = dict(self._ordered(place, block))
+            self._looked_into = {place: held} if len(block) <= _KEPT else {}
+        if key not in held:
+            raise ValueError("no such key")
+        return held[key]
+
+    def _ordered(self, place: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+        """The entries of one block, whose keys rise from the index's key before it to its own there."""
+        before = self._lasts[place - 1] if place else None
+        for key, value in _entries(block):
+            if (before is not None and key <= before) or key > self._lasts[place]:
+                raise ValueError("keys out of order")
+            before = key
+            yield key, value
+
+    def _block(self, stream: FileIO, handle: Handle) -> memoryview:
+        offset, size = handle
+        if offset + size + 5 > self.size - _FOOTER:
+            raise ValueError(f"a block of {size} bytes at {offset} in a file of {self.size} bytes")
+        stored = np.empty(size + 1, np.uint8)
+        stream.seek(offset)
+        checksum, trailer = fill(stream, stored), np.empty(4, np.uint8)
+        fill(stream, trailer)
+        if masked(checksum) != int.from_bytes(trailer, "little"):
+            raise ValueError(f"a block at {offset} of another checksum")
+        if stored[-1] == _PLAIN:
+            return stored.data[:-1]
+        if stored[-1] == _SNAPPY:
+            return _decompressed(stored[:-1])
+        raise ValueError(f"a block at {offset} of kind {stored[-1]}")
+
+
+def _decompressed(stored: Any) -> memoryview:
+    try:
+        size = cramjam.snappy.decompress_raw_len(stored)
+        if size > EXPANSION * stored.size:
+            raise ValueError(f"{size} bytes in {stored.size}")
+        return memoryview(cramjam.snappy.decompress_raw(stored))
+    except cramjam.DecompressionError as cause:
+        raise ValueError(str(cause)) from cause
+
+
+def _handle(data: memoryview, place: int) -> tuple[Handle, int]:
+    offset, place = varint(data, place)
+    size, place = varint(data, place)
+    return (offset, size), place
+
+
+def _entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    if end < 0:
+        raise ValueError(f"a block of {len(block)} bytes that ends before it begins")
+    place, key, spelt = 0, b"", 0
+    while place < end:
+        shared, place = varint(block, place)
+        unshared, place = varint(block, place)
+        length, place = varint(block, place)
+        start = place + unshared
+        if shared > len(key) or start + length > end:
+            raise ValueError("a block that ends within an entry")
+        key = key[:shared] + bytes(block[place:start])
+        spelt += len(key)
+        if spelt > _SPELT * len(block):
+            raise ValueError(f"{spelt} bytes of keys in a block of {len(block)}")
+        place = start + length
+        yield key, block[start:place]

@@ -1,0 +1,278 @@
+"""Finds under which key a checkpoint keeps a variable: partitions, object graphs.
+
+The objects of an object-based checkpoint: which key holds a variable, and what that variable was called.
+
+`tf.train.Checkpoint` and Keras' `save_weights(..., save_format="tf")` write the graph of their objects beside
+the tensors. A variable has its own name there; the pieces of a cuDNN blob, which are no variables, have none.
+Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name =
+2, checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
+
+Variables that a checkpoint keeps under another key than the graph's own name for them.
+
+A partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a slice of it. A
+saver of `{key: variable}` restores a variable from any key, such as that of its moving average, and a
+checkpoint may hold an entry of the variable's own name beside it: the graph's restore op says which is meant.
+Source: tensorflow v1.15.0 core/framework/variable.proto SaveSliceInfoDef, core/protobuf/saver.proto,
+python/training/saver.py `_AddRestoreOps`, `_AddShardedRestoreOps`, core/ops/io_ops.cc (RestoreV2: prefix,
+names, slices; RestoreSlice before TensorFlow 0.12: pattern, name, slice).
+
+The values of the variables in a SavedModel of TensorFlow 2, whose checkpoint names objects, not variables.
+
+Which key is whose stands in one place that cannot be mistaken: the function that restores the variables,
+where the key's tensor is assigned to the variable. It is read, not run.
+Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`, python/checkpoint/
+functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import Tensor
+from cudnn_convert.read import checks
+from cudnn_convert.read.tensorbundle import tables
+from cudnn_convert.read.tensorbundle.bundle import CheckpointTensor
+
+_KEY: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
+
+
+def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The name of the variable that each key of a checkpoint holds, "" for what was no variable.
+
+    Empty where the checkpoint has no graph of objects, or a damaged one, which no recurrence needs.
+    """
+    stored = tensors.get(_KEY)
+    if stored is None or stored.shape != () or stored.dtype.kind != "O":
+        return {}
+    try:
+        graph = tables.fields(memoryview(stored.read().item()))
+        return {
+            bytes(tables.content(found, _CHECKPOINT_KEY)).decode(): bytes(
+                tables.content(found, _FULL_NAME)
+            ).decode()
+            for node in tables.contents(graph, _NODES)
+            for found in map(tables.fields, tables.contents(tables.fields(node), _ATTRIBUTES))
+        }
+    except (ValueError, ReadError, TypeError):
+        return {}
+
+
+_VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+_RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
+_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
+_HANDS_ON: Final = frozenset({"Identity", "Reshape"})
+_ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
+_SHOWN: Final = 3
+#: Of a number of an output: no op has so many.
+_DIGITS: Final = 10
+
+#: A key, and the slice of its entry in a saver's words.
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values by variable; `keys` has the keys of those that have not their own, `notes` the choices."""
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def find(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> Values:
+    """The variables of a MetaGraph whose values are not simply the entries of `tensors` of their names."""
+    found: dict[str, Tensor] = {}
+    places = _places(meta, tensors)
+    for name, (key, slices) in places.items():
+        found |= _value(name, key, slices, tensors)
+    for name, key, slices in _declared(meta):
+        if name not in tensors and name not in found and key in tensors:
+            found |= _value(name, key, slices, tensors)
+    keys = {name: key for name, (key, _) in places.items() if name in found and key != name}
+    return Values(found, keys, tuple(_notes(keys, tensors)))
+
+
+def _places(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> dict[str, Place]:
+    """Where the value of each variable is that a restore op of the graph sets from what is there.
+
+    The saver that wrote the MetaGraph decides. Where it is not named, savers decide that can restore the
+    checkpoint, as far as they agree; else a variable has the entry of its own name.
+    """
+    nodes = {node.name: node for node in meta.graph_def.node}
+    writer = meta.saver_def.restore_op_name
+    chosen = _restored(nodes, writer) if writer else {}
+    found = {name: place for name, place in chosen.items() if place[0] in tensors}
+    savers = [_restored(nodes, op) for op in _restore_ops(meta, nodes)]
+    able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
+    several: dict[str, set[Place]] = {}
+    for saver in able or savers:
+        for name, place in saver.items():
+            if place[0] in tensors:
+                several.setdefault(name, set()).add(place)
+    for name, known in several.items():
+        # Two savers that call one variable by two keys say nothing of which is meant.
+        if len(known) == 1 and name not in found and (not chosen or name not in tensors):
+            found[name] = next(iter(known))
+    return found
+
+
+def _notes(keys: Mapping[str, str], tensors: Mapping[str, CheckpointTensor]) -> Iterator[str]:
+    """Of which variables the checkpoint has an entry of their own name too."""
+    both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
+    if both:
+        more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
+        listed = f"{', '.join(both[:_SHOWN])}{more}"
+        yield f"values restored as the graph's saver does, not by the variables' own names: {listed}"
+
+
+def _value(name: str, key: str, slices: str, tensors: Mapping[str, CheckpointTensor]) -> dict[str, Tensor]:
+    try:
+        return {name: tensors[key].part(slices)}
+    except ValueError:  # words that no saver writes: the variable has no value then, and is refused for that
+        return {}
+
+
+def _declared(meta: Any) -> Iterator[tuple[str, str, str]]:
+    """`(op, key, slice)` of each variable, which may say what part of another it is."""
+    from tensorflow.core.framework import variable_pb2
+
+    for held in meta.collection_def["variables"].bytes_list.value:  # none where there is no such list
+        try:
+            variable = variable_pb2.VariableDef.FromString(held)
+        except DecodeError:
+            continue
+        info = variable.save_slice_info_def
+        extents = ":".join(
+            f"{offset},{width}" for offset, width in zip(info.var_offset, info.var_shape, strict=False)
+        )
+        whole = " ".join(map(str, info.full_shape))
+        # Of a variable that is no part, the key is empty, which no tensor has.
+        yield variable.variable_name.removesuffix(":0"), info.full_name, f"{whole} {extents}"
+
+
+def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
+    """The ops by which savers restore everything: those that the MetaGraph lists, else all that are there."""
+    from tensorflow.core.protobuf import saver_pb2
+
+    listed = []
+    for held in meta.collection_def["savers"].bytes_list.value:
+        try:
+            listed.append(saver_pb2.SaverDef.FromString(held).restore_op_name)
+        except DecodeError:
+            continue
+    return listed or [name for name, node in nodes.items() if node.op == "NoOp" and _ALL.fullmatch(name)]
+
+
+def _restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
+    """The place of each variable that a restore op has assigned to as it is stored."""
+    found: dict[str, Place] = {}
+    seen: set[str] = set()
+    todo = [op.removesuffix(":0")]
+    while todo:
+        node = nodes.get(todo.pop())
+        if node is None or node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.op in _ASSIGNS:
+            variable, place = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
+            if variable is not None and place is not None:
+                found[variable] = place
+        elif node.op == "NoOp":
+            todo += [name.removeprefix("^") for name in node.input]
+    return found
+
+
+def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
+    """What of a checkpoint an op reads, None for what is computed."""
+    node = nodes.get(_op(name))
+    while node is not None and node.op in _HANDS_ON:
+        name = node.input[0]
+        node = nodes.get(_op(name))
+    if node is None or node.op not in _RESTORES:
+        return None
+    keys = checks.strings(nodes.get(_op(node.input[1])))
+    slices = checks.strings(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
+    number = name.partition(":")[2] or "0"
+    pairs = list(zip(keys, slices, strict=False))
+    is_number = number.isdecimal() and len(number) < _DIGITS
+    return pairs[int(number)] if is_number and int(number) < len(pairs) else None
+
+
+def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
+    """The name of the variable that an assignment writes to."""
+    node = nodes.get(_op(name))
+    return str(node.name) if node is not None and node.op in _VARIABLES else None
+
+
+def _op(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by the name of the VarHandleOp that they are restored into."""
+    root = {node.name: node for node in meta.graph_def.node}
+    functions = {function.signature.name: function for function in meta.graph_def.library.function}
+    call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
+    function = functions.get(call.attr["f"].func.name) if call is not None else None
+    if call is None or function is None:
+        return {}
+    arguments = zip((arg.name for arg in function.signature.input_arg), call.input, strict=False)
+    handles = {name: given for name, given in arguments if given in root}
+    return {
+        handles[argument]: tensors[key]
+        for argument, key in _assigned(function)
+        if argument in handles and root[handles[argument]].op == "VarHandleOp" and key in tensors
+    }
+
+
+def _assigned(function: Any) -> Iterator[tuple[str, str]]:
+    """The argument of each assignment in a restore function, and the key of what is assigned to it."""
+    nodes = {node.name: node for node in function.node_def}
+    for node in function.node_def:
+        if node.op == "AssignVariableOp":
+            source, name = _behind_identities(nodes, node.input[1])
+            if source is not None and source.op == "RestoreV2":
+                keys = checks.strings(nodes.get(_op(source.input[1])))
+                place = name.rpartition(":")[2]
+                # Where it does not say which key it is, the variable has no value, and is refused for that.
+                if place.isdecimal() and len(place) < _DIGITS and int(place) < len(keys):
+                    yield node.input[0], keys[int(place)]
+
+
+def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:
+    """The node that makes a tensor of a function, None for an argument, and the tensor: `node:output:k`."""
+    node = nodes.get(_op(name))
+    while node is not None and node.op == "Identity":
+        name = node.input[0]
+        node = nodes.get(_op(name))
+    return node, name
+
+
+def plain(graph: Any, assets: Collection[str]) -> Any:
+    """A copy in the way of TensorFlow 1: a variable is called what its node is, for two objects may share a
+    name, and a file's name is the tensor in `assets` itself, not a variable that holds it.
+    """
+    from tensorflow.core.framework import graph_pb2
+
+    made = graph_pb2.GraphDef()
+    made.CopyFrom(graph)
+    held = {
+        node.input[0]: _op(node.input[1])
+        for node in made.node
+        if node.op == "AssignVariableOp" and f"{_op(node.input[1])}:0" in assets
+    }
+    reads = {node.name: node.input[0] for node in made.node if node.op == "ReadVariableOp"}
+    names = {name: held[variable] for name, variable in reads.items() if variable in held}
+    for node in made.node:
+        if node.op == "VarHandleOp":
+            node.attr["shared_name"].s = node.name.encode()
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+    return made

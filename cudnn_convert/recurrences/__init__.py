@@ -1,0 +1,11 @@
+"""From cuDNN nodes and stored weights to `Recurrence` values.
+
+* block_lstm        : Attributes, constant weights and used outputs of a BlockLSTM node.
+* parameter_source  : Finds where a cuDNN node's parameters come from, and computes those a graph packs.
+* resolve           : Makes a `Recurrence` of a cuDNN node: sizes, weights, their source, all checked.
+* weight_copies     : Chooses a copy of a recurrence's weights, and checks that all copies agree.
+* graphless         : Recurrences of a source without a graph: from names, shapes and flags.
+* graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
+* saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
+* named_weights     : Decoded weights by name: the result of `load`, the content of npz and safetensors.
+"""

@@ -1,0 +1,101 @@
+"""Builds a graph for weights that have none: each recurrence between placeholders.
+
+The cuDNN op stands in it like in any source, so that nothing after this step knows the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.index import is_op_name
+from cudnn_convert.model import Mode, Model, Signature
+from cudnn_convert.recurrences import graphless
+from cudnn_convert.recurrences.graphless import Alone, Described, Interface
+from cudnn_convert.weights import cudnn_blob
+
+_CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
+
+
+def assembled(model: Model, said: Described, interface: Interface, *, wanted: str | None = None) -> Model:
+    """The model with a graph and a signature for each of its recurrences. Raises as
+    `graphless.find_blob_recurrences`."""
+    alone = graphless.find_blob_recurrences(model, said, wanted=wanted)
+    if reasons := [
+        f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
+        for name in dict.fromkeys(name for one in alone for name in (one.variable, one.name))
+        if not is_op_name(name)
+    ]:
+        raise UnsupportedModelError(model.path, reasons)
+    with tf.Graph().as_default() as graph:
+        # Variables first: their names are keys, which must stay as they are.
+        blobs = [_variable(one) for one in alone]
+        signatures = {
+            one.name: _signature(one, interface, blob) for one, blob in zip(alone, blobs, strict=True)
+        }
+    notes = (note for one in alone for note in interface.notes(one))
+    return replace(
+        model,
+        graph=graph.as_graph_def(),
+        signatures=signatures,
+        together=True,
+        notes=(*model.notes, *notes),
+    )
+
+
+def _variable(one: Alone) -> Any:
+    """A variable of the key that the blob has, or would have."""
+    shape = [cudnn_blob.length(one.sizes)]
+    return tf.raw_ops.VarHandleOp(dtype=one.dtype, shape=shape, shared_name=one.variable, name=one.variable)
+
+
+def _signature(one: Alone, interface: Interface, blob: Any) -> Signature:
+    """Adds one recurrence to the current graph, in a scope of its signature's name."""
+    sizes, batch_major = one.sizes, interface.batch_major(one)
+    with tf.name_scope(f"{one.name}/"):
+        x = tf.compat.v1.placeholder(one.dtype, [None, None, sizes.input_size], "inputs")
+        inputs = {"inputs": x.name}
+        x = tf.transpose(x, [1, 0, 2]) if batch_major else x
+        states = _states(one, tf.shape(x)[1], given=interface.states)
+        inputs |= {f"initial_{key}": state.name for key, state in states.items() if interface.states}
+        lengths = (
+            tf.compat.v1.placeholder(tf.int32, [None], "sequence_lengths") if interface.lengths else None
+        )
+        inputs |= {"sequence_lengths": lengths.name} if lengths is not None else {}
+        y, h, c = _recurrence(one, x, states, lengths, blob)
+        y = tf.transpose(y, [1, 0, 2]) if batch_major else y
+        ends = {"outputs": y, "state_h": h} | ({"state_c": c} if sizes.mode is Mode.LSTM else {})
+        return Signature(inputs, {key: tf.identity(end, key).name for key, end in ends.items()})
+
+
+def _states(one: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
+    depth = one.sizes.layers * one.sizes.directions
+    keys = ("h", "c") if one.sizes.mode is Mode.LSTM else ("h",)
+    if given:
+        shape = [depth, None, one.sizes.units]
+        return {key: tf.compat.v1.placeholder(one.dtype, shape, f"initial_{key}") for key in keys}
+    shape = tf.stack([depth, batch, one.sizes.units])
+    zeros = tf.ensure_shape(tf.zeros(shape, one.dtype), [depth, None, one.sizes.units])
+    return dict.fromkeys(keys, zeros)
+
+
+def _recurrence(one: Alone, x: Any, states: dict[str, Any], lengths: Any, blob: Any) -> tuple[Any, Any, Any]:
+    """The cuDNN op."""
+    dtype = tf.as_dtype(one.dtype)
+    attributes = {
+        "input": x,
+        "input_h": states["h"],
+        "input_c": states.get("c", tf.zeros([], dtype)),
+        "params": tf.raw_ops.ReadVariableOp(resource=blob, dtype=dtype),
+        "rnn_mode": one.sizes.mode.value,
+        "direction": "bidirectional" if one.sizes.directions == 2 else "unidirectional",
+        "is_training": False,
+    }
+    if lengths is None:
+        y, h, c, _ = tf.raw_ops.CudnnRNN(**attributes, name="CudnnRNN")
+    else:
+        y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(**attributes, sequence_lengths=lengths, name="CudnnRNN")
+    return y, h, c

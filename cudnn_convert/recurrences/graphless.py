@@ -1,0 +1,327 @@
+"""Recurrences of a source without a graph: from names, shapes and flags.
+
+A parameter blob of which neither a graph nor canonical keys tell the sizes: the user does.
+
+The recurrences of a source that has weights and no graph: what names, shapes and flags say of them.
+
+What the signature of a recurrence without a graph takes and gives: `inputs` to `outputs` and states.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.graph.index import unique
+from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
+from cudnn_convert.recurrences.weight_copies import scopes
+from cudnn_convert.weights import cudnn_blob
+
+#: How many sizes an error lists.
+_LISTED: Final = 12
+
+
+def find_blob_recurrences(model: Model, said: Described, *, wanted: str | None = None) -> tuple[Alone, ...]:
+    """Every recurrence of a model without a graph, or the one whose signature is `wanted`, named.
+
+    Raises UnsupportedModelError where there is none, AmbiguousSourceError where flags must decide.
+    """
+    alone = canonical(model, said)
+    known, blobs = {one.variable for one in alone}, blob_keys(model)
+    left = [key for key in blobs if key not in known]
+    if not alone and not blobs:
+        left = [_of_any_name(model, said, wanted)]
+    everything = [*alone, *(_described(model, key, said) for key in left if _is(key, wanted))]
+    return tuple(named(everything))
+
+
+def _is(key: str, wanted: str | None) -> bool:
+    return wanted is None or name(key) == wanted
+
+
+def _described(model: Model, key: str, said: Described) -> Alone:
+    """Sizes as told, the mode also by the default name of the blob's scope."""
+    tensor, note = model.variables[key], None
+    mode = mode_by_name(key.removesuffix(BLOB))
+    if said.mode is None and mode is not None:
+        said, note = replace(said, mode=mode), f"{key}: {mode.value} by the name of its scope; --mode chooses"
+    sizes = _fitting(tensor, said)
+    if not _complete(said) or len(sizes) != 1:
+        raise AmbiguousSourceError(model.path, [_combinations(key, tensor, sizes)])
+    return Alone(key, sizes[0], tensor.dtype, note=note)
+
+
+def _complete(said: Described) -> bool:
+    return None not in (said.mode, said.layers, said.units, said.directions)
+
+
+def _fitting(tensor: Tensor, said: Described) -> list[Sizes]:
+    return cudnn_blob.fitting(math.prod(tensor.shape), said.mode, said.layers, said.directions, said.units)
+
+
+def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
+    where = f"{key}: a blob of {math.prod(tensor.shape)} values without its graph"
+    if not fitting:
+        return f"{where}: expected sizes that fit its length, found none; check {FLAGS}"
+    listed = "; ".join(told(sizes) for sizes in fitting[:_LISTED])
+    more = f" and {len(fitting) - _LISTED} more" if len(fitting) > _LISTED else ""
+    return f"{where}: name {FLAGS}; its length fits {listed}{more}"
+
+
+def _of_any_name(model: Model, said: Described, wanted: str | None) -> str:
+    """The key of a blob that its user named: the only 1-D tensor of a length that the flags allow."""
+    vectors = {
+        key: tensor
+        for key, tensor in model.variables.items()
+        # A slot or an average of another tensor has that one's name before its own.
+        if len(tensor.shape) == 1
+        and tensor.dtype.kind == "f"
+        and key.rpartition("/")[0] not in model.variables
+    }
+    if not _complete(said):
+        raise UnsupportedModelError(model.path, [_nothing(model, vectors)])
+    fits = [key for key, tensor in vectors.items() if _fitting(tensor, said) and _is(key, wanted)]
+    if not fits:
+        reason = f"{FLAGS}: expected a 1-D tensor of a length that they allow, found none"
+        raise UnsupportedModelError(model.path, [reason])
+    if len(fits) > 1:
+        listed = ", ".join(f"{name(key)} ({key})" for key in fits)
+        reason = f"{FLAGS}: expected one tensor that fits, found {listed}; choose with --signature"
+        raise AmbiguousSourceError(model.path, [reason])
+    return fits[0]
+
+
+def _nothing(model: Model, vectors: dict[str, Tensor]) -> str:
+    expected = f"expected a graph (.meta), canonical keys or a blob {BLOB}, found none of them"
+    if model.plain.layers:
+        looks = ", ".join(model.plain.layers[:_LISTED])
+        more = len(model.plain.layers) - _LISTED
+        expected += f": no cuDNN recurrence in it; this looks like {looks}"
+        expected += f" and {more} more" if more > 0 else ""
+    if model.plain.whole:
+        return f"{expected}; such layers run on a CPU as they are, in the program that trained them"
+    longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
+    near = ", ".join(f"{key} [{vectors[key].shape[0]}]" for key in longest)
+    cure = f"; for a blob of another name give {FLAGS}; the longest 1-D tensors are {near}" if near else ""
+    doubtful = [found.scope.rstrip("/") for found in model.canonical if found.may_be_dense]
+    if doubtful:
+        cure += f"; {', '.join(doubtful)} may be a CudnnLSTM or a dense layer: say --mode lstm --units N"
+    return expected + cure
+
+
+#: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
+BLOB: Final = "opaque_kernel"
+FLAGS: Final = "--mode, --layers, --units and --directions"
+#: The default scopes of contrib layers name their mode, the same file.
+_SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the user says of recurrences that no graph describes; None where nothing is said."""
+
+    mode: Mode | None = None
+    layers: int | None = None
+    units: int | None = None
+    directions: int | None = None
+
+    def fits(self, sizes: Sizes) -> bool:
+        """Whether nothing that was said contradicts `sizes`."""
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return all(value is None or getattr(sizes, name) == value for name, value in said.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """One recurrence: `variable` is the key of its blob, which need not exist where canonical keys do."""
+
+    variable: str
+    sizes: Sizes
+    dtype: np.dtype[Any]
+    name: str = ""
+    batch_major: bool = False
+    note: str | None = None
+
+
+def canonical(model: Model, said: Described) -> tuple[Alone, ...]:
+    """The recurrences with canonical keys, each with its raw blob where that is here too.
+
+    Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
+    """
+    blobs = blob_by_scope(model)
+    found_under = dict.fromkeys(found.scope for found in _sure(model, said))
+    found = (_canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), said) for scope in found_under)
+    return tuple(alone for alone in found if alone is not None)
+
+
+def blob_by_scope(model: Model) -> dict[str, str]:
+    """The key of each `opaque_kernel` that has canonical keys, by scope: its own or the one around it."""
+    known = {found.scope for found in model.canonical}
+    found: dict[str, str] = {}
+    for key in blob_keys(model):
+        scope = next((scope for scope in scopes(key) if scope in known), None)
+        if scope is not None:
+            found.setdefault(scope, key)
+    return found
+
+
+def blob_keys(model: Model) -> list[str]:
+    """The keys of the layers' blobs."""
+    return [
+        key
+        for key, tensor in model.variables.items()
+        if key.rpartition("/")[2] == BLOB and len(tensor.shape) == 1
+    ]
+
+
+def mode_by_name(scope: str) -> Mode | None:
+    """The mode that a layer's default scope names."""
+    match = _SCOPE.fullmatch(scope.rstrip("/"))
+    return Mode(match[1]) if match else None
+
+
+def named(alone: Sequence[Alone]) -> Iterator[Alone]:
+    """The recurrences with the names of their signatures, which all differ."""
+    taken: list[str] = []
+    for one in alone:
+        taken.append(unique(name(one.variable), taken))
+        yield replace(one, name=taken[-1])
+
+
+def name(key: str) -> str:
+    """A signature's name: the scope of a layer's blob, or the key of a blob that its user named."""
+    scope = key.removesuffix(BLOB).strip("/") if key.rpartition("/")[2] == BLOB else key
+    return re.sub(r"\W", "_", scope) or "rnn"
+
+
+def told(sizes: Sizes) -> str:
+    """Sizes as the flags that say them."""
+    return (
+        f"--mode {sizes.mode.value} --layers {sizes.layers} --units {sizes.units} "
+        f"--directions {sizes.directions} (input size {sizes.input_size})"
+    )
+
+
+def _sure(model: Model, said: Described) -> list[CanonicalParameters]:
+    """The sets that can be nothing else, and those that the user described."""
+    described = said.mode is not None and said.units is not None
+    return [
+        found
+        for found in model.canonical
+        if not found.may_be_dense or (described and any(said.fits(sizes) for sizes in _readings(found)))
+    ]
+
+
+def _readings(found: CanonicalParameters) -> list[Sizes]:
+    return [
+        Sizes(mode, found.layers, found.directions, found.units, found.input_size) for mode in found.modes
+    ]
+
+
+def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | None:
+    """The recurrence of one scope's keys, or None where they are the half of another."""
+    sets = [found for found in _sure(model, said) if found.scope == scope]
+    readings = [(found, sizes) for found in sets for sizes in _readings(found)]
+    fitting = [pair for pair in readings if said.fits(pair[1])]
+    where = scope.rstrip("/") or "the root scope"
+    if not fitting:
+        if said.directions == 2 and all(found.may_be_half for found in sets):
+            return None
+        listed = "; ".join(told(sizes) for _, sizes in readings)
+        raise UnsupportedModelError(
+            model.path, [f"{where}: expected what the flags say, found {listed}; say that"]
+        )
+    mode, note = mode_by_name(scope), None
+    if len(fitting) > 1 and mode is not None:
+        fitting = [pair for pair in fitting if pair[1].mode is mode] or fitting
+        note = f"{where}: {mode.value} by the name of its scope; --mode chooses"
+    if len(fitting) > 1:
+        listed = " or ".join(told(sizes) for _, sizes in fitting)
+        raise AmbiguousSourceError(model.path, [f"{where}: keys and shapes fit {listed}; choose with --mode"])
+    ((found, sizes),) = fitting
+    if found.may_be_half and said.directions is None:
+        half = "TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
+        cure = "say --directions 1 if it had one, else convert its blob with --directions 2"
+        raise AmbiguousSourceError(model.path, [f"{where}: {half}; {cure}"])
+    return Alone(key, sizes, found.dtype, batch_major=found.batch_major, note=note or found.note)
+
+
+#: A type and widths, the open ones by name: `time`, `batch`.
+Spec = tuple[np.dtype[Any], tuple[int | str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What the signatures are to look like. `layout` is `time`, `batch`, or None for the layer's own.
+
+    `states`: take initial states `initial_h` (and `initial_c`), `[layers*directions, batch, units]`;
+    `lengths`: take `sequence_lengths`, int32 `[batch]`.
+    """
+
+    layout: str | None = None
+    states: bool = False
+    lengths: bool = False
+
+    def batch_major(self, one: Alone) -> bool:
+        """Whether the axes of `inputs` and `outputs` are `[batch, time, ...]`."""
+        return one.batch_major if self.layout is None else self.layout == "batch"
+
+    def notes(self, one: Alone) -> Iterator[str]:
+        """What was decided about one recurrence without being asked for."""
+        if one.note:
+            yield one.note
+        if self.layout is None:
+            major = "batch" if one.batch_major else "time"
+            yield f"{one.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A recurrence that is a signature of its own, with nothing around it; `recurrence` is time-major."""
+
+    name: str
+    recurrence: Recurrence
+    batch_major: bool
+    states: bool
+
+    @property
+    def inputs(self) -> Mapping[str, Spec]:
+        """By key, in order."""
+        dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
+        found: dict[str, Spec] = {"inputs": (dtype, (*self._axes, sizes.input_size))}
+        if self.states:
+            found |= {f"initial_{key}": spec for key, spec in self._states.items()}
+        if self.recurrence.lengths:
+            found["sequence_lengths"] = (np.dtype(np.int32), ("batch",))
+        return found
+
+    @property
+    def outputs(self) -> Mapping[str, Spec]:
+        """By key, in order."""
+        dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
+        found: dict[str, Spec] = {"outputs": (dtype, (*self._axes, sizes.directions * sizes.width))}
+        return found | {f"state_{key}": spec for key, spec in self._states.items()}
+
+    @property
+    def signature(self) -> Signature:
+        """Keys to tensors, named as they would be in a graph."""
+        named = ({key: f"{self.name}/{key}:0" for key in ends} for ends in (self.inputs, self.outputs))
+        return Signature(*named)
+
+    @property
+    def _axes(self) -> tuple[str, str]:
+        return ("batch", "time") if self.batch_major else ("time", "batch")
+
+    @property
+    def _states(self) -> dict[str, Spec]:
+        sizes = self.recurrence.sizes
+        keys = ("h", "c") if sizes.mode is Mode.LSTM else ("h",)
+        depth = sizes.layers * sizes.directions
+        shapes = ((depth, "batch", width) for width in (sizes.width, sizes.units))
+        return {key: (self.recurrence.dtype, shape) for key, shape in zip(keys, shapes, strict=False)}

@@ -1,0 +1,125 @@
+"""Decoded weights by name: the result of `load`, the content of npz and safetensors.
+
+Arrays are in cuDNN's own convention, as in `model`: a matrix multiplies a column vector, gates stand in the
+order of `Mode.gates`, and each gate has its two biases apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import WAYS, Array, Cell
+from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.weights import npz_archive
+
+#: The key under which a file says of itself what `described` says of each of its recurrences.
+KEY: Final = "cudnn_convert"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One recurrence. `weights` has, by `layer_<n>/<forward|backward>/<field>`, n from 0:
+
+    | field | shape |
+    |---|---|
+    | `kernel` | `[gates, units, inputs]`; none in layer 0 with `skip_input` |
+    | `recurrent_kernel` | `[gates, units, width]`, `width` being `projection`, or without one `units` |
+    | `bias`, `recurrent_bias` | `[gates, units]` |
+    | `projection` | `[projection, units]`, of a projected LSTM alone |
+
+    `inputs` is `input_size` in layer 0, `directions * width` above. `gates` names the first axis, in order.
+    `name` is the node, or the scope of weights without a graph; `mode` is `lstm`, `gru`, `rnn_tanh` or
+    `rnn_relu`; `layout`, the first axis of its input and output, `time` or `batch`. The arrays have `dtype`;
+    bfloat16, which NumPy lacks, comes as float32.
+    """
+
+    name: str
+    mode: str
+    gates: tuple[str, ...]
+    layers: int
+    directions: int
+    units: int
+    input_size: int
+    projection: int
+    skip_input: bool
+    dtype: str
+    layout: str
+    weights: Mapping[str, Array]
+
+    def described(self) -> dict[str, Any]:
+        """All but the arrays, for JSON."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
+        return found | {"gates": list(self.gates)}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The recurrences of a source; `notes` are the choices that were made unasked."""
+
+    source: str
+    kind: str
+    recurrences: tuple[Weights, ...]
+    notes: tuple[str, ...]
+
+
+def decoded(single: Single) -> Weights:
+    """A recurrence's weights by name; views of what was decoded."""
+    recurrence = single.recurrence
+    sizes, named = recurrence.sizes, dict[str, Array]()
+    for number, layer in enumerate(recurrence.cells):
+        for way, cell in zip(WAYS, layer, strict=False):
+            skipped = number == 0 and sizes.skip_input
+            named |= {f"layer_{number}/{way}/{key}": value for key, value in _fields(cell, skipped=skipped)}
+    return Weights(
+        name=single.name,
+        mode=sizes.mode.value,
+        gates=tuple(gate.value for gate in sizes.mode.gates),
+        layers=sizes.layers,
+        directions=sizes.directions,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        projection=sizes.projection,
+        skip_input=sizes.skip_input,
+        dtype=recurrence.dtype.name,
+        layout="batch" if single.batch_major else "time",
+        weights=named,
+    )
+
+
+def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
+    for key in ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection"):
+        value = getattr(cell, key)
+        if value is not None and not (skipped and key == "kernel"):
+            yield key, value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def said(path: Path) -> dict[str, Any]:
+    """What a file, `.npz` or safetensors, says of itself: the provenance, and `weights`, each `described`.
+
+    Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.
+    """
+    if path.suffix == ".npz":
+        text = "".join(told.tobytes().decode() for told in npz_archive.load(path, only=KEY).values())
+    else:
+        from safetensors import safe_open
+
+        with safe_open(path, "numpy") as file:
+            text = (file.metadata() or {}).get(KEY, "")
+    found: dict[str, Any] = json.loads(text or "{}")
+    return found
+
+
+def arrays(path: Path) -> dict[str, Array]:
+    """The arrays of such a file by name. Raises as `said`."""
+    if path.suffix == ".npz":
+        return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
+    from safetensors.numpy import load_file
+
+    found: dict[str, Array] = load_file(path)
+    return found

@@ -1,0 +1,244 @@
+"""Finds where a cuDNN node's parameters come from, and computes those a graph packs.
+
+Where a cuDNN node's parameters come from.
+
+Parameters that a graph computes: kernels and biases are its variables, ops pack the blob.
+
+Keras's CuDNN layers do so, with slices, reshapes and one concatenation (tensorflow v1.15.0
+python/keras/layers/cudnn_recurrent.py `_process_batch`, recurrent_v2.py `_canonical_to_params`), and so does
+CudnnRNNCanonicalToParams, whose kernel copies each of its tensors to its place in the blob (core/kernels/
+cudnn_rnn_ops.cc): matrices in the order of pseudo-layers and linear layer ids, then biases likewise. A file
+is not run: what may stand below the parameters is arithmetic on variables and constants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import (
+    CUDNN_OPS,
+    PARAMS,
+    PASSAGES,
+    PLACEHOLDERS,
+    VARIABLES,
+    Index,
+    split,
+    unique,
+)
+from cudnn_convert.graph.session import check_values, session
+from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
+
+#: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
+_CARRIERS: Final = frozenset(
+    {"Identity", "RefIdentity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"}
+)
+#: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
+_CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
+#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
+#: python/distribute/mirrored_strategy.py _real_mirrored_creator).
+_COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The root of a parameter tensor; the Switch and Enter nodes on the way, outermost first.
+
+    `tensor` is the root, `op:k`. `leaves` are the variables it is computed from, else the constants, else
+    itself; `computed` says that it is no variable or constant.
+    """
+
+    tensor: str
+    passage: tuple[str, ...]
+    leaves: tuple[str, ...]
+    computed: bool
+
+    @property
+    def op(self) -> str:
+        return split(self.tensor)[0]
+
+
+def find_parameters(index: Index, node: Any) -> Origin:
+    """Follow the parameters of a recurrence to the first op that does more than hand them on."""
+    tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
+    while (found := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
+        if found.op in PASSAGES:
+            passage.append(found.name)
+        tensor = index.data_inputs(found)[0]
+    op = split(tensor)[0]
+    computed = index.nodes[op].op not in VARIABLES | {"Const"}
+    return Origin(tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed)
+
+
+def computation(index: Index, op: str) -> dict[str, Any]:
+    """The nodes whose values `op` is computed from, itself among them, by name."""
+    found: dict[str, Any] = {}
+    todo = [op]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = node = index.nodes[name]
+            inputs = index.data_inputs(node)
+            # What a Switch decides and a loop counts is no part of the value that passes through.
+            todo += [split(source)[0] for source in (inputs[:1] if node.op in PASSAGES else inputs)]
+    return found
+
+
+def _leaves(index: Index, op: str) -> tuple[str, ...]:
+    below = computation(index, op).values()
+    variables = sorted(node.name for node in below if node.op in VARIABLES)
+    return tuple(variables or sorted(node.name for node in below if _is_weight(node)) or [op])
+
+
+def _is_weight(node: Any) -> bool:
+    """Whether a node is a constant that holds numbers, not an index or an axis."""
+    return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
+
+
+def is_copy(index: Index, variable: str) -> bool:
+    """Whether a variable is the copy of another on a device: of such replicas the first is the model."""
+    named = _COPY.fullmatch(variable)
+    return named is not None and named[1] in index.nodes
+
+
+def recurrences(index: Index) -> list[Any]:
+    """The forward cuDNN nodes of a graph, in its order."""
+    return [node for node in index.nodes.values() if node.op in CUDNN_OPS]
+
+
+def cpu_recurrences(index: Index) -> list[Any]:
+    """The fused recurrences of a graph that run on a CPU as they are, in its order."""
+    return [node for node in index.nodes.values() if node.op in _CPU_KERNELS]
+
+
+def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
+    """The names of what only parameters need, not the ops `outputs`; it is gone once they are decoded."""
+    found: set[str] = set()
+    todo = [split(index.data_inputs(node)[PARAMS])[0] for node in recurrences(index)]
+    while todo:
+        name = todo.pop()
+        if name in found or name in outputs:
+            continue
+        if all(_reads_parameters(reader, name, found) for reader in index.readers(name)):
+            found.add(name)
+            todo += [split(source)[0] for source in index.nodes[name].input]
+    return found
+
+
+def _reads_parameters(reader: Any, name: str, found: set[str]) -> bool:
+    """Whether a reader of `name` is one of `found`, or a cuDNN node that has it for its parameters only."""
+    positions = [place for place, source in enumerate(reader.input) if split(source)[0] == name]
+    return reader.name in found or (reader.op in CUDNN_OPS and positions == [PARAMS])
+
+
+#: What computed parameters are called, by their variables and their bytes.
+Names: TypeAlias = dict[tuple[tuple[str, ...], bytes], str]
+#: CudnnRNNCanonicalToParams: num_layers, num_units, input_size, then the tensors of the blob in its order.
+_PACKING: Final = frozenset({"CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"})
+_FIRST: Final = 3
+_CURE: Final = "freeze the graph where it was trained, and convert that"
+_ARITHMETIC: Final = frozenset(
+    "Const Identity Snapshot StopGradient PreventGradient ReadVariableOp Cast ConcatV2 Concat Reshape "
+    "StridedSlice Slice Split SplitV Transpose Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 "
+    "ReverseSequence Tile Pad PadV2 Fill ZerosLike OnesLike Shape ShapeN Size Rank Range ConcatOffset "
+    "BroadcastTo Bitcast Add AddV2 AddN BiasAdd Sub Mul Div RealDiv FloorDiv Neg Abs Sign Square Sqrt Rsqrt "
+    "Reciprocal Pow Exp Log Tanh Sigmoid Softplus Relu Maximum Minimum ClipByValue Sum Mean Max Min Prod "
+    "L2Loss MatMul BatchMatMul BatchMatMulV2 Diag DiagPart MatrixDiag Select SelectV2 Greater GreaterEqual "
+    "Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot".split()
+)
+
+
+def value(model: Model, index: Index, origin: Origin) -> Array:
+    """The 1-D value of computed parameters. Raises UnsupportedModelError where more than arithmetic on
+    variables and constants makes them, or where a variable has no value.
+    """
+    below = computation(index, origin.op)
+    reasons = [f"{origin.op}: {reason}" for reason in _obstacles(below)]
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    graph = node_defs.with_nodes(tf.compat.v1.GraphDef(), _plain(below))
+    check_values(model.path, graph, model.variables, decoded=())
+    try:
+        with session(graph, model.variables) as running:
+            return np.asarray(running.run(origin.tensor)).reshape(-1)
+    except (tf.errors.OpError, ValueError) as cause:
+        expected = "parameters that can be computed from the variables"
+        reason = f"{origin.op}: expected {expected}, found {first_line(cause)}; {_CURE}"
+        raise UnsupportedModelError(model.path, [reason]) from cause
+
+
+def _obstacles(below: dict[str, Any]) -> Iterator[str]:
+    expected = "parameters that follow from variables and constants alone"
+    for name, node in sorted(below.items()):
+        if node.op in PLACEHOLDERS:
+            yield f"expected {expected}, found the placeholder {name}; bind it with --set {name}:0=VALUE"
+        elif node.op not in _ARITHMETIC | PASSAGES | VARIABLES | _PACKING:
+            yield f"expected {expected}, found {node.op} {name}; {_CURE}"
+
+
+def _plain(below: dict[str, Any]) -> Iterator[Any]:
+    """The nodes without control flow, and without the op that only a GPU has; names keep their meaning."""
+
+    def direct(name: str) -> str:
+        while below[split(name)[0]].op in PASSAGES:
+            name = below[split(name)[0]].input[0]
+        return name
+
+    for node in below.values():
+        if node.op not in PASSAGES:
+            inputs = [direct(name) for name in node.input if not name.startswith("^")]
+            if node.op in _PACKING:
+                yield from _packed(node, inputs[_FIRST:], below)
+            else:
+                copy = type(node)()
+                copy.CopyFrom(node)
+                del copy.input[:]
+                copy.input.extend(inputs)
+                yield copy
+
+
+def _packed(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
+    """The tensors flattened row by row and laid end to end, under the node's name."""
+    dtype = tf.as_dtype(node.attr["T"].type)
+    shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))
+    yield node_defs.constant(shape, np.array([-1], np.int32))
+    yield node_defs.constant(axis, np.array(0, np.int32))
+    flat = [
+        node_defs.node(f"{shape}_{number}", "Reshape", [name, shape], T=dtype, Tshape=tf.int32)
+        for number, name in enumerate(tensors)
+    ]
+    yield from flat
+    inputs = [*(found.name for found in flat), axis]
+    yield node_defs.node(node.name, "ConcatV2", inputs, T=dtype, Tidx=tf.int32, N=len(flat))
+
+
+def scope(leaves: Sequence[str]) -> str:
+    """The innermost scope that all of `leaves` lie in, `""` where that is the root."""
+    common: list[str] = []
+    for parts in zip(*(name.split("/")[:-1] for name in leaves), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return "/".join(common)
+
+
+def shared(names: Names, origin: Origin, evidence: BlobEvidence | CanonicalEvidence) -> str:
+    """What parameters are called: their variable's name, or one for the same values of the same variables.
+
+    `names` has the computed ones of the graph so far, and is added to.
+    """
+    if not origin.computed or isinstance(evidence, CanonicalEvidence):
+        return origin.op
+    key = (origin.leaves, evidence.blob.tobytes())
+    if key not in names:
+        inside = scope(origin.leaves)
+        names[key] = unique(f"{inside}/parameters" if inside else "parameters", set(names.values()))
+    return names[key]

@@ -1,0 +1,221 @@
+"""Makes a `Recurrence` of a cuDNN node: sizes, weights, their source, all checked.
+
+Sequence lengths that say nothing: each row has as many steps as the input.
+
+Keras fills them in where there is no mask (keras v3.15.0 src/backend/tensorflow/rnn.py `_cudnn_lstm`).
+
+From a cuDNN node to a `Recurrence`: its sizes, its weights, and where both came from, all checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split
+from cudnn_convert.model import Array, Convention, Mode, Model, Recurrence, Sizes
+from cudnn_convert.recurrences import parameter_source, weight_copies
+from cudnn_convert.recurrences.parameter_source import Origin
+from cudnn_convert.recurrences.weight_copies import Facts
+from cudnn_convert.weights import cudnn_blob
+
+#: Ops that hand on a tensor of the same number of steps.
+_SAME_STEPS: Final = frozenset(
+    {"Identity", "Cast", "ReverseV2", "ReverseSequence", "StopGradient", "Snapshot"}
+)
+
+
+def lengths_are_trivial(index: Index, node: Any) -> bool:
+    """Whether the lengths of a CudnnRNNV3 are `Fill(..., Shape(input)[time])`."""
+    inputs = index.data_inputs(node)
+    filled = _node(index, inputs[LENGTHS])
+    if filled.op != "Fill":
+        return False
+    steps = _node(index, index.data_inputs(filled)[1])
+    if steps.op != "StridedSlice" or not steps.attr["shrink_axis_mask"].i:
+        return False
+    source, begin, *_ = index.data_inputs(steps)
+    shape = _node(index, source)
+    time = 0 if "time_major" not in node.attr or node.attr["time_major"].b else 1
+    if shape.op != "Shape" or node_defs.fold_scalar(index, begin) != time:
+        return False
+    return _root(index, index.data_inputs(shape)[0]) == _root(index, inputs[INPUT])
+
+
+def _node(index: Index, name: str) -> Any:
+    """The node that makes a tensor, behind what only hands it on."""
+    found = index.nodes[split(name)[0]]
+    while found.op == "Identity":
+        found = index.nodes[split(index.data_inputs(found)[0])[0]]
+    return found
+
+
+def _root(index: Index, name: str) -> str:
+    """The tensor that has the steps of `name`, as far up as only its values change."""
+    while (found := index.nodes[split(name)[0]]).op in _SAME_STEPS:
+        name = index.data_inputs(found)[0]
+    return name
+
+
+_USUAL: Final = Convention()
+
+
+def recurrences(
+    model: Model, graph: Any, *, copy: str = "auto", convention: Convention = _USUAL
+) -> tuple[Recurrence, ...]:
+    """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
+
+    Raises UnsupportedModelError with all reasons at once.
+    """
+    index = Index(graph)
+    reasons: list[str] = []
+    found: list[Recurrence] = []
+    nodes = parameter_source.recurrences(index)
+    seen = node_defs.import_checked(graph) if nodes else tf.Graph()
+    take = partial(_weights, model, index, copy=copy, convention=convention)
+    around = _Around(model, index, seen, {}, take)
+    for node in nodes:
+        try:
+            found.append(replace(_recurrence(around, node), convention=convention))
+        except ReadError:  # a damaged file, whatever the node
+            raise
+        except RefusalError as error:
+            reasons += error.reasons
+        except CudnnConvertError as error:
+            reasons.append(f"{node.name}: {error}")
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a node stands in; `names` are those that computed parameters have been given so far."""
+
+    model: Model
+    index: Index
+    seen: tf.Graph
+    names: parameter_source.Names
+    take: Callable[[Facts, Origin], weight_copies.Weights]
+
+
+def _recurrence(around: _Around, node: Any) -> Recurrence:
+    origin = parameter_source.find_parameters(around.index, node)
+    time_major = is_time_major(node)
+    tensors = around.seen.get_operation_by_name(node.name).inputs
+    facts = described(node, tensors)
+    reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
+    if reasons:
+        raise UnsupportedModelError(around.model.path, reasons)
+    found = around.take(facts, origin)
+    misfits = _misfits(tensors, facts, found.sizes, time_major=time_major)
+    reasons = [f"{node.name}: {reason}" for reason in misfits]
+    if reasons:
+        raise UnsupportedModelError(around.model.path, reasons)
+    return Recurrence(
+        node=node.name,
+        op=node.op,
+        sizes=found.sizes,
+        time_major=time_major,
+        lengths=node.op == "CudnnRNNV3" and not lengths_are_trivial(around.index, node),
+        dtype=facts.dtype,
+        cells=found.cells,
+        evidence=found.evidence,
+        shared=parameter_source.shared(around.names, origin, found.evidence),
+        passage=origin.passage,
+        dropout=dropout(node),
+    )
+
+
+def _weights(
+    model: Model, index: Index, facts: Facts, origin: Origin, *, copy: str, convention: Convention
+) -> weight_copies.Weights:
+    """The weights that come from `origin`; of parameters that the graph computes there is one copy."""
+    if origin.computed:
+        blob = parameter_source.value(model, index, origin)
+        return weight_copies.of_blob(model, facts, origin.op, blob, convention=convention)
+
+    def read() -> Array | None:
+        if origin.op in model.variables:
+            return model.variables[origin.op].read()
+        node = index.nodes[origin.op]
+        return np.asarray(tf.make_ndarray(node.attr["value"].tensor)) if node.op == "Const" else None
+
+    return weight_copies.take(model, facts, origin.op, read, copy=copy, convention=convention)
+
+
+def dropout(node: Any) -> float:
+    """The rate between layers; cuDNN applies it in training mode only, which is the op's default."""
+    training = "is_training" not in node.attr or node.attr["is_training"].b
+    return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0
+
+
+def _text(node: Any, name: str, default: str) -> str:
+    """A string attribute; SavedModels strip those that equal their default."""
+    return str(node.attr[name].s.decode()) if name in node.attr and node.attr[name].s else default
+
+
+def is_time_major(node: Any) -> bool:
+    """Whether the axes of a cuDNN node are `[time, batch, ...]`, the op's default."""
+    return "time_major" not in node.attr or bool(node.attr["time_major"].b)
+
+
+def described(node: Any, tensors: Any) -> Facts:
+    """What a cuDNN node and the static shapes of its input `tensors` say."""
+    # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
+    # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
+    directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
+    x, h, c = (_dimensions(tensors[position].shape) for position in (INPUT, INPUT_H, INPUT_C))
+    depth = h[0 if is_time_major(node) else 1]
+    projection = int(node.attr["num_proj"].i) if "num_proj" in node.attr else 0
+    return Facts(
+        node=node.name,
+        mode=Mode(_text(node, "rnn_mode", "lstm")),
+        directions=directions,
+        layers=None if depth is None else depth // directions,
+        units=c[2] if projection else h[2],
+        dtype=np.dtype(tf.as_dtype(node.attr["T"].type).as_numpy_dtype),
+        input_size=x[2],
+        input_mode=_text(node, "input_mode", "linear_input"),
+        projection=projection,
+    )
+
+
+def _dimensions(shape: tf.TensorShape) -> list[int | None]:
+    """Of an input or a state; all unknown where they are not three."""
+    return list(shape.as_list()) if shape.rank == 3 else [None, None, None]
+
+
+def _options(facts: Facts) -> Iterator[str]:
+    """What cuDNN does not know."""
+    if facts.projection and facts.mode is not Mode.LSTM:
+        found = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
+        yield f"num_proj: expected 0, for only an LSTM has a projection, found {found}"
+    elif facts.projection > (facts.units or facts.projection):
+        found = f"{facts.projection}; choose --outputs without it"
+        yield f"num_proj: expected at most the {facts.units} units, found {found}"
+
+
+def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
+    """What the graph says of its shapes must fit the weights; the graph of another model does not."""
+    hidden, cell = sizes.states(time_major=time_major)
+    wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [cudnn_blob.length(sizes)]}
+    wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
+    if weight_copies.skips(facts.input_mode, sizes) != sizes.skip_input:
+        said = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
+        expected = "expected one that the weights' input matrices go with"
+        yield f"input_mode: {expected}, found {said}; are graph and weights of one model?"
+    for position, shape in wanted.items():
+        found = tensors[position].shape
+        if not found.is_compatible_with(shape):
+            yield (
+                f"{tensors[position].name}: expected shape {shape} by the weights, found {found}; "
+                "are graph and weights of one model?"
+            )

@@ -1,0 +1,357 @@
+"""cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
+
+What a program can call in a SavedModel of TensorFlow 2, and what of it is cuDNN's.
+
+`called` calls every such function once in one graph.
+
+The objects that a function captures become variables without values, of the shapes that the file gives them:
+enough to see what shapes its cuDNN nodes have and from which variables their parameters come.
+Source: tensorflow v2.21.0 core/protobuf/saved_object_graph.proto (SavedConcreteFunction.bound_inputs: the
+last arguments of the function, by the objects they are).
+
+Functions with cuDNN nodes that objects of a SavedModel of TensorFlow 2 have, and that no signature calls.
+
+A program calls them through the object it loads. Here the graph beside the functions calls them too, so that
+they are verified as a signature is. Which variable of that graph a function captures is told by the calls
+that are there: their last arguments are the captures of the function they call.
+
+What stands in a function for a cuDNN node's weights: the blob, or the matrices that it is packed from.
+
+Whatever the packing is made of: it runs once on the numbers of elements in the place of the weights, and
+what comes out says which element of which matrix lies where in the blob. Nothing depends on values, which a
+program may still change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.recurrent_state import WRITES
+from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
+from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
+from cudnn_convert.recurrences.resolve import lengths_are_trivial
+from cudnn_convert.weights import cudnn_blob, layouts
+
+GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"})
+
+
+def needing_gpu(meta: Any) -> list[str]:
+    """The concrete functions of a MetaGraph in which a cuDNN node is reached, but for steps of training."""
+    graph = meta.graph_def
+    reaching = inlining.functions_reaching(graph, CUDNN_OPS) - inlining.functions_reaching(graph, GRADIENTS)
+    return sorted(reaching & {*meta.object_graph_def.concrete_functions})
+
+
+def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
+    """The signatures that reach the gradient of a cuDNN node: no CPU form of it is made."""
+    steps, index = inlining.functions_reaching(graph, GRADIENTS), Index(graph)
+    found = []
+    for key, signature in signatures.items():
+        ops = index.ancestors(split(name)[0] for name in signature.outputs.values())
+        called = {name for op in ops for name in inlining.functions(index.nodes[op])}
+        found += [key] if called & steps else []
+    return found
+
+
+def called(meta: Any) -> Any:
+    """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
+    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    made = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
+    objects: dict[int, Any] = {}
+    for place, name in enumerate(needing_gpu(meta)):
+        bound = meta.object_graph_def.concrete_functions[name].bound_inputs
+        for held in bound:
+            node = meta.object_graph_def.nodes[held]
+            if node.WhichOneof("kind") == "variable" and held not in objects:
+                objects[held] = _variable(f"object_{held}", node.variable)
+        captured = [objects[held].name if held in objects else None for held in bound]
+        made.node.extend(call(f"call_{place}", library[name], captured))
+    made.node.extend(objects.values())
+    return made
+
+
+def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[Any]:
+    """The nodes that call a function of a library: `captured` for its last arguments, placeholders
+    `<name>/<argument>` for the others and where that is None; then the call, `name`.
+    """
+    arguments = function.signature.input_arg
+    given = [*[None] * (len(arguments) - len(captured)), *captured]
+    inputs = []
+    for place, (argument, held) in enumerate(zip(arguments, given, strict=True)):
+        inputs.append(held or f"{name}/{argument.name}")
+        if held is None:
+            yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, place))
+    made = node_defs.node(
+        name,
+        "StatefulPartitionedCall",
+        inputs,
+        Tin=[tf.as_dtype(argument.type) for argument in arguments],
+        Tout=[tf.as_dtype(argument.type) for argument in function.signature.output_arg],
+    )
+    made.attr["f"].func.name = function.signature.name
+    yield made
+
+
+def _variable(name: str, held: Any) -> Any:
+    dtype, shape = tf.as_dtype(held.dtype), tf.TensorShape(held.shape)
+    return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
+
+
+def _shape(function: Any, place: int) -> tf.TensorShape:
+    """The static shape of an argument, where the function says it."""
+    if place not in function.arg_attr:
+        return tf.TensorShape(None)
+    listed = function.arg_attr[place].attr["_output_shapes"].list.shape
+    return tf.TensorShape(listed[0]) if listed else tf.TensorShape(None)
+
+
+_SCOPE: Final = "functions"
+
+
+def uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
+    """The functions that have a cuDNN node which none of the `signatures` reaches."""
+    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    index = Index(meta.graph_def)
+    ends = [split(name)[0] for found in signatures.values() for name in found.outputs.values()]
+    nodes = [index.nodes[op] for op in index.ancestors(ends)]
+    reached = _reached(library, {name for node in nodes for name in inlining.functions(node)})
+    return [
+        name
+        for name in needing_gpu(meta)
+        if any(_has_cudnn(library[inner]) for inner in _reached(library, {name}) - reached)
+    ]
+
+
+def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
+    """`graph`, the one beside the functions, with a call of each function, and the signature of each call.
+
+    Left out are functions that capture more than variables, or write them: no call of theirs stands alone.
+    """
+    library = {function.signature.name: function for function in graph.library.function}
+    variables, nodes, found = _variables(meta), [], {}
+    for number, name in enumerate(names):
+        op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
+        bound = meta.object_graph_def.concrete_functions[name].bound_inputs
+        inner = [node for one in _reached(library, {name}) for node in library[one].node_def]
+        if all(held in variables for held in bound) and not any(node.op in WRITES for node in inner):
+            made = [*call(op, library[name], [variables[held] for held in bound])]
+            nodes += made
+            inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in made[:-1]}
+            outputs = {
+                argument.name: f"{op}:{place}"
+                for place, argument in enumerate(library[name].signature.output_arg)
+            }
+            found[name] = Signature(inputs, outputs)
+    return node_defs.with_nodes(graph, [*graph.node, *nodes]), found
+
+
+def _variables(meta: Any) -> dict[int, str]:
+    """The variables of the graph by the objects they are."""
+    index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
+    found = {}
+    for node in meta.graph_def.node:
+        name = node.attr["f"].func.name if node.op in inlining.CALLS else ""
+        bound = concrete[name].bound_inputs if name in concrete else ()
+        for held, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
+            op, _ = split(source)
+            if index.nodes[op].op == "VarHandleOp":
+                found[held] = op
+    return found
+
+
+def _has_cudnn(function: Any) -> bool:
+    return any(node.op in CUDNN_OPS for node in function.node_def)
+
+
+def _reached(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
+    """The functions of `names`, and all that they call."""
+    found: set[str] = set()
+    todo = [*names]
+    while todo:
+        name = todo.pop()
+        if name in library and name not in found:
+            found.add(name)
+            todo += [called for node in library[name].node_def for called in inlining.functions(node)]
+    return found
+
+
+#: Ops that only move elements, and what tells them where to.
+_MOVES: Final = frozenset(
+    "Const Identity Snapshot StopGradient ConcatV2 Concat Reshape StridedSlice Slice Split SplitV Transpose "
+    "Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 ZerosLike Fill Shape ShapeN Size Rank Range "
+    "ConcatOffset".split()
+)
+#: What the output of a source is called in a function.
+_SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A cuDNN node of a function, and where its weights are.
+
+    `matrices` are the tensors, by their names in the function, of Keras' kernel `[inputs, gates*units]`,
+    recurrent kernel `[units, gates*units]` and bias (`layouts.pack_keras`), or None where the blob alone is
+    there. `lengths`: whether sequences may be shorter than the input.
+    """
+
+    function: str
+    node: str
+    sizes: Sizes
+    dtype: np.dtype[Any]
+    time_major: bool
+    lengths: bool
+    matrices: tuple[str, str, str] | None
+
+
+def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tuple[Stored, ...]:
+    """The cuDNN nodes of all functions that a flat graph came from, each once.
+
+    Raises UnsupportedModelError where the sizes of one are not to be told, or not the same in all calls.
+    """
+    index, seen = Index(graph), node_defs.import_checked(graph)
+    found: dict[tuple[str, str], Stored] = {}
+    reasons: list[str] = []
+    for node in graph.node:
+        place = inlining.origin(node) if node.op in CUDNN_OPS else None
+        if place is None:
+            continue
+        try:
+            one = _stored(index, seen, node, place, convention)
+        except UnsupportedModelError as error:
+            reasons += error.reasons
+            continue
+        known = found.setdefault(place, one)
+        if known != one and known != replace(one, matrices=known.matrices):
+            found_sizes = f"{one.sizes}; convert one call of it with --signature"
+            reasons.append(f"{node.name}: expected {known.sizes} in every call, found {found_sizes}")
+        if known != one:
+            found[place] = replace(known, matrices=None)
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+    return tuple(found.values())
+
+
+def _stored(
+    index: Index, seen: tf.Graph, node: Any, place: tuple[str, str], convention: Convention
+) -> Stored:
+    tensors = seen.get_operation_by_name(node.name).inputs
+    facts = resolve.described(node, tensors)
+    elements = tensors[PARAMS].shape.num_elements()
+    if None in (facts.layers, facts.units, elements):
+        expected = "static shapes of its states and parameters"
+        cure = "convert it alone with --signature"
+        raise UnsupportedModelError("", [f"{node.name}: expected {expected}, found none; {cure}"])
+    assert facts.layers is not None and facts.units is not None and elements is not None
+    known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
+    sizes = weight_copies.solve_sizes(elements, replace(known, projection=facts.projection), facts.input_mode)
+    if sizes is None:
+        found = f"{elements}; are its states and parameters of one model?"
+        reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {found}"
+        raise UnsupportedModelError("", [reason])
+    lengths = node.op == "CudnnRNNV3" and not lengths_are_trivial(index, node)
+    return Stored(
+        *place,
+        sizes,
+        facts.dtype,
+        resolve.is_time_major(node),
+        lengths,
+        _matrices(index, seen, node, sizes, convention),
+    )
+
+
+def _matrices(
+    index: Index, seen: tf.Graph, node: Any, sizes: Sizes, convention: Convention
+) -> tuple[str, str, str] | None:
+    if sizes.layers * sizes.directions > 1 or sizes.projection or sizes.mode not in (Mode.LSTM, Mode.GRU):
+        return None
+    origin = parameter_source.find_parameters(index, node)
+    if not origin.computed or origin.passage:
+        return None
+    sources = {name: seen.get_tensor_by_name(f"{name}:0") for name in _sources(index, origin.op)}
+    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
+    if not all(one.dtype == computed and one.shape.is_fully_defined() for one in sources.values()):
+        return None
+    numbers = _numbered({name: one.shape.as_list() for name, one in sources.items()})
+    packed = _packed(index, origin.tensor, numbers)
+    if packed is None or packed.size != cudnn_blob.length(sizes):
+        return None
+    ((cell,),) = cudnn_blob.split(packed, sizes, where=node.name)
+    wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
+    here = {name: place[1] for name in numbers if (place := _beside(index.nodes[name], node))}
+    names = [
+        next((name for name in here if np.array_equal(numbers[name], part)), None) for part in wanted.values()
+    ]
+    kernel, recurrent, bias = (
+        None if name is None else f"{here[name]}:{_SOURCES[index.nodes[name].op]}:0" for name in names
+    )
+    return (kernel, recurrent, bias) if kernel and recurrent and bias else None
+
+
+def _beside(source: Any, node: Any) -> tuple[str, str] | None:
+    """The origin of `source` where it stood in the same function as `node`."""
+    found, place = inlining.origin(source), inlining.origin(node)
+    return found if found and place and found[0] == place[0] else None
+
+
+def _sources(index: Index, op: str) -> list[str]:
+    """What a tensor is packed from: reads of variables, in the type that the recurrence computes in."""
+    found, todo, done = [], [op], set()
+    while todo:
+        name = todo.pop()
+        if name not in done:
+            done.add(name)
+            inputs = [split(source)[0] for source in index.data_inputs(index.nodes[name])]
+            is_read = index.nodes[name].op == "ReadVariableOp"
+            is_cast = index.nodes[name].op == "Cast" and index.nodes[inputs[0]].op == "ReadVariableOp"
+            if is_read or is_cast:
+                found.append(name)
+            else:
+                todo += inputs
+    return sorted(found)
+
+
+def _numbered(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
+    """For each tensor the numbers of its elements, from 1; no two elements have the same."""
+    numbers, first = {}, 1
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        numbers[name] = np.arange(first, first + size, dtype=np.float64).reshape(shape)
+        first += size
+    return numbers
+
+
+def _packed(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
+    """What the packing makes of the numbers, or None where it does more than move them."""
+    ops = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
+    if any(index.nodes[op].op not in _MOVES for op in ops - numbers.keys()):
+        return None
+    nodes = [*_doubled(index.nodes[op] for op in sorted(ops - numbers.keys()))]
+    with tf.Graph().as_default() as graph:
+        fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
+        nodes_by_op = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
+        inputs = {f"{name}:0": found for name, found in fed.items()}
+        tf.import_graph_def(nodes_by_op, inputs, name="packing")
+        with tf.compat.v1.Session(graph=graph) as session:
+            feeds = {fed[name]: ids for name, ids in numbers.items()}
+            return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
+
+
+def _doubled(nodes: Iterator[Any]) -> Iterator[Any]:
+    """The nodes with float64 for every float: it holds each number of an element exactly."""
+    for node in nodes:
+        copy = type(node)()
+        copy.CopyFrom(node)
+        node_defs.floats_as(copy.attr.values(), tf.float64)
+        yield copy

@@ -1,0 +1,298 @@
+"""Chooses a copy of a recurrence's weights, and checks that all copies agree.
+
+What a cuDNN node says of itself.
+
+Whether a cuDNN node's input mode and the length of its parameters agree, and on which input size.
+
+`auto_select` skips the input matrices of layer 0 where the input is as wide as the units (tensorflow v1.15.0
+core/kernels/cudnn_rnn_ops.cc ToRNNInputMode); it was the default until TensorFlow 1.2. A blob with those
+matrices and one without never have the same length.
+
+Which canonical set belongs to which blob: by scope, else by being the only one that fits.
+
+Canonical keys and raw blob of one checkpoint must hold the same weights.
+
+Which copy of a recurrence's weights to take, and that the copies agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.model import (
+    WAYS,
+    Array,
+    BlobEvidence,
+    CanonicalEvidence,
+    CanonicalParameters,
+    Cell,
+    Convention,
+    Mode,
+    Model,
+    Sizes,
+)
+from cudnn_convert.weights import cudnn_blob, layouts, lazy
+from cudnn_convert.weights.lazy import Cells
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a cuDNN node says of itself; a number is None where the shape that gives it is not static."""
+
+    node: str
+    mode: Mode
+    directions: int
+    layers: int | None
+    units: int | None
+    dtype: np.dtype[Any]
+    input_size: int | None = None
+    input_mode: str = "linear_input"
+    projection: int = 0
+
+
+def skips(input_mode: str, sizes: Sizes) -> bool:
+    """Whether a node of this attribute `input_mode` runs without input matrices in layer 0."""
+    if input_mode == "auto_select":
+        return sizes.input_size == sizes.units
+    return input_mode == "skip_input"
+
+
+def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
+    """The sizes that the node runs with, or None where `elements` are not what it then takes.
+
+    `sizes.input_size` is 0 where the graph does not say it; `sizes.skip_input` is not looked at.
+    """
+    for skip in (False, True):
+        inputs = cudnn_blob.solve_input_size(elements, replace(sizes, skip_input=skip))
+        if inputs is not None and sizes.input_size in (0, inputs):
+            found = replace(sizes, input_size=inputs, skip_input=skip)
+            return found if skips(input_mode, found) == skip else None
+    return None
+
+
+def describe_lengths(sizes: Sizes) -> str:
+    """The lengths that blobs of `sizes` have, by whether layer 0 has input matrices."""
+    without, one = (cudnn_blob.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
+    linear = f"{without} + {one - without} * input size"
+    if sizes.input_size:
+        linear = f"{cudnn_blob.length(replace(sizes, skip_input=False))}"
+    return f"{linear} values for linear_input, {without} for skip_input"
+
+
+def scopes(variable: str) -> tuple[str, str]:
+    """Where the canonical keys of a variable may lie: its own scope, and the one around that."""
+    own = variable.rpartition("/")[0]
+    inner, outer = (f"{scope}/" if scope else "" for scope in (own, own.rpartition("/")[0]))
+    return inner, outer
+
+
+def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
+    """The set of the variable's own scope, else of the one around it, by the key that it is restored from."""
+    key = model.keys.get(variable, variable)
+    if key.rpartition("/")[2] != variable.rpartition("/")[2]:
+        return None  # such as a moving average, which has no canonical keys
+    for scope in scopes(key):
+        for found in model.canonical:
+            if found.scope == scope and _fits(found, mode, directions):
+                return found
+    return None
+
+
+def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalParameters | None:
+    """The only set of the node's sizes: savers of TensorFlow before 1.4 take a scope of the user's choice.
+
+    Raises AmbiguousSourceError where there are several; with `has_blob` the file has the weights once more.
+    """
+    sets = [
+        found
+        for found in model.canonical
+        if not found.may_be_dense and _fits(found, facts.mode, facts.directions)
+    ]
+    known = [
+        found for found in sets if facts.layers in (None, found.layers) and facts.units in (None, found.units)
+    ]
+    if len(known) > 1:
+        scopes = ", ".join(found.scope.rstrip("/") or "the root scope" for found in known)
+        reason = f"{facts.node}: expected one set of canonical keys of its sizes, found {scopes}"
+        cure = "use the blob with --weights raw" if has_blob else "give a checkpoint that holds the blob"
+        raise AmbiguousSourceError(model.path, [f"{reason}; {cure}"])
+    return known[0] if known else None
+
+
+def describe_missing_half(model: Model, facts: Facts) -> str:
+    """What to say where only half of a bidirectional layer is there."""
+    if facts.directions == 2 and any(found.may_be_half for found in model.canonical):
+        return "; of a bidirectional layer TensorFlow before 1.4 saved half under its canonical keys"
+    return ""
+
+
+def _fits(found: CanonicalParameters, mode: Mode, directions: int) -> bool:
+    return mode in found.modes and found.directions == directions
+
+
+#: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
+_AGREE: Final = 1e-6
+
+
+def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
+    """Where the copies differ and what may be done, or None; biases are compared as far as summed."""
+    found = next(_differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None)
+    if found is None:
+        return None
+    where, worst = found
+    cure = "choose with --weights canonical or --weights raw"
+    for other, flag in (
+        (replace(convention, forget_bias=convention.forget_bias + 1), "--forget-bias 1"),
+        (replace(convention, gate_order="lingvo"), "--gate-order lingvo"),
+    ):
+        if next(_differences(_read(canonical, other, canonical=True), _read(raw, other)), None) is None:
+            cure = f"they agree with {flag}"
+    return (
+        f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}; {cure}"
+    )
+
+
+def _read(cells: Cells, convention: Convention, *, canonical: bool = False) -> Cells:
+    return lazy.map_cells(cells, partial(layouts.conventional, convention=convention, canonical=canonical))
+
+
+def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
+    for layer, pairs in enumerate(zip(canonical, raw, strict=True)):
+        for way, cell, other in zip(WAYS, *pairs, strict=False):
+            for part, ours, theirs in (
+                ("kernel", cell.kernel, other.kernel),
+                ("recurrent_kernel", cell.recurrent_kernel, other.recurrent_kernel),
+                ("bias", cell.bias + cell.recurrent_bias, other.bias + other.recurrent_bias),
+            ):
+                worst, most = _largest(ours, theirs)
+                if not worst <= _AGREE * max(1.0, most):
+                    yield f"layers[{layer}].{way}.{part}", worst
+
+
+def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
+    """`(the largest difference, the largest of ours)`, gate by gate: both may lie in another order."""
+    pairs = [(lazy.contiguous(one), other) for one, other in zip(ours, theirs, strict=True)]
+    gaps = [np.max(np.abs(one - other), initial=0.0) for one, other in pairs]
+    return float(np.max(gaps)), float(np.max([np.max(np.abs(one), initial=0.0) for one, _ in pairs]))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from: at once, or where they
+    are large when they are asked for.
+    """
+
+    sizes: Sizes
+    cells: Cells
+    evidence: BlobEvidence | CanonicalEvidence
+
+
+def take(
+    model: Model,
+    facts: Facts,
+    variable: str,
+    read: Callable[[], Array | None],
+    *,
+    copy: str,
+    convention: Convention,
+) -> Weights:
+    """The weights of the blob `variable`, which `read` gives where there is one, or of its canonical keys.
+
+    `copy` is `auto` (canonical where they exist, checked against the raw blob), `canonical` or `raw`. Raises
+    UnsupportedModelError, AmbiguousSourceError.
+    """
+    # TensorFlow 1 has no canonical keys for a projection: those found belong to another recurrence.
+    has_canonical = copy != "raw" and not facts.projection
+    canonical = match_by_scope(model, variable, facts.mode, facts.directions) if has_canonical else None
+    blob = read() if copy != "canonical" else None
+    if canonical is None and blob is None and has_canonical:
+        canonical = match_by_sizes(model, facts, has_blob=copy == "canonical" and read() is not None)
+    if canonical is not None:
+        found = _from_canonical(canonical, facts)
+        if blob is not None:
+            _refuse_disagreement(model, facts, found, blob, convention)
+        return _conventional(found, facts, convention)
+    if blob is not None:
+        return of_blob(model, facts, variable, blob, convention=convention)
+    scope = variable.rpartition("/")[0] or "the root scope"
+    wanted = {"canonical": f"canonical keys under {scope}", "raw": f"the blob {variable}"}
+    expected = wanted.get(copy, f"{wanted['raw']} or {wanted['canonical']}")
+    half = describe_missing_half(model, facts)
+    lost = f"neither{half}" if half else "neither; is the checkpoint this graph's?"
+    if copy in wanted and not half:
+        lost = "none; take either copy, without --weights"
+    raise _refusal(model, facts, f"weights: expected {expected}, found {lost}")
+
+
+def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
+    """The weights in a blob of which there is one copy. Raises UnsupportedModelError."""
+    return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
+
+
+def _conventional(found: Weights, facts: Facts, convention: Convention) -> Weights:
+    canonical = isinstance(found.evidence, CanonicalEvidence)
+    change = partial(layouts.conventional, convention=convention, canonical=canonical)
+    cells = lazy.map_cells(found.cells, change)
+    return replace(
+        found, cells=cells if lazy.exceeds_memory_budget(found.sizes, facts.dtype) else tuple(cells)
+    )
+
+
+def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(model.path, [f"{facts.node}: {reason}"])
+
+
+def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
+    sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
+    cells = canonical.decode(facts.mode)  # which sees that all of them are there
+    found = canonical.tensors()
+    read = lazy.Read(found, lambda key: found[key].astype(facts.dtype, copy=False))
+    stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
+    return Weights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
+
+
+def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weights:
+    """Sizes from the static shapes of the inputs, the op's input mode and the blob's length."""
+    if facts.layers is None or facts.units is None:
+        state = "input_c" if facts.projection else "input_h"
+        expected = "expected a static shape [layers*directions, batch, units]"
+        raise _refusal(model, facts, f"{state}: {expected}, found none; refine its input with --inputs")
+    known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
+    known = replace(known, projection=facts.projection)
+    sizes = solve_sizes(blob.size, known, facts.input_mode)
+    if sizes is None:
+        found = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
+        raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {found}")
+    cells = cudnn_blob.split(blob, sizes, where=variable)
+    return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
+
+
+def _cast(cells: Cells, facts: Facts) -> Cells:
+    def part(array: Array) -> Array:
+        return array.astype(facts.dtype, copy=False)
+
+    def cast(cell: Cell) -> Cell:
+        return Cell(
+            cell.mode,
+            part(cell.kernel),
+            part(cell.recurrent_kernel),
+            part(cell.bias),
+            part(cell.recurrent_bias),
+            None if cell.projection is None else part(cell.projection),
+        )
+
+    return lazy.map_cells(cells, cast)
+
+
+def _refuse_disagreement(
+    model: Model, facts: Facts, found: Weights, blob: Array, convention: Convention
+) -> None:
+    raw = cudnn_blob.split(blob, found.sizes, where=f"{facts.node}: params")
+    if reason := compare_copies(found.cells, raw, convention):
+        raise _refusal(model, facts, reason)

@@ -1,0 +1,345 @@
+"""Reports of conversions and verifications, the same for library and `--json`.
+
+* console : Prints the choices made and the proof on stderr.
+* html    : HTML from Python values, escaped, and the style sheet of the page.
+* page    : Writes a report as JSON or as one self-contained HTML page.
+* sections: The sections of the HTML page: plots, outputs, recurrences, weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from cudnn_convert.model import CanonicalEvidence, Recurrence
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Part of a tensor, told by its values: `part` as Python slices it, `axes` how cuDNN's matrix lies in it.
+
+    `axes`: `as it is`, `transposed`, `reshaped` (value after value in the other shape), `summed` (both biases
+    in one), or with what is added, such as `summed, 1 less`.
+    """
+
+    tensor: str
+    part: str
+    axes: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """One gate's matrix or bias of one pseudo-layer, `weights` being the field of it.
+
+    `source` is where the source has it, `target` where the artifact does; None where no part of a tensor has
+    those values, or where they are all alike, so that their place cannot be told. `doubt` says what is odd
+    about the target beside those of the other weights: gates in another order, a transposed recurrent kernel.
+    """
+
+    layer: int
+    direction: str
+    gate: str
+    weights: str
+    source: Place | None
+    target: Place | None
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutReport:
+    """In which order one side's tensors hold the gates, and which layouts of `layouts.LAYOUTS` have it."""
+
+    gates: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableReport:
+    """A variable of the source, or a constant of its graph, that no recurrence was decoded from.
+
+    `role`: `needed` by the outputs, `not needed`, or `other copy` of a recurrence's weights. `target` is the
+    artifact's tensor of the same values, None where none is found.
+    """
+
+    source: str
+    shape: tuple[int, ...]
+    role: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsReport:
+    """From every tensor of the source to its place in the artifact; `--report` alone asks for it.
+
+    `gates` and the layouts are by the node of each recurrence.
+    """
+
+    gates: dict[str, tuple[GateReport, ...]]
+    source_layouts: dict[str, LayoutReport]
+    target_layouts: dict[str, LayoutReport]
+    variables: tuple[VariableReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceReport:
+    """One cuDNN node: its sizes, and which copy of its weights was taken (`canonical` or `raw`)."""
+
+    node: str
+    op: str
+    mode: str
+    layers: int
+    directions: int
+    units: int
+    input_size: int
+    dtype: str
+    weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One value of one output; what is no finite number is told as text."""
+
+    feed: int
+    index: tuple[int, ...]
+    expected: float | int | bool | str
+    found: float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """The largest absolute error of each `group` steps along `axis`, over all feeds."""
+
+    axis: int
+    group: int
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many values used which share of their tolerance.
+
+    `exact` had no error. `counts[k]` are those with `first + k*width <= log10(error / tolerance)` and less
+    than the next; the outermost bins take what lies beyond them.
+    """
+
+    exact: int
+    first: float
+    width: float
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """One output over all feeds: the worst difference, the share of the tolerance it used, and the bound.
+
+    Of floats also: the largest absolute error; the largest relative one where the expected value is larger
+    than `rel_floor`; the largest distance in units of the last place, of the coarser type of both sides; the
+    cosine of the angle between expected and found. `worst_element` is the one that used most of its
+    tolerance, or the first of those that should be equal. None is what has no meaning for the output.
+    `judged` is false where the bound is too wide to say anything: `message` then has both numbers.
+    """
+
+    output: str
+    passed: bool
+    compared: int
+    worst: float
+    needed: float
+    atol: float
+    rtol: float
+    reason: str
+    excused: int
+    message: str
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rel_floor: float | None = None
+    ulp: int | None = None
+    cosine: float | None = None
+    worst_element: Element | None = None
+    over_time: OverTime | None = None
+    distribution: Distribution | None = None
+    judged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PieceReport:
+    """Layers of the recurrence `node`, asked by themselves where the artifact computes them.
+
+    `piece` names that place. Where `asked` is false nothing was, `message` says why, and the numbers are 0.
+    `worst` is the largest absolute error, `needed` the largest share of the tolerance
+    `atol + rtol * |expected|` of its run; the tolerance told is that of one step. `smallest`: tolerances by
+    which the answer to the chosen inputs would move at least with gates exchanged, a kernel transposed or
+    zero, a bias dropped or the directions exchanged; `weakest`: the same for any single weight moved by 1e-3
+    of the Frobenius norm of its gate's matrix. None: there is no such weight. `sampled`: the rows of each
+    gate's matrix whose single weights were looked at, None for all. `unseen` names what would move it by less
+    than ten tolerances.
+    """
+
+    node: str
+    layers: tuple[int, ...]
+    asked: bool
+    passed: bool
+    message: str = ""
+    piece: str = ""
+    compared: int = 0
+    worst: float = 0.0
+    needed: float = 0.0
+    atol: float = 0.0
+    rtol: float = 0.0
+    smallest: float | None = None
+    weakest: float | None = None
+    sampled: int | None = None
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GlueReport:
+    """What stands around the recurrences, run with their outputs given; asked where outputs hide some of it.
+
+    `products`: how many products of matrices were looked for among the source's tensors. `needed` is the
+    largest share of the tolerance, infinite for what was not found; `unjudged` are the tensors whose noise
+    leaves nothing to judge. Where `asked` is false `message` says why.
+    """
+
+    asked: bool
+    passed: bool = True
+    compared: int = 0
+    products: int = 0
+    needed: float = 0.0
+    unjudged: tuple[str, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a `verify` compared with what, or a map goes from and to; a Report says the same of itself.
+
+    `artifact` is None where the map is that of a conversion which was not kept.
+    """
+
+    source: str
+    kind: str
+    format: str
+    artifact: str | None
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    recurrences: tuple[RecurrenceReport, ...]
+    notes: tuple[str, ...]
+    weights: WeightsReport | None = None
+
+    def to_json(self) -> str:
+        """The JSON object that `map --json` gives."""
+        return _json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The artifact against the float64 reference. `feeds` holds the shape of each input, a dict per feed.
+
+    `seed` is None where `cudnn_convert.testing` compared two models, with no reference between them.
+    `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
+    in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
+    `recurrences`: each recurrence by itself; empty where two models were compared. `end_to_end`: `equal`,
+    `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown;
+    `glue` is None where the outputs show what stands around the recurrences. `misplaced`: weights that the
+    map finds nowhere in the artifact, or in another order than the others, a line each.
+    """
+
+    passed: bool
+    seed: int | None
+    feeds: tuple[dict[str, tuple[int, ...]], ...]
+    outputs: tuple[OutputReport, ...]
+    warnings: tuple[str, ...]
+    subject: Subject | None = None
+    recording: dict[str, Any] | None = None
+    recurrences: tuple[PieceReport, ...] = ()
+    end_to_end: str = "equal"
+    unproven: tuple[str, ...] = ()
+    glue: GlueReport | None = None
+    misplaced: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The JSON object that `verify --json` gives."""
+        return _json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
+
+    `out` is None where the source is portable already and nothing was written.
+    """
+
+    source: str
+    kind: str
+    format: str
+    out: str | None
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    recurrences: tuple[RecurrenceReport, ...]
+    notes: tuple[str, ...]
+    flags: tuple[str, ...]
+    verification: Verification | None
+    weights: WeightsReport | None = None
+
+    def to_json(self) -> str:
+        """The report as the JSON object that `--json` and `--report` give."""
+        return _json(self)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(asdict(value)), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for an infinite difference, such as that of a missing output: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
+    """The report's line for one recurrence."""
+    sizes = recurrence.sizes
+    return RecurrenceReport(
+        node=recurrence.node,
+        op=recurrence.op,
+        mode=sizes.mode.value,
+        layers=sizes.layers,
+        directions=sizes.directions,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        dtype=recurrence.dtype.name,
+        weights="canonical" if isinstance(recurrence.evidence, CanonicalEvidence) else "raw",
+    )
+
+
+def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
+    """A provenance that also says where the artifact computes which layers: `piece`, `node`, `layer`."""
+    return json.dumps(json.loads(text) | {"pieces": [*pieces]}, indent=2) if pieces else text
+
+
+def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any]) -> str:
+    """What an artifact says of its own origin: enough to verify it again, nothing that changes by the day.
+
+    `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact.
+    """
+    return json.dumps(
+        {
+            "cudnn_convert": options["version"],
+            "source": {"name": PurePath(report.source).name, "kind": report.kind},
+            "format": report.format,
+            "inputs": report.inputs,
+            "outputs": report.outputs,
+            "tensors": tensors,
+            "recurrences": [asdict(found) for found in report.recurrences],
+            "notes": list(report.notes),
+            "options": {name: value for name, value in options.items() if name != "version"},
+        },
+        indent=2,
+    )

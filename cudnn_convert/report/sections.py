@@ -1,0 +1,379 @@
+"""The sections of the HTML page: plots, outputs, recurrences, weights.
+
+The two plots of an output as SVG, which scales with the page and needs nothing from elsewhere.
+
+What the page says of the outputs: one table for all, then each with its plots.
+
+What the page says of each recurrence by itself: its error, and what its inputs would have shown.
+
+What the page says of the weights: each recurrence, its gate orders, and where every tensor went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from cudnn_convert.report import (
+    Distribution,
+    Element,
+    GateReport,
+    LayoutReport,
+    OutputReport,
+    OverTime,
+    PieceReport,
+    Place,
+    RecurrenceReport,
+    Subject,
+    VariableReport,
+    Verification,
+    WeightsReport,
+)
+from cudnn_convert.report.html import (
+    NOTHING,
+    Markup,
+    bullets,
+    joined,
+    name,
+    number,
+    pairs,
+    place,
+    section,
+    table,
+    tag,
+)
+
+WIDTH: Final = 320
+HEIGHT: Final = 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 42
+_INNER: Final = WIDTH - _LEFT - _RIGHT
+_FLOOR: Final = HEIGHT - _BOTTOM
+#: More points than this are a line alone.
+_DOTS: Final = 64
+
+
+def over_time(found: OverTime, atol: float) -> Markup:
+    """The error of each step on a logarithmic scale; a step without any lies on the lowest line."""
+    nonzero = [error for error in found.errors if error > 0]
+    limits = [*nonzero, *([atol] if atol > 0 else [])] or [1.0]
+    low, high = math.floor(math.log10(min(limits))), math.ceil(math.log10(max(limits)))
+    high = max(high, low + 1)
+
+    def y(error: float) -> float:
+        share = (math.log10(error) - low) / (high - low) if error > 0 else 0.0
+        return _TOP + (1 - share) * (_FLOOR - _TOP)
+
+    count = len(found.errors)
+
+    def x(place: float) -> float:
+        return _LEFT + _INNER * ((place + 0.5) / count)
+
+    points = [(x(k), y(error)) for k, error in enumerate(found.errors)]
+    way = "M" + " L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+    marks = [tag("path", d=way, class_="curve")]
+    if count <= _DOTS:
+        marks += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", r="2.6", class_="dot") for a, b in points]
+    every = -(-(high - low) // 6)
+    decades = [(y(10.0**power), _power(power)) for power in range(low, high + 1, every)]
+    steps = [(x(k), str(k * found.group)) for k in _ticks(count)]
+    unit = "time step" if found.group == 1 else f"time step, the worst of each {found.group}"
+    limit = [_line(_LEFT, y(atol), WIDTH - _RIGHT, y(atol), "limit")] if atol > 0 else []
+    label = f"Largest absolute error of {count} points along axis {found.axis}"
+    return _plot(label, decades, steps, [*limit, *marks], unit=unit, unit_up="absolute error")
+
+
+def distribution(found: Distribution) -> Markup:
+    """How many values have which share of their tolerance; to the right of the dashed line are failures."""
+    kept = [k for k, count in enumerate(found.counts) if count]
+    zero = round(-found.first / found.width)
+    first, last = min([*kept, zero - 2]), max([*kept, zero + 1])
+    counts, most = found.counts[first : last + 1], max(*found.counts, 1)
+    wide = _INNER / len(counts)
+
+    def x(edge: int) -> float:
+        return _LEFT + wide * (edge - first)
+
+    bars = []
+    for k, count in enumerate(counts, first):
+        tall = (_FLOOR - _TOP) * count / most
+        if count:
+            tall = max(tall, 1.5)
+            bars.append(
+                tag(
+                    "rect", tag("title", f"{count} values"),
+                    x=f"{x(k) + 1:.1f}", y=f"{_FLOOR - tall:.1f}", width=f"{max(wide - 2, 1):.1f}",
+                    height=f"{tall:.1f}", class_="bar over" if k >= zero else "bar",
+                )
+            )  # fmt: skip
+    values = sorted({0, most // 2, most})
+    levels = [(_FLOOR - (_FLOOR - _TOP) * value / most, f"{value:,}") for value in values]
+    whole = [k for k in range(first, last + 2) if (found.first + k * found.width) % 1 == 0]
+    every = -(-len(whole) // 8)
+    edges = [(x(k), _power(round(found.first + k * found.width))) for k in whole[::-1][::every]]
+    limit = _line(x(zero), _TOP, x(zero), _FLOOR, "limit")
+    label = f"{sum(found.counts)} values with an error by its share of the tolerance"
+    return _plot(label, levels, edges, [*bars, limit], unit="error / tolerance", unit_up="values")
+
+
+def _plot(
+    label: str,
+    levels: Iterable[tuple[float, str]],
+    ticks: Iterable[tuple[float, str]],
+    marks: Iterable[Markup],
+    *,
+    unit: str,
+    unit_up: str,
+) -> Markup:
+    parts = []
+    for height, words in levels:
+        parts += [_line(_LEFT, height, WIDTH - _RIGHT, height, "grid")]
+        parts += [_words(_LEFT - 5, height + 3.5, words, "end")]
+    parts += [_words(place, _FLOOR + 15, words, "middle") for place, words in ticks]
+    parts += [_words(_LEFT + _INNER / 2, HEIGHT - 6, unit, "middle")]
+    middle = f"{(_TOP + _FLOOR) / 2:.0f}"
+    place = f"translate(10 {middle}) rotate(-90)"
+    turned = tag("text", unit_up, x="0", y="0", text_anchor="middle", transform=place)
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", *parts, turned, *marks, viewBox=box, role="img", aria_label=label)
+
+
+def _power(exponent: int) -> str:
+    return f"1e{exponent}" if exponent else "1"
+
+
+def _ticks(count: int) -> Sequence[int]:
+    every = max(1, -(-count // 8))
+    return range(0, count, every)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return tag("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", class_=kind)
+
+
+def _words(x: float, y: float, words: str, anchor: str) -> Markup:
+    return tag("text", words, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+
+
+_OUTPUT_HEADS = (
+    *("output", "verdict", "values", "max abs", "max rel", "max ULP", "cosine", "of tolerance"),
+    *("worst element", "judged as"),
+)
+#: From here on a share of the tolerance is told in times.
+_TIMES: Final = 10
+
+
+def outputs(proof: Verification) -> Markup:
+    """The table of figures and the plots of each output."""
+    rows = table(_OUTPUT_HEADS, map(_output_row, proof.outputs), numbers=range(2, 8))
+    return section("Outputs", rows, *(_output_card(found) for found in proof.outputs))
+
+
+def _output_row(found: OutputReport) -> Iterator[object]:
+    yield name(found.output)
+    yield _verdict(found)
+    yield f"{found.compared:,}"
+    yield number(found.max_abs)
+    yield number(found.max_rel)
+    yield Markup(NOTHING) if found.ulp is None else f"{found.ulp:,}"
+    yield Markup(NOTHING) if found.cosine is None else f"{found.cosine:.9f}"
+    # Of what must be equal, `needed` counts the values that differ.
+    yield Markup(NOTHING) if found.max_abs is None else _share(found.needed)
+    yield _element(found.worst_element) if found.worst_element else Markup(NOTHING)
+    yield found.reason
+
+
+def verdict(*, passed: bool) -> Markup:
+    return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
+
+
+def _verdict(found: OutputReport) -> Markup:
+    return verdict(passed=found.passed) if found.judged else tag("span", "not judged", class_="chip warn")
+
+
+def _share(needed: float) -> Markup:
+    """Of the tolerance: in per cent, or as how many times it where that is more to read."""
+    if math.isfinite(needed) and needed >= _TIMES:
+        return tag("span", f"{needed:,.0f} times")
+    return number(needed, ".1%")
+
+
+def _element(found: Element) -> Markup:
+    return joined([f"feed {found.feed + 1} ", place(found.index)])
+
+
+def _output_card(found: OutputReport) -> Markup:
+    lines = [tag("p", found.message)] if found.message else []
+    worst = found.worst_element
+    if worst is not None and "at [" not in found.message:
+        told = [
+            _element(worst),
+            ": expected ",
+            name(_value(worst.expected)),
+            ", found ",
+            name(_value(worst.found)),
+        ]
+        lines.append(tag("p", "Worst element: ", *told, class_="soft"))
+    figures = []
+    if found.over_time is not None:
+        caption = "Error over time (all feeds; dashed: the absolute tolerance)"
+        figures.append(_figure(caption, over_time(found.over_time, found.atol)))
+    if found.distribution is not None:
+        same = f"{found.distribution.exact:,} of {found.compared:,} values have none"
+        caption = f"Distribution of the error ({same}; dashed: the tolerance)"
+        figures.append(_figure(caption, distribution(found.distribution)))
+    plotted = [tag("div", *figures, class_="plots")] if figures else []
+    title = tag("h3", name(found.output), " ", _verdict(found))
+    return tag("article", title, *lines, *plotted, class_="card output")
+
+
+def _value(value: float | int | bool | str) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _figure(caption: str, plot: Markup) -> Markup:
+    return tag("figure", tag("figcaption", caption), plot)
+
+
+_RECURRENCE_HEADS = (
+    *("recurrence", "layers", "verdict", "asked in", "values", "max abs", "of tolerance"),
+    *("wrong weights show", "weakest weight shows"),
+)
+
+
+def recurrence_table(proof: Verification) -> Iterator[Markup]:
+    """The table of recurrences, and below it what nothing would have shown."""
+    if not proof.recurrences:
+        return
+    rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
+    said = [joined([name(one.node), ": ", one.message]) for one in proof.recurrences if one.message]
+    said += [
+        joined([name(one.node), f": the weakest weight is that of {one.sampled} rows of each gate's matrix"])
+        for one in proof.recurrences
+        if one.sampled is not None
+    ]
+    hidden = [joined([name(one.node), ", ", line]) for one in proof.recurrences for line in one.unseen]
+    cards = [tag("div", bullets(said), class_="card warn")] if said else []
+    if hidden:
+        head = tag("p", "These changes would have moved it by less than ten tolerances:")
+        cards.append(tag("div", head, bullets(hidden), class_="card soft"))
+    yield section("Recurrences by themselves", rows, *cards)
+
+
+def verdict_lines(proof: Verification) -> Iterator[str]:
+    """The verdict in a line."""
+    asked = [one for one in proof.recurrences if one.asked]
+    nodes = {one.node for one in proof.recurrences}
+    if nodes:
+        right = {one.node for one in asked} - {one.node for one in asked if not one.passed}
+        yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
+
+
+def _recurrence_row(found: PieceReport) -> Iterator[object]:
+    yield name(found.node)
+    yield ", ".join(map(str, found.layers))
+    kind = ("good", "equal") if found.passed else ("bad", "different")
+    kind = kind if found.asked else ("warn", "not asked")
+    yield tag("span", kind[1], class_=f"chip {kind[0]}")
+    yield name(found.piece) if found.piece else Markup(NOTHING)
+    if not found.asked:
+        yield from [Markup(NOTHING)] * 5
+        return
+    yield f"{found.compared:,}"
+    yield number(found.worst)
+    yield number(found.needed, ".1%")
+    yield number(found.smallest, ",.0f")
+    yield number(found.weakest, ",.0f")
+
+
+_UNKNOWN = "not found by its values"
+
+
+def recurrence_cards(subject: Subject) -> Markup:
+    """A card for each recurrence, its map folded in it."""
+    if not subject.recurrences:
+        return section(
+            "Recurrences", tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
+        )
+    return section("Recurrences", *(_weight_card(found, subject.weights) for found in subject.recurrences))
+
+
+def _weight_card(found: RecurrenceReport, weights: WeightsReport | None) -> Markup:
+    sizes = [
+        ("layers", found.layers),
+        ("directions", found.directions),
+        ("units", found.units),
+        ("input size", found.input_size),
+        ("type", found.dtype),
+        ("weights taken", found.weights),
+    ]
+    mapped = []
+    if weights is not None and found.node in weights.gates:
+        orders = [
+            ("gates in the source", _layout(weights.source_layouts[found.node])),
+            ("gates in the artifact", _layout(weights.target_layouts[found.node])),
+        ]
+        mapped = [pairs(orders), _map(weights.gates[found.node])]
+    title = tag("h3", name(found.node), " ", tag("span", f"{found.op}, {found.mode}", class_="chip"))
+    return tag("article", title, pairs(sizes, "facts sizes"), *mapped, class_="card")
+
+
+def _layout(found: LayoutReport) -> Markup:
+    if not found.gates:
+        return Markup("not told: the tensors hold other values")
+    chips = (tag("span", gate, class_="chip") for gate in found.gates)
+    known = tag(
+        "span",
+        f"as {', '.join(found.names)}" if found.names else "an order of no layout known",
+        class_="soft",
+    )
+    return tag("span", *chips, known, class_="chips")
+
+
+def _map(rows: Sequence[GateReport]) -> Markup:
+    lost, odd = sum(row.target is None for row in rows), sum(bool(row.doubt) for row in rows)
+    said = f"{len(rows)} matrices and biases" + (f", {lost} {_UNKNOWN} in the artifact" if lost else "")
+    said += f", {odd} odd" if odd else ""
+    heads = ("source tensor", "layer", "direction", "gate", "weights", "artifact tensor")
+    first = sorted(rows, key=lambda row: row.target is not None and not row.doubt)
+    told = table(heads, map(_weight_row, first), numbers=[1])
+    summary = tag("summary", f"Map of the weights: {said}", class_="bad" if lost or odd else "")
+    is_open = {"open": "open"} if lost or odd else {}
+    return tag("details", summary, tag("div", told, class_="box tall", tabindex="0"), **is_open)
+
+
+def _weight_row(row: GateReport) -> Iterator[object]:
+    yield _place(row.source)
+    yield row.layer + 1
+    yield row.direction
+    yield row.gate
+    yield row.weights.replace("_", " ")
+    doubt = [Markup("<br>"), tag("span", row.doubt, class_="chip bad wrap")] if row.doubt else []
+    yield joined([_place(row.target), *doubt])
+
+
+def _place(found: Place | None) -> Markup:
+    if found is None:
+        return tag("span", _UNKNOWN, class_="chip warn")
+    how = [] if found.axes == "as it is" else [Markup("<br>"), tag("span", found.axes, class_="soft")]
+    return joined([name(f"{found.tensor}{found.part}"), *how])
+
+
+def others(found: Sequence[VariableReport]) -> Markup:
+    """The tensors of the source that no recurrence was decoded from."""
+    if not found:
+        return Markup("")
+    rows = ((name(one.source), place(one.shape), one.role, _target(one)) for one in found)
+    shown = tag(
+        "div",
+        table(("source tensor", "shape", "role", "artifact tensor"), rows),
+        class_="box tall",
+        tabindex="0",
+    )
+    return section("Other tensors of the source", shown)
+
+
+def _target(one: VariableReport) -> Markup:
+    if one.target is not None:
+        return name(one.target)
+    return tag("span", _UNKNOWN, class_="chip warn") if one.role == "needed" else Markup(NOTHING)

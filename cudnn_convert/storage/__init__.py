@@ -1,0 +1,4 @@
+"""Where files are put: OUT appears whole or not at all.
+
+* atomic_output: Writes OUT under a temporary name beside it, then renames it.
+"""

@@ -1,0 +1,186 @@
+"""Writes a TensorFlow 1 checkpoint with its MetaGraph; `--rename` changes keys.
+
+A TensorFlow 1 checkpoint: `model.ckpt.index`, `.data-*`, its MetaGraph `.meta`, and a `checkpoint` file.
+
+`tf.train.import_meta_graph` and the saver it gives restore it in TensorFlow 1.15 and in TensorFlow 2
+(`tf.compat.v1`); a saver of any other graph whose variables have the same names restores what it needs.
+Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/framework/importer.py (what an older
+TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/training/checkpoint_state.proto.
+
+`--rename OLD=NEW`: other keys for variables, in a checkpoint and in its graph alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.framework import meta_graph
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import reference, split
+from cudnn_convert.graph.session import checkpoint_key, variable_ops
+from cudnn_convert.model import SERVING, Part, Tensor
+from cudnn_convert.targets import bundle
+from cudnn_convert.targets.bundle import write_bundle
+from cudnn_convert.targets.saved_model import describe
+
+#: The producer version of TensorFlow 1.15.
+_PRODUCER: Final = 134
+
+
+def write(
+    prefix: Path,
+    graph: Any,
+    parts: Sequence[Part],
+    variables: Mapping[str, Tensor],
+    *,
+    others: Mapping[str, Tensor] = MappingProxyType({}),
+    renames: Sequence[str] = (),
+) -> None:
+    """Writes the files of `prefix` beside each other; the folder exists.
+
+    `variables` holds the value of each variable op of `graph` by its key, `others` what only lies in the
+    checkpoint, `renames` the values of `--rename`. Raises UsageError where those do not fit.
+    """
+    keys = [checkpoint_key(node) for node in variable_ops(graph)]
+    renamed = renamed_keys({**dict.fromkeys(keys), **others}, renames)
+    tensors = [
+        name
+        for part in parts
+        for names in (part.signature.inputs, part.signature.outputs)
+        for name in names.values()
+    ]
+    graph = rename_variables(graph, renamed, outputs=tensors)
+    values = {renamed[key]: variables[key] for key in keys}
+    Path(f"{prefix}.meta").write_bytes(
+        _meta_graph(graph, parts, values).SerializeToString(deterministic=True)
+    )
+    write_bundle(prefix, values | {renamed[key]: tensor for key, tensor in others.items()})
+    lines = [
+        f'{field}: "{prefix.name}"\n' for field in ("model_checkpoint_path", "all_model_checkpoint_paths")
+    ]
+    (prefix.parent / "checkpoint").write_text("".join(lines), encoding="utf-8")
+
+
+def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor]) -> Any:
+    meta = meta_graph_pb2.MetaGraphDef()
+    meta.meta_info_def.tensorflow_version = tf.__version__
+    meta.meta_info_def.stripped_default_attrs = True
+    meta.graph_def.CopyFrom(_with_library(graph))
+    meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
+    bundle.add_variables(meta, variable_ops(meta.graph_def), values)
+    meta_graph.strip_graph_default_valued_attrs(meta)
+    seen = node_defs.import_graph(meta.graph_def)
+    for part in parts:
+        describe(meta.signature_def[part.name], part.signature, seen)
+    if len(parts) == 1:
+        meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
+    return meta
+
+
+def _with_library(graph: Any) -> Any:
+    """A copy whose library has the functions that its nodes call; others may hold ops unknown elsewhere."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    wanted: set[str] = set()
+    todo = list(_called(graph.node))
+    while todo:
+        name = todo.pop()
+        if name in functions and name not in wanted:
+            wanted.add(name)
+            todo += _called(functions[name].node_def)
+    made = node_defs.strip_devices(graph)
+    del made.library.function[:], made.library.gradient[:]
+    made.library.function.extend(functions[name] for name in sorted(wanted))
+    return made
+
+
+def _called(nodes: Iterable[Any]) -> Iterable[str]:
+    for node in nodes:
+        yield node.op
+        for attr in node.attr.values():
+            yield from [attr.func.name] if attr.func.name else [found.name for found in attr.list.func]
+
+
+#: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.
+_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+
+
+def renamed_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]:
+    """Each of `names` and its new one; OLD is a name, or what comes before a `/` of one, NEW "" to drop it.
+
+    Settings apply one after the other. Raises UsageError where OLD is nowhere or two names become one.
+    """
+    found = {name: name for name in names}
+    for setting in settings:
+        old, equals, new = setting.partition("=")
+        old, new = old.strip("/"), new.strip("/")
+        if not equals or not old:
+            raise UsageError(f"--rename: expected OLD=NEW, found {setting!r}")
+        moved = {name: _moved(now, old, new) for name, now in found.items()}
+        if not any(_inside(now, old) for now in found.values()):
+            what = f"expected OLD to be a key or a scope, found no {old} among {_some(found)}"
+            raise UsageError(f"--rename: {what}")
+        found = moved
+    by_new: dict[str, str] = {}
+    for name, now in found.items():
+        if not _NAME.fullmatch(now):
+            raise UsageError(f"--rename: expected the name of a variable for {name}, found {now!r}")
+        if now in by_new:
+            raise UsageError(f"--rename: expected keys that differ, found {now} for {by_new[now]} and {name}")
+        by_new[now] = name
+    return found
+
+
+def _inside(name: str, old: str) -> bool:
+    return name == old or name.startswith(f"{old}/")
+
+
+def _moved(name: str, old: str, new: str) -> str:
+    return f"{new}{name.removeprefix(old)}".strip("/") if _inside(name, old) else name
+
+
+def _some(found: Mapping[str, str]) -> str:
+    names = sorted(found.values())
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
+    """A copy of `graph` whose variables have the keys that `renamed` gives for theirs, as their op names too.
+
+    A variable that is one of the tensors `outputs` stays there under its old name too. Raises UsageError
+    where another op has the new name.
+    """
+    found = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}
+    ops = {node.name: found[node.name] for node in variable_ops(graph) if node.name == checkpoint_key(node)}
+    ops = {old: new for old, new in ops.items() if old != new}
+    held = {old for old in ops if f"{old}:0" in outputs}
+    taken = {node.name for node in graph.node} - set(ops) | held
+    for old, new in ops.items():
+        if new in taken:
+            raise UsageError(f"--rename: expected a free name for {old}, found {new}, an op of the graph")
+    nodes = []
+    for node in node_defs.strip_devices(graph).node:
+        old = node.name
+        node.name = ops.get(old, old)
+        for place, name in enumerate(node.input):
+            node.input[place] = _reference(name, ops)
+        if old in found and node.attr["shared_name"].s:
+            node.attr["shared_name"].s = found[old].encode()
+        nodes.append(node)
+        if old in held:
+            nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
+    return node_defs.with_nodes(graph, nodes)
+
+
+def _reference(name: str, changed: Mapping[str, str]) -> str:
+    op, k = split(name)
+    if op not in changed:
+        return name
+    return f"^{changed[op]}" if k < 0 else reference(f"{changed[op]}:{k}")

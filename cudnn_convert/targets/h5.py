@@ -1,0 +1,88 @@
+"""Writes a Keras model in one HDF5 file, as Keras 2 and tf_keras do.
+
+Same bytes every time: h5py stores no times unless asked to.
+Source: tf_keras v2.21.0 src/saving/legacy/hdf5_format.py `save_model_to_hdf5`, `save_weights_to_hdf5_group`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.model import Architecture, Tensor
+
+#: HDF5 keeps an attribute in the header of its object, which ends at 64 KiB.
+_LIMIT: Final = 64512
+#: For a config that does not say which Keras wrote it: without a version, loaders take it for Keras 1's.
+_VERSION: Final = "2.2.4"
+
+
+def notes(model: Architecture) -> tuple[str, ...]:
+    """What of a model's training the file leaves out, and what of its code it keeps."""
+    compiled, told = values.kept(model.training)
+    lost = (
+        ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
+    )
+    return (*told, *lost, *classes.notes(model.config, safe_mode=False))
+
+
+def write(path: Path, model: Architecture, *, provenance: str) -> None:
+    """Writes `model`, whose weights are read one at a time, to the file `path`."""
+    import h5py
+
+    compiled, _ = values.kept(model.training)
+    version, backend = model.keras_version or _VERSION, model.backend or "tensorflow"
+    with h5py.File(path, "w") as file:
+        for name, value in model.attributes.items():
+            file.attrs[name] = value
+        file.attrs["keras_version"] = version
+        file.attrs["backend"] = backend
+        file.attrs["model_config"] = json.dumps(model.config)
+        file.attrs[KERAS_PROVENANCE] = provenance
+        if compiled is not None:
+            file.attrs["training_config"] = json.dumps(compiled)
+        weights = file.create_group("model_weights")
+        weights.attrs["keras_version"] = version
+        weights.attrs["backend"] = backend
+        names = _layer_names(model)
+        _put_names(weights, "layer_names", names)
+        for name in names:
+            _put(weights.create_group(name), model.weights.get(name, ()))
+        if model.optimizer and compiled is not None:
+            _put(file.create_group("optimizer_weights"), model.optimizer)
+        for name, tensor in model.extras.items():
+            file.create_dataset(name, data=tensor.read())
+
+
+def _layer_names(model: Architecture) -> list[str]:
+    """All layers in the order of the config; loaders pair those that have weights by their order alone."""
+    names = [layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.config)]
+    weighted = list(model.weights)
+    if [name for name in names if name in model.weights] == weighted:
+        return list(dict.fromkeys(names))
+    return weighted + [name for name in dict.fromkeys(names) if name not in model.weights]
+
+
+def _put(group: Any, listed: Sequence[tuple[str, Tensor]]) -> None:
+    _put_names(group, "weight_names", [name for name, _ in listed])
+    for name, tensor in listed:
+        group.create_dataset(name, data=tensor.read())
+
+
+def _put_names(group: Any, attribute: str, names: Sequence[str]) -> None:
+    """A list of names, divided where one attribute cannot hold it (keras 2.2.4 engine/saving.py)."""
+    stored = np.array([name.encode("utf-8") for name in names] or [], dtype="S" if names else np.float64)
+    parts = 1
+    while any(part.nbytes > _LIMIT for part in np.array_split(stored, parts)):
+        parts += 1
+    if parts == 1:
+        group.attrs[attribute] = stored
+        return
+    for place, part in enumerate(np.array_split(stored, parts)):
+        group.attrs[f"{attribute}{place}"] = part

@@ -1,0 +1,144 @@
+"""Writes an ONNX file; weights past 2 GiB go to a file beside it.
+
+The file is written field by field: a proto that holds the weights, and its bytes, would be two copies.
+Sources: onnx v1.18 onnx/onnx.proto (the numbers of fields, external_data), docs/ExternalData.md; protobuf's
+"Encoding" (a message in a message is its tag, its length and its bytes; fields may come in any order, and
+repeated).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import onnx
+
+from cudnn_convert import context
+from cudnn_convert.model import Parts
+
+#: The length of a constant as it lies in the file, and its bytes.
+_Encoded = tuple[int, Iterable[Any]]
+KEY: Final = "cudnn_convert"
+#: A proto may not reach 2 GiB; the rest is for nodes and names.
+_LIMIT: Final = 2**31 - 2**24
+_PAGE: Final = 4096  # runtimes map external tensors into memory, which wants them to start on a page
+_SMALL: Final = 1024
+#: As much as is written at a time: Linux' page cache takes more into larger pages, which are dear where the
+#: system, as that of a virtual machine, has to find them first.
+_CHUNK: Final = 1 << 16
+#: Parts that are made while one is written: as many as there is time for while a layer is read.
+_AHEAD: Final = 64
+#: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
+_GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
+
+
+def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:
+    """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
+
+    `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
+    too large for one file has its large constants in `<path>.data`. Holds some parts, or one other constant,
+    at a time. OSErrors are the caller's.
+    """
+    rest, graph = _without_constants(model)
+    rest.metadata_props.add(key=KEY, value=provenance)
+    constants = model.graph.initializer
+    total = sum(map(_size, constants))
+    beside = _beside(constants, weights, Path(f"{path}.data"), total) if total > _LIMIT else {}
+    encoded = [beside.get(one.name) or _inside(one, weights.get(one.name)) for one in constants]
+    nodes = graph.SerializeToString(deterministic=True)
+    heads = [bytes([_INITIALIZER]) + _varint(length) for length, _ in encoded]
+    length = len(nodes) + sum(map(len, heads)) + sum(size for size, _ in encoded)
+    with path.open("wb") as file:
+        file.write(rest.SerializeToString(deterministic=True))
+        file.write(bytes([_GRAPH]) + _varint(length) + nodes)
+        end = file.tell() - len(nodes) + length
+        for head, (_, pieces) in zip(heads, encoded, strict=True):
+            for piece in chain([head], pieces):
+                _put(file, piece)
+                context.report_progress("writing", file.tell(), end)
+
+
+def _put(file: BinaryIO, piece: Any) -> None:
+    """Bytes, or what holds such."""
+    held = memoryview(piece).cast("B")
+    for start in range(0, len(held), _CHUNK):
+        file.write(held[start : start + _CHUNK])
+
+
+def _without_constants(model: Any) -> tuple[Any, Any]:
+    """`(the model without its graph, the graph without its constants)`, copies both."""
+    rest, graph = onnx.ModelProto(), onnx.GraphProto()
+    for made, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
+        for field, value in source.ListFields():
+            if field.name == left_out:
+                continue
+            if field.is_repeated:
+                getattr(made, field.name).extend(value)
+            else:
+                setattr(made, field.name, value)
+    return rest, graph
+
+
+def _size(tensor: Any) -> int:
+    width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(width * math.prod(tensor.dims))
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
+    """A constant with its values."""
+    if weights is None:
+        return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
+    size = _size(tensor)
+    head = tensor.SerializeToString(deterministic=True) + bytes([_RAW]) + _varint(size)
+    return len(head) + size, chain([head], (part.data for part in weights()))
+
+
+def _beside(
+    constants: Iterable[Any], weights: Mapping[str, Parts], path: Path, total: int
+) -> dict[str, _Encoded]:
+    """The constants whose values, being many, now lie in `path`, by name; `total`: what all of them take."""
+    from cudnn_convert.weights.lazy import prefetch  # few models need threads, which take time to import
+
+    moved = [one for one in constants if _size(one) > _SMALL and (one.name in weights or one.raw_data)]
+    starts: dict[str, int] = {}
+    with path.open("wb") as data:
+        for name, piece in prefetch(_pieces(moved, weights), _AHEAD):
+            if name not in starts:
+                data.write(b"\0" * (-data.tell() % _PAGE))
+                starts[name] = data.tell()
+            _put(data, piece)
+            context.report_progress("writing", data.tell(), total)
+    return {one.name: _inside(_placed(one, path.name, starts[one.name]), None) for one in moved}
+
+
+def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[tuple[str, Any]]:
+    """The bytes of each by its name."""
+    for one in constants:
+        if one.name in weights:
+            yield from ((one.name, part.data) for part in weights[one.name]())
+        else:
+            yield one.name, one.raw_data
+
+
+def _placed(tensor: Any, location: str, start: int) -> Any:
+    """A constant whose values lie in a file beside the model's."""
+    made = onnx.TensorProto(
+        name=tensor.name,
+        data_type=tensor.data_type,
+        dims=tensor.dims,
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    for key, value in {"location": location, "offset": start, "length": _size(tensor)}.items():
+        made.external_data.add(key=key, value=str(value))
+    return made

@@ -1,0 +1,213 @@
+"""Writes SavedModels: new ones, repaired ones, their assets.
+
+A SavedModel folder in the form of TensorFlow 1's builder, its proto written directly.
+
+That form keeps the source's tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has
+the same bytes every time. Variables keep the kind they have in the graph (reference or resource).
+Source: tensorflow v2.21.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py,
+python/training/saver.py (names of the restore subgraph).
+
+A SavedModel of TensorFlow 2 in which functions were exchanged; its other files are copied as they are.
+
+What fills the tables of a SavedModel: the files in `assets/`, the list of them, and the op to run.
+
+TensorFlow's loaders feed each listed tensor the path of its file and run the one op of the collection
+`saved_model_main_op` (tensorflow v2.21.0 python/saved_model/loader_impl.py get_asset_tensors, get_init_op;
+the same in v1.15.0; TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import tensorflow as tf
+from google.protobuf import any_pb2
+from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_model_pb2
+from tensorflow.python.saved_model import fingerprinting_utils
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.formats import PROVENANCE
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import reference, split, tensor, unique
+from cudnn_convert.graph.session import checkpoint_key, variable_ops
+from cudnn_convert.model import SERVING, Part, Signature, Tensor
+from cudnn_convert.targets import bundle
+from cudnn_convert.targets.bundle import write_bundle
+
+
+def write(
+    folder: Path,
+    graph: Any,
+    parts: Sequence[Part],
+    variables: Mapping[str, Tensor],
+    *,
+    provenance: str,
+    initializers: Sequence[str] = (),
+    files: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
+    """Writes `saved_model.pb`, `variables/`, `assets/` and `assets.extra/` into the existing empty `folder`.
+
+    Each part is a signature of its own name, the only one `serving_default` too.
+    `variables` holds the value of each variable op of `graph` by the name a checkpoint calls it.
+    `initializers` are the ops of `graph` that fill its tables, `files` the assets by the tensors that hold
+    their names.
+    """
+    meta = meta_graph_pb2.MetaGraphDef()
+    meta.meta_info_def.tags.append("serve")
+    meta.meta_info_def.tensorflow_version = tf.__version__
+    meta.meta_info_def.stripped_default_attrs = False
+    signatures = [part.signature for part in parts]
+    signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
+    meta.graph_def.CopyFrom(without_case_clashes(graph, keep=[*signature_ops, *initializers]))
+    ops = variable_ops(meta.graph_def)
+    if ops:
+        bundle.add_variables(meta, ops, variables)
+    seen = node_defs.import_graph(meta.graph_def)
+    for part in parts:
+        describe(meta.signature_def[part.name], part.signature, seen)
+    if len(parts) == 1:
+        meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
+    add(meta, folder, initializers, files)
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1, meta_graphs=[meta])
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
+    if ops:
+        (folder / "variables").mkdir()
+        write_bundle(
+            folder / "variables" / "variables",
+            {checkpoint_key(node): variables[checkpoint_key(node)] for node in ops},
+        )
+    (folder / "assets.extra").mkdir()
+    (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
+
+
+def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
+    """A copy in which no two op names differ by case alone; the ops in `keep` are the last to be renamed.
+
+    tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
+    the two another name and then not find it.
+    """
+    made = node_defs.strip_devices(graph)
+    first = set(keep)
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    for node in sorted(made.node, key=lambda node: node.name not in first):
+        name, count = node.name, 0
+        while name.lower() in taken:
+            count += 1
+            name = f"{node.name}_{count}"
+        taken.add(name.lower())
+        if name != node.name:
+            renamed[node.name] = name
+    for node in made.node:
+        node.name = renamed.get(node.name, node.name)
+        for position, found in enumerate(node.input):
+            node.input[position] = _renamed(found, renamed)
+    return made
+
+
+def _renamed(found: str, renamed: Mapping[str, str]) -> str:
+    op, k = split(found)
+    if op not in renamed:
+        return found
+    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
+
+
+def describe(proto: Any, signature: Signature, seen: tf.Graph) -> None:
+    """Fills a SignatureDef; dtypes and shapes are those of the graph as TensorFlow sees it."""
+    proto.method_name = "tensorflow/serving/predict"
+    for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
+        for key, name in names.items():
+            found = seen.get_tensor_by_name(name)
+            infos[key].name = tensor(name)
+            infos[key].dtype = found.dtype.base_dtype.as_datatype_enum
+            infos[key].tensor_shape.CopyFrom(found.shape.as_proto())
+
+
+_PROTOS: Final = ("saved_model.pb", "saved_model.pbtxt")
+#: A checksum of the proto and the variables (tensorflow v2.21.0 core/protobuf/fingerprint.proto).
+_FINGERPRINT: Final = "fingerprint.pb"
+_ID_LENGTH: Final = 32
+
+
+def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, trust: bool) -> None:
+    """Writes the SavedModel proto `saved`, the files of `source` and the provenance into the empty `folder`.
+
+    Raises OSError, and UnsupportedModelError where one of the files is none, or without `trust` a link to
+    elsewhere.
+    """
+    _refuse_links(source, trust=trust)
+    shutil.copytree(source, folder, ignore=_exchanged(source), dirs_exist_ok=True)
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
+    if (source / _FINGERPRINT).is_file():
+        _write_fingerprint(folder)
+    (folder / "assets.extra").mkdir(exist_ok=True)
+    (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
+
+
+def _write_fingerprint(folder: Path) -> None:
+    """TensorFlow's own, but for the random id in it: the same model has the same bytes."""
+    fingerprinting_utils.write_fingerprint(str(folder))
+    path = folder / _FINGERPRINT
+    found = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
+    found.uuid = ""
+    found.uuid = hashlib.sha256(found.SerializeToString(deterministic=True)).hexdigest()[:_ID_LENGTH]
+    path.write_bytes(found.SerializeToString(deterministic=True))
+
+
+def _refuse_links(source: Path, *, trust: bool) -> None:
+    """What a model was given as may be handed on; what it only points to is somebody else's."""
+    links = (found for found in sorted(source.rglob("*")) if found.is_symlink())
+    expected, cure = "expected a file of the model itself", "put the file there"
+    reasons = [
+        f"{found.relative_to(source)}: {expected}, found a link to {found.readlink()}; {cure}"
+        for found in links
+        if not trust and source.resolve() not in found.resolve().parents
+    ]
+    reasons += [
+        f"{found.relative_to(source)}: {expected}, found a pipe, a socket or a device; {cure}"
+        for found in sorted(source.rglob("*"))
+        if found.exists() and not (found.is_file() or found.is_dir())
+    ]
+    if reasons:
+        raise UnsupportedModelError(source, reasons)
+
+
+def _exchanged(source: Path) -> Callable[[str, list[str]], list[str]]:
+    """What `copytree` is to leave out: the files of the model itself that are written anew."""
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if Path(folder) == source and name in (*_PROTOS, _FINGERPRINT)]
+
+    return left_out
+
+
+_ASSETS: Final = "saved_model_assets"
+_MAIN_OP: Final = "saved_model_main_op"
+
+
+def add(meta: Any, folder: Path, initializers: Sequence[str], files: Mapping[str, Path]) -> None:
+    """Adds to `meta` the op that runs the `initializers`, and those `files` that its graph names, copied."""
+    present = {node.name for node in meta.graph_def.node}
+    if initializers:
+        name = unique("init_tables", {found.lower() for found in present})
+        meta.graph_def.node.append(node_defs.node(name, "NoOp", [f"^{op}" for op in initializers]))
+        meta.collection_def[_MAIN_OP].node_list.value.append(name)
+    names: dict[Path, str] = {}
+    for asset, path in sorted(files.items()):
+        if split(asset)[0] not in present:
+            continue
+        if path not in names:
+            names[path] = unique(path.name, names.values())
+            (folder / "assets").mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / "assets" / names[path])
+        proto = meta_graph_pb2.AssetFileDef(filename=names[path])
+        proto.tensor_info.name = asset
+        meta.asset_file_def.append(proto)
+        packed = any_pb2.Any()
+        packed.Pack(proto)
+        meta.collection_def[_ASSETS].any_list.value.append(packed)

@@ -1,0 +1,121 @@
+"""Writes a TensorFlow Lite file with its provenance in the metadata.
+
+The converter takes a SavedModel of TensorFlow 1's form and makes functions of its control flow itself. It is
+held to built-in ops; where the model needs others, TensorFlow's own kernels ("Flex") may be let in.
+Source: tensorflow v2.21.0 lite/python/lite.py TFLiteSavedModelConverterV2,
+compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+from cudnn_convert.artifacts.tflite_file import flex_ops
+from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.formats import TFLITE_KEY
+from cudnn_convert.graph import node_defs, safe_ops
+from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.targets import saved_model as write_saved_model
+
+_BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
+_ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
+_ELSE: Final = "choose --format savedmodel or frozen"
+#: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
+_SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
+_CUSTOM: Final = "\nCustom ops: "
+_NO_OP: Final = "is neither a custom op nor a flex"
+
+
+def write(
+    graph: Any,
+    signature: Signature,
+    path: Path,
+    *,
+    provenance: str,
+    built_in: bool,
+    known: Collection[str] | None = None,
+    recurrences: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Writes a frozen GraphDef of float32 to `path`; gives the ops in it that are not TensorFlow Lite's own.
+
+    `known` are the ops of the graph that it was made from, all of them by default: where a user can cut;
+    `recurrences` are its recurrences, without which nothing of a model is left.
+
+    The file has the one signature `serving_default`, with the keys of `signature`; the same graph gives the
+    same bytes. Raises UnsupportedModelError with a line for each op that TensorFlow Lite does not have, or
+    where not `built_in`, that no kernel of TensorFlow can stand in for.
+    """
+    ends = [*signature.inputs.values(), *signature.outputs.values()]
+    graph = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in ends))
+    index = Index(graph)
+    cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
+    if others := [*safe_ops.computed(graph)]:
+        names = {node.name for node in others}
+        reasons = [_unknown([one.name], one.op, cuts.before(one.name, names) or _ELSE) for one in others]
+        raise UnsupportedModelError("tflite", reasons)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
+        content = _converted(folder, cuts, built_in=built_in)
+    model = flatbuffer_utils.convert_bytearray_to_object(content)
+    model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))
+    model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
+    path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    return flex_ops(path)
+
+
+def _converted(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
+    try:
+        return _by(folder, _BUILT_IN)
+    except Exception as error:  # the converter raises its own, MLIR's and Python's
+        if built_in:
+            # No kernel of TensorFlow stands in for what the converter calls a custom op.
+            more = "" if _CUSTOM in str(error) else "write a kernel of TensorFlow's unproven with --no-verify"
+            raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
+    try:
+        return _by(folder, _ALL)
+    except Exception as error:
+        raise UnsupportedModelError("tflite", _reasons(error, cuts)) from error
+
+
+def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[SERVING])
+    converter.target_spec.supported_ops = list(ops)
+    made: bytes = converter.convert()
+    return made
+
+
+def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
+    """A line for each op that TensorFlow Lite lacks; `more` is what helps beside a cut."""
+    said: list[tuple[str, str, str]] = _SAID.findall(str(error))
+    avoid = {name for _, name, _ in said}
+    unknown: dict[str, list[str]] = {}
+    refused: dict[str, str] = {}
+    for op, name, why in said:
+        if _NO_OP in why:
+            unknown.setdefault(op, []).append(name)
+        else:  # of one node it may say several; the first is the cause
+            expected = f"a {op} that TensorFlow Lite's converter takes"
+            found = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
+            refused.setdefault(name, f"{name}: expected {expected}, {found}")
+    reasons = []
+    for op, names in unknown.items():
+        cures = (cuts.before(names[0], avoid), more)
+        reasons.append(_unknown(names, op, ", or ".join(filter(None, cures)) or _ELSE))
+    reasons += refused.values()
+    found = f"{type(error).__name__}: {first_line(error)}"
+    return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {found}; {_ELSE}"]
+
+
+def _unknown(names: list[str], op: str, advice: str) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: expected an op that TensorFlow Lite has, found {op}; {advice}"

@@ -1,0 +1,47 @@
+"""Writes decoded weights as `.npz` or safetensors.
+
+An array's name is its recurrence's, a slash, and its own (`named_weights.Weights`). What the file says of
+itself is
+JSON: the provenance, and as `weights` the description of each recurrence. In an `.npz` it is an array of
+uint8, UTF-8, under the key `cudnn_convert`; in safetensors it is the metadata of that key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.recurrences.named_weights import KEY, Weights
+
+_SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
+
+
+def write(path: Path, found: Sequence[Weights], *, form: str, provenance: str) -> None:
+    """Writes a file of the format `form`; the same weights give the same bytes. OSErrors are the caller's."""
+    said = json.loads(provenance) | {"weights": [one.described() for one in found]}
+    text = json.dumps(said, indent=1)
+    arrays = {f"{one.name}/{key}": value for one in found for key, value in one.weights.items()}
+    if form == "npz":
+        with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
+            np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
+        return
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    path.touch()
+    permissions = path.stat().st_mode  # as the user's umask has them; safetensors leaves none to others
+    contiguous = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+    try:
+        save_file(contiguous, str(path), metadata={KEY: text})
+    except SafetensorError as cause:  # it hides what the system said in its text
+        told = _SYSTEM.search(str(cause))
+        if told is None:
+            raise
+        raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from cause
+    path.chmod(permissions)

@@ -1,0 +1,308 @@
+"""Compares two sets of outputs, and joins the results of all statements.
+
+Are two sets of outputs the same? A value that explains itself, never a vacuous pass.
+
+What the statements say together: equal, different, or of some recurrence nothing at all.
+
+Of the differences of each feed, what a report says of an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import Array, is_float
+from cudnn_convert.report import Element, GlueReport, OutputReport, PieceReport
+from cudnn_convert.verify import error_statistics
+from cudnn_convert.verify.error_statistics import Figures
+
+#: So far an output's bound widens: another program was seen to err 8 times as far as NumPy's evaluations.
+MARGIN: Final = 10
+#: A bound that exceeds this share of an output's spread says nothing of the output.
+SHARP: Final = 1e-2
+#: The same for half and bfloat16, whose rounding alone is a tenth of the other share or more.
+COARSELY_SHARP: Final = 1e-1
+#: Relative rounding of a type; half and bfloat16 are judged by it.
+_EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_NO_AXES: Final[Mapping[str, int | None]] = MappingProxyType({})
+_NO_FIGURES: Final = Figures()
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """`|a-b| <= atol + rtol*|b|`, and where the numbers come from."""
+
+    atol: float
+    rtol: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One output of one feed, compared; `needed` is the share of the tolerance that the worst value used."""
+
+    output: str
+    passed: bool
+    compared: int
+    worst: float
+    needed: float
+    message: str = ""
+    excused: int = 0
+    figures: Figures = _NO_FIGURES
+
+
+def tolerance(
+    dtype: np.dtype[Any],
+    noise: float,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    most: float | None = None,
+    margin: int = 2,
+) -> Tolerance:
+    """The bound for floats of `dtype`: 1e-5 for float32, never below; or `margin` times the noise.
+
+    The noise is of some ways to round, and an artifact rounds in another: none is an extreme.
+
+    `most` is the bound of `--max-error`, which nothing widens.
+    """
+    if dtype.kind not in "fcV":  # bfloat16 is of kind V
+        return Tolerance(0.0, 0.0, "equal")
+    if most is not None:
+        return Tolerance(most, 0.0, "--max-error")
+    base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
+    wide = max(base, margin * noise)
+    if atol is not None or rtol is not None:
+        return Tolerance(wide if atol is None else atol, base if rtol is None else rtol, "asked for")
+    if wide > base:
+        times = "twice" if margin == 2 else f"{margin} times"
+        return Tolerance(wide, base, f"{dtype.name}, widened to {times} the model's noise floor {noise:.1e}")
+    return Tolerance(base, base, dtype.name)
+
+
+def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a noise is so far below the bound of its type that no other evaluation would widen that."""
+    return MARGIN * noise <= tolerance(dtype, 0.0).atol
+
+
+def outputs(
+    found: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    bounds: Mapping[str, Tolerance],
+    slack: Mapping[str, Array],
+    *,
+    single: bool = False,
+    mixed: bool = False,
+    axes: Mapping[str, int | None] = _NO_AXES,
+) -> list[Difference]:
+    """Every expected output against the one found; a missing or extra one fails.
+
+    `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
+    `single`: floats of every type are found as float32; `mixed`: as floats of any type. `axes`: which axis of
+    an output is time, where told.
+    """
+    same = _is_any_float if mixed else partial(_is_same_type, single=single)
+    results = [
+        _one(
+            name,
+            found.get(name),
+            value,
+            bounds[name],
+            slack.get(name),
+            is_same_type=same,
+            axis=axes.get(name),
+        )
+        for name, value in expected.items()
+    ]
+    extra = (name for name in found if name not in expected)
+    return results + [Difference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
+
+
+def _one(
+    name: str,
+    found: Array | None,
+    expected: Array,
+    bound: Tolerance,
+    slack: Array | None,
+    *,
+    is_same_type: Callable[[np.dtype[Any], np.dtype[Any]], bool],
+    axis: int | None,
+) -> Difference:
+    if found is None:
+        return Difference(name, False, 0, np.inf, np.inf, "missing")
+    if found.shape != expected.shape or not is_same_type(found.dtype, expected.dtype):
+        message = f"expected {expected.dtype}{list(expected.shape)}, found {found.dtype}{list(found.shape)}"
+        return Difference(name, False, 0, np.inf, np.inf, message)
+    if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
+        return _exact(name, found, expected, slack)
+    return _close(name, found, expected, bound, axis)
+
+
+def _is_any_float(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+    return (is_float(found) and is_float(expected)) or _is_same_type(found, expected, single=False)
+
+
+def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
+    """ONNX artifacts give float32 for bfloat16; strings have a type in each runtime."""
+    if single and expected.kind == "f":
+        return found == np.float32
+    if expected.name == "bfloat16":
+        return found.name in ("bfloat16", "float32")
+    return found == expected or {found.kind, expected.kind} <= set("OSU")
+
+
+def _exact(name: str, found: Array, expected: Array, slack: Array | None) -> Difference:
+    wrong = np.asarray(found != expected)
+    excused = int(np.sum(wrong & slack)) if slack is not None else 0
+    left = int(np.sum(wrong)) - excused
+    message, told = "", Figures()
+    if left:
+        missed = wrong if slack is None else wrong & ~slack
+        told = Figures(_first(found, expected, missed), share=float(left))
+        message = f"{_told(told)}; {left} of {wrong.size} values differ"
+    return Difference(name, not left, wrong.size, float(left), float(left), message, excused, told)
+
+
+def _first(found: Array, expected: Array, wrong: Array) -> Element:
+    return error_statistics.element(found, expected, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+
+
+def _told(told: Figures) -> str:
+    assert told.element is not None
+    return f"at {[*told.element.index]} expected {told.element.expected}, found {told.element.found}"
+
+
+def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> Difference:
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    found, expected = given.astype(wide), wanted.astype(wide)
+    odd = ~np.isfinite(expected) | ~np.isfinite(found)
+    other = odd & (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    if other.any():
+        told = Figures(_first(given, wanted, other), share=np.inf)
+        message = f"NaN or Inf at other places: {_told(told)}"
+        return Difference(name, False, expected.size, np.inf, np.inf, message, figures=told)
+    gap = np.abs(np.subtract(found, expected, where=~odd, out=np.zeros_like(expected)))
+    limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))
+    # Equal values need nothing, even where nothing is allowed.
+    share = np.divide(gap, limit, where=limit > 0, out=np.where(gap > 0, np.inf, 0.0))
+    worst, needed = float(gap.max(initial=0.0)), float(share.max(initial=0.0))
+    message = "NaN or Inf at the same places on both sides" if odd.any() else ""
+    if needed > 1:
+        place = np.unravel_index(int(np.argmax(share)), gap.shape)
+        message = (
+            f"at {[int(i) for i in place]} expected {expected[place]:.9g}, found {found[place]:.9g}, "
+            f"allowed {limit[place]:.1e}"
+        )
+    told = error_statistics.of_floats(given, wanted, gap, share, floor=bound.atol, axis=axis)
+    return Difference(name, needed <= 1, expected.size, worst, needed, message, figures=told)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`passed`: nothing differed. The other fields as in `Verification`."""
+
+    passed: bool
+    end_to_end: str
+    unproven: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
+    """The recurrences of which every layer was asked by itself."""
+    lost = {one.node for one in asked if not one.asked}
+    return list(dict.fromkeys(one.node for one in asked if one.node not in lost))
+
+
+def of(
+    outputs: Sequence[OutputReport],
+    asked: Sequence[PieceReport],
+    moving: Mapping[str, frozenset[str]],
+    *,
+    still: bool,
+    glue: GlueReport | None = None,
+) -> Verdict:
+    """The verdict on outputs, and on recurrences that were asked by themselves.
+
+    `moving`: of every other recurrence the outputs that move with it, which prove it if they are judged.
+    `still`: no output moves even with all recurrences. `glue`: what stands around them, where the outputs
+    cannot show it.
+    """
+    differ = not all(one.passed for one in outputs)
+    unjudged = [one.output for one in outputs if not one.judged]
+    sharp = {one.output for one in outputs} - {*unjudged}
+    alone = proven_alone(asked)
+    unproven = [node for node, keys in moving.items() if node not in alone and not keys & sharp]
+    # Of others nothing says which outputs move with them: one that is judged has to do.
+    others = dict.fromkeys(one.node for one in asked if not one.asked and one.node not in moving)
+    unproven += [] if sharp else others
+    warnings = []
+    if still and alone:
+        warnings.append(
+            f"the outputs on these inputs do not depend on {', '.join(alone)}, asked by itself alone; give "
+            "inputs on which they do with --data"
+        )
+    if unjudged and alone:
+        warnings.append(
+            f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
+            "give milder inputs with --data"
+        )
+    if glue is not None and not glue.asked and alone:
+        warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")
+    if glue is not None and glue.asked and glue.passed and glue.message:
+        warnings.append(f"around the recurrences {glue.message}")
+    if glue is not None and glue.unjudged:
+        warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
+    return Verdict(
+        not differ and all(one.passed for one in asked) and (glue is None or glue.passed),
+        "different" if differ else "not judged" if unjudged else "equal",
+        tuple(unproven),
+        tuple(warnings),
+    )
+
+
+def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
+    """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
+    worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
+    compared = sum(difference.compared for difference in group)
+    message = worst.message or next((found.message for found in group if found.message), "")
+    bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
+    told = error_statistics.merged([difference.figures for difference in group])
+    return OutputReport(
+        output=worst.output,
+        passed=compared > 0 and all(difference.passed for difference in group),
+        compared=compared,
+        worst=worst.worst,
+        needed=worst.needed,
+        atol=bound.atol,
+        rtol=bound.rtol,
+        reason=bound.reason,
+        excused=sum(difference.excused for difference in group),
+        message=message if compared or message else "empty for every feed",
+        max_abs=told.max_abs,
+        max_rel=told.max_rel,
+        rel_floor=None if told.max_abs is None else bound.atol,
+        ulp=told.ulp,
+        cosine=told.cosine,
+        worst_element=told.worst_element,
+        over_time=told.over_time,
+        distribution=told.distribution,
+    )
+
+
+def warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
+    """What passed, and yet should be known."""
+    found = []
+    for report in reports:
+        if "noise floor" in report.reason and report.judged:
+            found.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
+        if report.passed and report.message:
+            found.append(f"{report.output}: {report.message}")
+        if report.excused:
+            found.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
+    return tuple(found)

@@ -1,0 +1,191 @@
+"""Statistics of an output's errors for reports, and which axis is time.
+
+What an output's errors look like, in numbers: for people and their plots, never for the verdict.
+
+Each feed gives a `Figures`; `merged` makes one of those of all feeds.
+
+Which axis of an output is time, as far as the feeds can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+from cudnn_convert.report import Distribution, Element, OverTime
+
+#: log10 of the share of the tolerance: the lowest bin's edge, the width of a bin, the number of bins.
+FIRST: Final = -8.0
+WIDTH: Final = 0.5
+BINS: Final = 28
+#: The most points of an error over time.
+MOST: Final = 512
+_WHOLE: Final = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one feed. `dot`, `expected_square` and `found_square` are what a cosine is made of.
+
+    `share` says how much of its tolerance the worst element used; `by_step` has each step's error.
+    """
+
+    element: Element | None = None
+    share: float = 0.0
+    max_abs: float | None = None
+    max_rel: float | None = None
+    ulp: int | None = None
+    dot: float = 0.0
+    expected_square: float = 0.0
+    found_square: float = 0.0
+    axis: int | None = None
+    by_step: tuple[float, ...] = ()
+    exact: int = 0
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The figures of all feeds, by the names of `OutputReport`."""
+
+    max_abs: float | None
+    max_rel: float | None
+    ulp: int | None
+    cosine: float | None
+    worst_element: Element | None
+    over_time: OverTime | None
+    distribution: Distribution | None
+
+
+def of_floats(
+    found: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
+) -> Figures:
+    """The figures of arrays of one shape; `gap` and `share` are 0 where both sides are the same NaN or Inf.
+
+    `share` is the error's share of the tolerance, `floor` what an expected value must exceed to have a
+    relative error, `axis` that of time or None.
+    """
+    if not expected.size:
+        return Figures(max_abs=0.0, axis=axis, counts=(0,) * BINS)
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    one, other = expected.astype(wide), found.astype(wide)
+    finite = np.isfinite(one) & np.isfinite(other)
+    sizes = np.abs(np.where(finite, one, 0))
+    relative = gap[finite & (sizes > floor)] / sizes[finite & (sizes > floor)]
+    place = np.unravel_index(int(np.argmax(share)), share.shape)
+    others = [k for k in range(gap.ndim) if k != axis]
+    return Figures(
+        element=element(found, expected, place),
+        share=float(share[place]),
+        max_abs=float(gap.max()),
+        max_rel=float(relative.max()) if relative.size else None,
+        ulp=None if expected.dtype.kind == "c" else int(ulps(found, expected)[finite].max(initial=0)),
+        dot=float(np.vdot(one[finite], other[finite]).real),
+        expected_square=float(np.vdot(one[finite], one[finite]).real),
+        found_square=float(np.vdot(other[finite], other[finite]).real),
+        axis=axis,
+        by_step=() if axis is None else tuple(gap.max(axis=tuple(others)).tolist()),
+        exact=int(np.sum(gap == 0)),
+        counts=_counts(share[gap > 0]),
+    )
+
+
+def element(found: Array, expected: Array, place: Sequence[Any]) -> Element:
+    """The element at `place` of the first feed; `merged` says which feed it was."""
+    place = tuple(int(k) for k in place)
+    return Element(0, place, plain(expected[place]), plain(found[place]))
+
+
+def plain(value: Any) -> float | int | bool | str:
+    """A value as JSON has it, or as text where JSON has none."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.generic):
+        value = float(value) if value.dtype.name == "bfloat16" else value.item()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    is_number = isinstance(value, (int, bool)) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_number else str(value)
+
+
+def ulps(found: Array, expected: Array) -> Array:
+    """How many floats lie between the two, in the coarser of their types; uint64, 0 between the zeros.
+
+    IEEE 754: the bits of a float without its sign, read as a whole number, grow by one from float to float.
+    """
+    dtype = min(found.dtype, expected.dtype, key=lambda kind: kind.itemsize)
+    whole = _WHOLE[dtype.itemsize]
+    negative, size = [], []
+    for side in (found, expected):
+        with np.errstate(over="ignore"):  # to an infinity of the coarser type
+            bits = np.ascontiguousarray(side.astype(dtype)).view(whole).reshape(side.shape).astype(np.uint64)
+        sign = np.uint64(1) << np.uint64(8 * dtype.itemsize - 1)
+        negative.append((bits & sign) > 0)
+        size.append(bits & ~sign)
+    with np.errstate(over="ignore"):  # a scalar warns of the side that is not taken
+        apart = np.where(size[0] > size[1], size[0] - size[1], size[1] - size[0])
+    return np.asarray(np.where(negative[0] == negative[1], apart, size[0] + size[1]))
+
+
+def _counts(share: Array) -> tuple[int, ...]:
+    places = np.floor((np.log10(share) - FIRST) / WIDTH)
+    counts = np.bincount(np.clip(places, 0, BINS - 1).astype(int), minlength=BINS)
+    return tuple(counts.tolist())
+
+
+def merged(group: Sequence[Figures]) -> Merged:
+    """One set of figures for all feeds."""
+    worst = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
+    found = group[worst].element
+    norm = math.sqrt(sum(one.expected_square for one in group) * sum(one.found_square for one in group))
+    return Merged(
+        max_abs=_largest([one.max_abs for one in group]),
+        max_rel=_largest([one.max_rel for one in group]),
+        ulp=_largest([one.ulp for one in group]),
+        cosine=min(1.0, sum(one.dot for one in group) / norm) if norm else None,
+        worst_element=found and Element(worst, found.index, found.expected, found.found),
+        over_time=_over_time(group),
+        distribution=_distribution(group),
+    )
+
+
+def _largest(values: Sequence[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _over_time(group: Sequence[Figures]) -> OverTime | None:
+    axes = {one.axis for one in group}
+    (axis, *others) = axes
+    steps = max(len(one.by_step) for one in group)
+    if axis is None or others or not steps:
+        return None
+    errors = [max(one.by_step[k] for one in group if k < len(one.by_step)) for k in range(steps)]
+    size = -(-steps // MOST)
+    return OverTime(axis, size, tuple(max(errors[k : k + size]) for k in range(0, steps, size)))
+
+
+def _distribution(group: Sequence[Figures]) -> Distribution | None:
+    counts = [sum(column) for column in zip(*(one.counts for one in group if one.counts), strict=True)]
+    if not counts:
+        return None
+    return Distribution(sum(one.exact for one in group), FIRST, WIDTH, tuple(counts))
+
+
+def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[int, int]]]) -> int | None:
+    """The one axis that has, in every feed, as many elements as a recurrence saw steps; None if in doubt.
+
+    `shapes` are those of one output, `seen` the (time, batch) of each recurrence, both feed by feed. Feeds of
+    one length tell little apart: of several axes that fit, time is the one of the first two, if it is alone.
+    """
+    if len({len(shape) for shape in shapes}) != 1 or len({len(sizes) for sizes in seen}) != 1:
+        return None
+    steps = {tuple(time for time, _ in calls) for calls in zip(*seen, strict=True)}
+    fitting = [axis for axis, widths in enumerate(zip(*shapes, strict=True)) if widths in steps]
+    if len(fitting) > 1 and all(len(set(found)) == 1 for found in steps):
+        fitting = [axis for axis in fitting if axis < 2]
+    return fitting[0] if len(fitting) == 1 else None

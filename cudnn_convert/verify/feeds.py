@@ -1,0 +1,409 @@
+"""Inputs to compare on: random, seeded, and such that the model accepts them.
+
+Inputs in which a value stands for padding: ids of 0 before a masking embedding, rows of 0 before Masking.
+
+Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least one step
+(keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
+
+How many rows a lookup in a partitioned table has.
+
+TensorFlow divides the ids among the parts, by remainder or by range, and gathers from each part what is its
+own: arithmetic on the ids, a DynamicPartition, a gather for each part (tensorflow v1.15.0
+python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
+
+Inputs to compare on: random, seeded, and such that the model accepts them.
+
+At least two pairs of (time, batch), all different, and those that an artifact computes in a way of its own.
+Whether an unknown dimension is time or batch is found by trying: the
+assignment counts where the recurrences then see the batch size that was meant, or, where that is fixed, the
+number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan, obstacles
+from cudnn_convert.verify import judges
+from cudnn_convert.verify.judges import USUAL, Floats, Sizes, Source
+from cudnn_convert.weights import npz_archive
+
+_PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
+
+
+def value(index: Index, name: str) -> Any:
+    """The scalar that pads the input `name`, the one it is compared with for a mask; None where none is."""
+    todo = [name]
+    while todo:
+        current = todo.pop()
+        op, k = split(current)
+        for reader in index.consumers(op, k):
+            inputs = index.data_inputs(reader)
+            if reader.op == "NotEqual" and current in inputs:
+                other = inputs[1 - inputs.index(current)]
+                if (found := node_defs.fold_scalar(index, other)) is not None:
+                    return found
+            if reader.op in _PASSES_VALUES:
+                todo.append(f"{reader.name}:0")
+    return None
+
+
+def padded(
+    rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
+) -> Array:
+    """`drawn` with each row of a random length: `padding` from there on and nowhere before, if there is any.
+
+    `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
+    """
+    if padding is None or drawn.ndim < 2:
+        return drawn
+    pad = np.asarray(padding, drawn.dtype)
+    batch = roles.index("batch") if "batch" in roles else 0
+    time = roles.index("time") if "time" in roles else next(axis for axis in (0, 1) if axis != batch)
+    free = drawn == pad
+    filled = np.where(free, (pad + 1) % rows if rows else pad + 1, drawn).astype(drawn.dtype)
+    lengths = rng.integers(1, drawn.shape[time] + 1, drawn.shape[batch])
+    along = [1] * drawn.ndim
+    along[time] = -1
+    across = [1] * drawn.ndim
+    across[batch] = -1
+    alive = np.arange(drawn.shape[time]).reshape(along) < lengths.reshape(across)
+    return np.where(alive, filled, pad)
+
+
+_ARITHMETIC: Final = frozenset(
+    "Identity Cast Reshape FloorMod FloorDiv Sub Add AddV2 Mul Maximum Minimum Select SelectV2 Unique".split()
+)
+_GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
+_PARTITION: Final = "DynamicPartition"
+
+
+def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
+    """The rows of all parts together that the tensor `ids` picks from, None where it picks from none.
+
+    `count` gives the rows of the table of one gather.
+    """
+    partitions = {name for name in _reached(index, ids, _ARITHMETIC) if index.nodes[name].op == _PARTITION}
+    tables: dict[str, Any] = {}
+    for name in partitions:
+        for k in range(index.nodes[name].attr["num_partitions"].i):
+            for found in _reached(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
+                gather = index.nodes[found]
+                if gather.op in _GATHERS:
+                    tables[_root(index, gather)] = gather
+    counts = [count(gather) for gather in tables.values()]
+    known = [found for found in counts if found is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _reached(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
+    """The ops that read a tensor, directly or through `carriers`."""
+    found: set[str] = set()
+    todo = [split(name)]
+    while todo:
+        op, k = todo.pop()
+        for reader in index.consumers(op, k):
+            if reader.name not in found:
+                found.add(reader.name)
+                todo += [(reader.name, 0)] if reader.op in carriers else []
+    return found
+
+
+def _root(index: Index, gather: Any) -> str:
+    """The table of a gather, whatever reads it first."""
+    op = split(tensor(gather.input[0]))[0]
+    while index.nodes[op].op in ("Identity", "ReadVariableOp"):
+        op = split(index.nodes[op].input[0])[0]
+    return op
+
+
+_CARRIERS: Final = frozenset(
+    "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
+    "Maximum Minimum".split()
+)
+#: What picks between its second and third input, such as ids counted from the end.
+_CHOICES: Final = frozenset({"Select", "SelectV2"})
+_TRIES: Final = 64
+#: A word that no vocabulary has.
+_UNKNOWN: Final = b"\xff"
+
+
+def generated(
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+) -> list[dict[str, Array]]:
+    """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
+
+    Without them for each of `judges.sizes`. And one for each of `more` where all signatures accept those too.
+    Floats are drawn as `floats` says.
+
+    Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
+    """
+    if reasons := obstacles.undrawable(plan):
+        raise UnsupportedModelError(plan.model.path, reasons)
+    usual = usual or judges.sizes(plan)
+    kinds = [(*usual, *more), usual] if more else [usual]
+    parts = [
+        _generated(replace(plan, signature=part.signature), source, seed, kinds, floats)
+        for part in plan.parts
+    ]
+    return [
+        {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
+    ]
+
+
+def _generated(
+    plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], floats: Floats
+) -> list[dict[str, Array]]:
+    seen, index = node_defs.import_graph(plan.graph), Index(plan.graph)
+    names = list(plan.signature.inputs.values())
+    tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
+    ranges = {name: _rows(index, seen, name) for name in names}
+    paddings = {name: value(index, name) for name in names}
+    longest = _fixed_steps(plan, seen)
+    failure = "no unknown dimension could be told"
+    for pair in _pairs_of_sizes(plan, seen, kinds):
+
+        def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
+            rng = np.random.default_rng(seed)
+            fed = [
+                {
+                    name: padded(
+                        rng,
+                        _value(
+                            rng,
+                            tensors[name],
+                            roles[name],
+                            ranges[name],
+                            sizes,
+                            words=source.words,
+                            longest=longest,
+                            draw=partial(floats.draw, rng, name),
+                        ),
+                        paddings[name],
+                        _axes(tensors[name], roles[name]),
+                        rows=ranges[name],
+                    )
+                    for name in names
+                }
+                for sizes in pair
+            ]
+            return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
+
+        feeds, failure = _accepted(plan, source, map(drawn, _assignments(tensors)), pair, failure)
+        if feeds is not None:
+            return feeds
+    raise UnsupportedModelError(
+        plan.model.path,
+        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
+    )
+
+
+def _axes(found: Any, roles: tuple[str, ...]) -> list[str | None]:
+    """What each axis of an input is; None where its width is known."""
+    left = iter(roles)
+    return [next(left) if width is None else None for width in found.shape.as_list()]
+
+
+def _states(plan: Plan) -> dict[str, Any]:
+    """The inputs that were state, each of the shape that the source holds."""
+    found = {}
+    for held in plan.states:
+        if held.start is not None and not held.from_scalar:
+            value = plan.model.variables[held.state.key]
+            found[held.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
+    return found
+
+
+def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """The values in a feed of state that begins as a scalar: as many of that as the shape has."""
+    return {
+        name: np.full_like(feed[name], plan.model.variables[held.state.key].read())
+        for held in plan.states
+        if (name := held.start) is not None and held.from_scalar and name in feed
+    }
+
+
+def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
+    """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
+    shapes = [(seen.get_operation_by_name(one.node).inputs[INPUT].shape, one) for one in plan.recurrences]
+    found = [shape[0 if one.time_major else 1] for shape, one in shapes if shape.rank]
+    return min((steps for steps in found if steps), default=None)
+
+
+def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
+    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of.
+
+    Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
+    """
+    widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
+    for found in plan.recurrences:
+        shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
+        widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
+    yield from kinds
+    for batch in sorted(width for width in widths if width is not None):
+        yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
+    shares = sorted({node.attr["num_split"].i for node in plan.graph.node if "num_split" in node.attr} - {1})
+    for share in shares:
+        yield from (tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds)
+        yield from (tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds)
+
+
+def _multiple(size: int, share: int) -> int:
+    """The next size that can be split into so many equal parts."""
+    return -(-size // share) * share
+
+
+def _accepted(
+    plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
+) -> tuple[list[dict[str, Array]] | None, str]:
+    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run.
+
+    Those in which no recurrence runs at all, for a branch is not taken, are the last to be taken.
+    """
+    right_steps: list[dict[str, Array]] | None = None
+    accepted: list[dict[str, Array]] | None = None
+    for feeds in tries:
+        try:
+            seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
+        except tf.errors.ResourceExhaustedError as error:
+            expected = "one that runs in the memory that is here"
+            reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
+            raise UnsupportedModelError(plan.model.path, [reason]) from error
+        except (tf.errors.OpError, ValueError) as error:
+            failure = first_line(error)
+            continue
+        pairs = list(zip(seen_sizes, pair, strict=True))
+        if plan.recurrences and not any(seen_sizes):
+            accepted = accepted or feeds
+            continue
+        if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
+            return feeds, failure
+        if all({time for time, _ in found} <= {size[0]} for found, size in pairs):
+            right_steps = right_steps or feeds
+        accepted = accepted or feeds
+    return right_steps or accepted, failure
+
+
+def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+    """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
+    seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
+    named = {key: name for key, name in plan.signature.inputs.items() if key in values}
+    for key, name in named.items():
+        wanted, found = seen.get_tensor_by_name(name), values[key]
+        dtype = wanted.dtype
+        is_cut_off = npz_archive.are_cut_off(found.dtype, np.dtype(dtype.as_numpy_dtype))
+        if is_cut_off or not wanted.shape.is_compatible_with(found.shape):
+            what = f"{found.dtype}{list(found.shape)}"
+            reasons.append(f"{where}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
+        else:
+            feed[name] = found.astype(dtype.as_numpy_dtype)
+    if reasons:
+        raise UsageError(*reasons)
+    return feed
+
+
+def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    """Raises UsageError where the source does not take a feed."""
+    try:
+        _sizes(plan, source, feed)
+    except (tf.errors.OpError, UnicodeDecodeError) as cause:
+        # A reason of TensorFlow's that quotes bytes of an input is no text.
+        is_quoted = isinstance(cause, UnicodeDecodeError)
+        told = first_line(ValueError(cause.object.decode(errors="replace")) if is_quoted else cause)
+        expected = "expected inputs that the model accepts, found some of which it says"
+        raise UsageError(f"{where}: {expected}: {told}") from cause
+
+
+def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
+    source.restart()
+    source.run(feed, list(plan.signature.outputs.values()))
+    return list(source.sizes)
+
+
+def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ...]]]:
+    """Ways to call unknown dimensions time and batch: all inputs alike first, then mixed."""
+    choices = {}
+    for name, found in tensors.items():
+        unknown = sum(width is None for width in found.shape.as_list())
+        batch_first = ("batch", *("time",) * (unknown - 1))
+        time_first = ("time", "batch", *("time",) * (unknown - 2))
+        choices[name] = [(), ()] if not unknown else [batch_first, time_first if unknown > 1 else ("time",)]
+    alike = [dict(zip(choices, column, strict=True)) for column in zip(*choices.values(), strict=True)]
+    # One-dimensional inputs are nearly always one per row, whichever way round the others are.
+    per_row = {name: options[0] for name, options in choices.items() if len(options[0]) == 1}
+    yield from ({**roles, **per_row} for roles in alike or [{}])
+    mixed = product(*choices.values())
+    yield from (
+        dict(zip(choices, column, strict=True)) for column, _ in zip(mixed, range(_TRIES), strict=False)
+    )
+
+
+def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
+    """How many rows the table has that a tensor's values pick from, or None where they pick from none."""
+    todo, done = [name], set()
+    while todo:
+        current = todo.pop()
+        if current in done:
+            continue
+        done.add(current)
+        op, k = split(current)
+        for reader in index.consumers(op, k):
+            position = [tensor(found) for found in reader.input].index(current)
+            if reader.op in _GATHERS and position == 1:
+                return _table_rows(index, seen, reader)
+            if reader.op == "OneHot" and position == 0:
+                depth = tf.get_static_value(seen.get_operation_by_name(reader.name).inputs[1])
+                return None if depth is None else int(depth)
+            if (reader.op in _CARRIERS and position == 0) or (reader.op in _CHOICES and position > 0):
+                todo += [f"{reader.name}:{j}" for j in range(2)]
+    return rows(index, name, lambda gather: _table_rows(index, seen, gather))
+
+
+def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:
+    if gather.op == "ResourceGather":
+        handle = index.nodes[split(gather.input[0])[0]]
+        dims = handle.attr["shape"].shape.dim
+        return int(dims[0].size) if dims else None
+    shape = seen.get_operation_by_name(gather.name).inputs[0].shape
+    return shape[0] if shape.rank else None
+
+
+def _value(
+    rng: np.random.Generator,
+    found: Any,
+    roles: tuple[str, ...],
+    rows: int | None,
+    sizes: tuple[int, int],
+    *,
+    words: Sequence[bytes],
+    longest: int | None,
+    draw: Callable[[Sequence[int]], Array],
+) -> Array:
+    by_role = dict(zip(("time", "batch"), sizes, strict=True))
+    left = iter(roles)
+    shape = [by_role[next(left)] if width is None else width for width in found.shape.as_list()]
+    dtype = found.dtype.as_numpy_dtype
+    if found.dtype == tf.string:
+        return rng.choice(np.array([*words, _UNKNOWN], object), shape)
+    if found.dtype.is_bool:
+        lengths = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1]) if shape else 1
+        return np.asarray(np.arange(shape[-1]) < lengths if shape else rng.integers(2) == 1)
+    if found.dtype.is_integer:
+        # Integers that pick from no table are lengths: at least one step, at most all.
+        steps = min(by_role["time"], longest or by_role["time"])
+        low, high = (0, rows) if rows else (1, steps + 1)
+        return rng.integers(low, high, shape).astype(dtype)
+    if rows:  # of ids, which Keras takes as floats
+        return rng.integers(0, rows, shape).astype(dtype)
+    return np.asarray(draw(shape), dtype)  # of no axes too an array

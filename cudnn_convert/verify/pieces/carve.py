@@ -1,0 +1,320 @@
+"""Carves the ops of one recurrence out of a TensorFlow graph or function.
+
+What stands in a cuDNN node's place in a graph of TensorFlow 1's form, carved out as a graph of its own.
+
+A recurrence in a loop or a branch cannot be fed where it stands: its weights come through Enter and Switch
+nodes of a frame that nothing has entered. So the nodes between its inputs and its outputs are copied, those
+that lead into a frame become the identity, and its variables become placeholders. The node has kept the name
+of the source's, and so have its inputs.
+
+The functions that stand in a cuDNN node's place in a repaired SavedModel of TensorFlow 2.
+
+Laid flat, as the source was, the artifact has a call of such a function where the source has the node, under
+the same name. What the call reads first are the inputs of the recurrence, and behind them come its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from cudnn_convert.graph import node_defs, safe_ops
+from cudnn_convert.graph.index import (
+    INPUT,
+    INPUT_C,
+    INPUT_H,
+    LENGTHS,
+    VARIABLES,
+    Index,
+    reference,
+    split,
+    tensor,
+)
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.session import checkpoint_key, variable_ops
+from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.recurrences import saved_functions
+from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+
+#: What leads into a frame or a branch hands on its first input.
+_LEADS: Final = frozenset({"Enter", "RefEnter", "Switch", "RefSwitch"})
+#: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
+_ENDS: Final = (INPUT, INPUT_H, INPUT_C, LENGTHS)
+_FED: Final = {place: f"fed_{place}" for place in _ENDS}
+
+
+#: The values of variables by the names of their nodes, which are VarHandleOps or reference variables.
+Values = Callable[[Mapping[str, Any]], dict[str, Array]]
+
+
+def carve_graph(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """What stands in the place of each recurrence's node in an artifact."""
+    graph, prefix = _GRAPHS[artifact.form](artifact.path)
+    source = Index(artifact.plan.graph)
+    inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
+    return carved(graph, recurrences, inputs, partial(_stored, prefix))
+
+
+def carved(
+    graph: Any, recurrences: Sequence[Recurrence], inputs: Mapping[str, Sequence[str]], values: Values
+) -> Pieces:
+    """What computes each recurrence in a graph, in the place of its node, from the tensors `inputs`.
+
+    Those are by node, in the order of a cuDNN node's inputs.
+    """
+    index, found, reasons = Index(graph), [], {}
+    known: dict[Any, str] = {}
+    same: dict[str, str] = {}
+    for one in recurrences:
+        if one.node not in index.nodes or one.node not in inputs:
+            reasons[one.node] = "the artifact has no node of that name"
+            continue
+        own = inputs[one.node]
+        wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if one.lengths else [])]
+        # Both initial states may be one tensor: it counts as the first.
+        ends = {own[place]: _FED[place] for place in reversed(wanted)}
+        made = _carved(graph, index, one.node, ends, tf.as_dtype(one.dtype))
+        wanted.remove(INPUT_C)
+        lost = [own[place] for place in wanted if ends[own[place]] not in made.fed]
+        if lost:
+            reasons[one.node] = f"in the artifact it does not read {lost[0]}, as it does in the source"
+            continue
+        if any(safe_ops.others(made.graph)):
+            reasons[one.node] = "what stands in its place is more than arithmetic"
+            continue
+        first = known.setdefault(_work(made, one), one.node)
+        if first != one.node:
+            same[one.node] = first
+            continue
+        tied, stack = own[INPUT_H] == own[INPUT_C], tuple(range(one.sizes.layers))
+        ask = _asking(made, values, one)
+        found.append(Piece(one.node, stack, one.node, ask, lengths=one.lengths, tied=tied))
+    return Pieces(tuple(found), reasons, same)
+
+
+def _work(made: _Carved, one: Recurrence) -> Any:
+    """What a carved graph computes, on which variables: each node, and which nodes it reads."""
+    places = {node.name: place for place, node in enumerate(made.graph.node)}
+    nodes = []
+    for node in made.graph.node:
+        nameless = node_def_pb2.NodeDef()
+        nameless.CopyFrom(node)
+        nameless.ClearField("name")
+        del nameless.input[:]
+        read = [split(name) for name in node.input]
+        wiring = [(places[op], output) for op, output in read]
+        nodes.append((nameless.SerializeToString(deterministic=True), tuple(wiring)))
+    return one.shared, one.sizes, *made.placeholders.values(), *nodes
+
+
+def _stored(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
+    """The values of variables as the checkpoint of an artifact has them."""
+    if not holders:
+        return {}
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(checkpoint_key(holder)) for name, holder in holders.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Carved:
+    """A graph whose placeholders are `fed`, of `_FED`, and those for the values of some `holders`."""
+
+    graph: Any
+    fed: frozenset[str]
+    placeholders: Mapping[str, str]
+    holders: Mapping[str, Any]
+
+
+def _carved(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: tf.DType) -> _Carved:
+    """The nodes between the tensors `ends`, which become placeholders that they map to, and `node`."""
+    made: dict[str, Any] = {}
+    placed: dict[str, str] = {}
+    holders: dict[str, Any] = {}
+    todo = [node]
+    while todo:
+        name = todo.pop()
+        if name in made:
+            continue
+        copy = node_def_pb2.NodeDef()
+        copy.CopyFrom(index.nodes[name])
+        copy.device = ""
+        copy.attr.pop("_class", None)
+        read = [tensor(found) for found in copy.input if not found.startswith("^")]
+        holder = index.nodes[split(read[0])[0]] if copy.op == "ReadVariableOp" else copy
+        if holder.op in VARIABLES:
+            kind = tf.as_dtype(holder.attr["dtype"].type)
+            copy = node_defs.placeholder(name, kind, tf.TensorShape(holder.attr["shape"].shape))
+            holders[holder.name], placed[name], read = holder, holder.name, []
+        elif copy.op in _LEADS:
+            read = read[:1]
+            copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
+        made[name] = copy
+        del copy.input[:]
+        copy.input.extend(ends.get(one) or _carried(one, index) for one in read)
+        todo += [split(one)[0] for one in read if one not in ends]
+    fed = frozenset(one for found in made.values() for one in found.input) & {*ends.values()}
+    kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
+    placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
+    return _Carved(node_defs.with_nodes(graph, [*placeholders, *made.values()]), fed, placed, holders)
+
+
+def _carried(name: str, index: Index) -> str:
+    """A tensor of the carved graph, where what leads into a frame or a branch has one output."""
+    op, _ = split(name)
+    return op if index.nodes[op].op in _LEADS else reference(name)
+
+
+def _asking(made: _Carved, values: Values, one: Recurrence) -> Callable[[Asked], Answer]:
+    @cache
+    def opened() -> tuple[Any, dict[str, Array]]:
+        graph = node_defs.import_graph(made.graph)
+        # Constant weights are not to be folded into others for a few calls.
+        config = tf.compat.v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        held = values(made.holders)
+        weights = {f"{name}:0": held[holder] for name, holder in made.placeholders.items()}
+        return tf.compat.v1.Session(graph=graph, config=config), weights
+
+    is_lstm = one.sizes.mode is Mode.LSTM
+    names = [f"{one.node}:{k}" for k in range(2 + is_lstm)]
+
+    def ask(asked: Asked) -> Answer:
+        session, weights = opened()
+        states = (asked.h, asked.c)
+        floats = [value if one.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
+        given = dict(
+            zip(_FED.values(), [*(value.astype(one.dtype) for value in floats), asked.lengths], strict=True)
+        )
+        fed = {f"{name}:0": given[name] for name in made.fed}
+        answers = [np.asarray(value) for value in session.run(names, fed | weights)]
+        y, h, *c = (value if one.time_major else value.swapaxes(0, 1) for value in answers)
+        return y, h, c[0] if c else None
+
+    return ask
+
+
+def _saved_model(path: Path) -> tuple[Any, Path]:
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    return saved.meta_graphs[0].graph_def, path / "variables" / "variables"
+
+
+def _checkpoint(path: Path) -> tuple[Any, Path]:
+    return meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes()).graph_def, path
+
+
+def _frozen(path: Path) -> tuple[Any, None]:
+    return graph_pb2.GraphDef.FromString(path.read_bytes()), None
+
+
+#: The graph of an artifact, and the prefix of the checkpoint that holds its variables.
+_GRAPHS: Final[Mapping[str, Callable[[Path], tuple[Any, Path | None]]]] = MappingProxyType(
+    {"savedmodel": _saved_model, "checkpoint": _checkpoint, "frozen": _frozen}
+)
+
+#: How the lowering calls its functions, and an op that stays what it is while calls are laid flat.
+_OURS: Final = "cudnn_convert_"
+_OPAQUE: Final = "PyFuncStateless"
+_STATES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """An artifact's graph, laid flat: `inputs` are what each call of ours reads, as a cuDNN node does.
+
+    `values` are those of variables, by the names of their nodes.
+    """
+
+    graph: Any
+    inputs: Mapping[str, Sequence[str]]
+    values: Values
+
+
+def carve_repaired(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """The call in the place of each recurrence's node."""
+    laid = laid_flat(artifact)
+    return carved(laid.graph, recurrences, laid.inputs, laid.values)
+
+
+def laid_flat(artifact: Artifact) -> Laid:
+    """The functions of an artifact as one graph, in which the calls of ours stay calls."""
+    path, plan = artifact.path, artifact.plan
+    (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+    beside = [part.name for part in plan.parts if part.name not in meta.signature_def]
+    graph, _ = saved_functions.add_calls(meta, meta.graph_def, beside)
+    for function in graph.library.function:
+        for node in function.node_def:
+            if node.op == "PartitionedCall" and node.attr["f"].func.name.startswith(_OURS):
+                _close(node)
+    ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
+    there = {node.name for node in graph.node}
+    laid = inlining.inline_functions(graph, [name for name in ends if split(name)[0] in there])
+    # What nothing seemed to call was left out of the library.
+    known = {function.signature.name for function in laid.library.function}
+    ours = (one for one in meta.graph_def.library.function if one.signature.name not in known)
+    laid.library.function.extend(one for one in ours if one.signature.name.startswith(_OURS))
+    inputs: dict[str, list[str]] = {}
+    index = Index(laid)
+    for node in laid.node:
+        if node.op == _OPAQUE and node.attr["token"].s.startswith(_OURS.encode()):
+            read = index.data_inputs(node)
+            lengths = [read[_STATES]] if node.attr["Tin"].list.type[_STATES] == tf.int32 else []
+            # In the order of a cuDNN node's inputs, whose parameters come before its lengths.
+            inputs[node.name] = [*read[:_STATES], "", *lengths] if lengths else read[:LENGTHS]
+            _open(node)
+    return Laid(laid, inputs, _Restored(path, meta))
+
+
+def _close(node: Any) -> None:
+    """Makes a call an op that nothing lays flat."""
+    made = node_def_pb2.NodeDef(name=node.name, op=_OPAQUE, input=node.input)
+    made.attr["token"].s = node.attr["f"].func.name.encode()
+    for key in ("Tin", "Tout"):
+        made.attr[key].CopyFrom(node.attr[key])
+    node.CopyFrom(made)
+
+
+def _open(node: Any) -> None:
+    """Makes it the call again."""
+    function = node.attr["token"].s.decode()
+    del node.attr["token"]
+    node.op = "PartitionedCall"
+    node.attr["f"].func.name = function
+
+
+class _Restored:
+    """Values of variables as the artifact's own restore op sets them."""
+
+    def __init__(self, path: Path, meta: Any) -> None:
+        self._path, self._meta = path, meta
+
+    def __call__(self, holders: Mapping[str, Any]) -> dict[str, Array]:
+        session, reads = self._session()
+        values = session.run([reads[name] for name in holders])
+        return dict(zip(holders, map(np.asarray, values), strict=True))
+
+    @cache  # noqa: B019 - one session for all pieces, which end with this
+    def _session(self) -> tuple[Any, dict[str, Any]]:
+        """A session with the variables set, and what reads each: added later, it would cost a new start."""
+        graph, reads = node_defs.import_graph(self._meta.graph_def), {}
+        with graph.as_default():
+            for holder in variable_ops(self._meta.graph_def):
+                target = graph.get_tensor_by_name(f"{holder.name}:0")
+                kind = tf.as_dtype(holder.attr["dtype"].type)
+                reads[holder.name] = tf.raw_ops.ReadVariableOp(resource=target, dtype=kind)
+        saver = self._meta.saver_def
+        # Nothing to optimize: each op runs once.
+        config = tf.compat.v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        session = tf.compat.v1.Session(graph=graph, config=config)
+        prefix = str(self._path / "variables" / "variables")
+        session.run(graph.get_operation_by_name(saver.restore_op_name), {saver.filename_tensor_name: prefix})
+        return session, reads

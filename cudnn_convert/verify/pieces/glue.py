@@ -1,0 +1,374 @@
+"""The glue: source and artifact run with the outputs of recurrences given.
+
+Source and artifact get the same values in the place of what every recurrence gives. Compared are the
+outputs, what enters each recurrence, and what each product of matrices in the artifact gives: outputs may
+hide products as they hide recurrences, so each must be among the source's tensors, by its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import reference
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.report import GlueReport
+from cudnn_convert.verify import compare, end_to_end
+from cudnn_convert.verify.judges import Source
+from cudnn_convert.verify.reference_op import Call
+from cudnn_convert.verify.reference_op import steps as steps_of
+
+#: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
+_DRAWS: Final = 2
+#: The bound of float32 for values about 1; half and bfloat16 have coarser ones.
+_FINE: Final = compare.tolerance(np.dtype(np.float32), 0.0).atol
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One layer of a recurrence: what it takes, and the values to give in its place.
+
+    `x [time, batch, inputs]`, `h` and `c` `[directions, batch, units]` at the start, `lengths [batch]` or
+    None; `y [time, directions, batch, units]` and the final `h_end` and `c_end`. All are of float32.
+
+    With `projections`, those of each direction, y and h_end are what stands before them, and h is what stands
+    behind; `beside` is what the products with them give.
+    """
+
+    x: Array
+    h: Array
+    c: Array
+    lengths: Array | None
+    y: Array
+    h_end: Array
+    c_end: Array
+    projections: Sequence[Array] = ()
+    beside: Sequence[Array] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One feed by tensor, and the recurrences' calls on it."""
+
+    feed: Mapping[str, Array]
+    calls: Sequence[Call]
+
+    @property
+    def by_node(self) -> dict[str, list[Call]]:
+        """The calls of each recurrence."""
+        return {node: [call for call in self.calls if call.node == node] for node in self.nodes}
+
+    @property
+    def nodes(self) -> set[str]:
+        """The recurrences that run."""
+        return {call.node for call in self.calls}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The artifact's glue on one feed: its outputs by key, what entered recurrences, and its products.
+
+    `entered`: `(what, found, expected)` of each tensor that enters a recurrence. `beside` is what products
+    of the artifact may also give, as `Given` has it, `hidden` names products whose values cannot be had.
+    `repeated` are the products that it makes step by step, as a source may in a loop.
+    """
+
+    outputs: Mapping[str, Array]
+    entered: Sequence[tuple[str, Array, Array]]
+    products: Mapping[str, Array]
+    beside: Sequence[Array] = ()
+    hidden: Sequence[str] = ()
+    repeated: Collection[str] = ()
+
+
+#: What the artifact's glue answers to one feed after another; what it keeps in variables begins as it was
+#: stored. Raises LookupError with the reason where the glue cannot be run by itself.
+Run = Callable[[Sequence[Pass]], Iterable[Seen]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """By tensor of the source that a product may be, whether a product of matrices gives it.
+
+    `repeats`: there are products in loops or branches too, whose values cannot be had.
+    """
+
+    products: Mapping[str, bool]
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor of the source, how far rounding moves it, and whether a product of matrices gives it."""
+
+    value: Array
+    floor: float
+    is_product: bool
+
+
+@dataclass(slots=True)
+class _Worst:
+    """What was compared so far; `least` is the bound of the coarsest type that anything is stored in."""
+
+    least: float
+    compared: int = 0
+    needed: float = 0.0
+    message: str = ""
+    unjudged: list[str] = field(default_factory=list)
+
+    def see(self, name: str, found: Array, expected: Array, floor: float) -> None:
+        """Compares floats by their type's bound, or ten times their noise where that is still sharp."""
+        if found.shape != expected.shape:
+            self.needed = np.inf
+            self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*found.shape]}"
+            return
+        if expected.dtype.kind != "f":
+            return  # a choice between scores: the products that made these are compared
+        share = _share(found, expected, floor, self.least)
+        if share is None:
+            self.unjudged.append(name)
+            return
+        self.compared += expected.size
+        if share > max(1.0, self.needed):
+            self.message = f"{name}: off by {share:.3g} times the tolerance"
+        self.needed = max(self.needed, share)
+
+
+def judge_glue(
+    plan: Plan,
+    judge: Source,
+    feed: Mapping[str, Array],
+    run: Run,
+    *,
+    dtype: np.dtype[Any],
+    rough: Source | None = None,
+) -> GlueReport:
+    """Compares the glue of an artifact with the source's on one feed, twice where state stays in variables.
+
+    `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in. `rough` is
+    the source with its matrices rounded to that, where they are: so far an artifact may be off.
+    """
+    passes = _passes(plan, judge, feed)
+    if not any(one.calls for one in passes):
+        return GlueReport(asked=False, message="no recurrence runs on these inputs")
+    try:
+        seen = [*run(passes)]
+    except LookupError as reason:
+        return GlueReport(asked=False, message=str(reason.args[0]))
+    known = _candidates(plan, feed, seen)
+    names = [*plan.signature.outputs.values(), *known.products]
+    worst = _Worst(compare.tolerance(dtype, 0.0).atol)
+    lost: list[str] = []
+    hidden: list[str] = []
+    answers = _answers(judge, passes, names, rough)
+    for number, (one, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
+        which = f"call {number + 1}: " if number else ""
+        count = len(plan.signature.outputs)
+        for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=False):
+            if key in one.outputs:
+                worst.see(f"{which}output {key}", one.outputs[key], value, floor)
+        for name, found, expected in one.entered:
+            worst.see(f"{which}{name}", found, expected, 0.0)
+        held = [*map(_Held, exact[count:], floors[count:], known.products.values())]
+        held += [_Held(value, 0.0, is_product=True) for value in one.beside]
+        missing = [*_missing(one.products, held, worst)]
+        unknown = {name for name in missing if name in one.repeated and known.repeats}
+        lost += [f"{which}{name}" for name in missing if name not in unknown]
+        hidden += [name for name in (*one.hidden, *sorted(unknown)) if name not in hidden]
+    if lost and worst.needed <= 1:
+        worst.needed = np.inf
+        worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
+    idle = sorted({one.node for one in plan.recurrences}.difference(*(one.nodes for one in passes)))
+    hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
+    if hidden and worst.needed <= 1:
+        worst.message = f"not looked at: {', '.join(hidden)}"
+    return GlueReport(
+        asked=True,
+        passed=worst.needed <= 1,
+        compared=worst.compared,
+        products=len(seen[0].products),
+        needed=worst.needed,
+        unjudged=tuple(dict.fromkeys(worst.unjudged)),
+        message=worst.message,
+    )
+
+
+def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
+    """What the source's recurrences take and give; what stays in variables shows in a second call."""
+    judge.restart()
+    passes = []
+    for _ in range(2 if any(held.stays for held in plan.states) else 1):
+        judge.run(feed, list(plan.signature.outputs.values()))
+        passes.append(Pass(feed, [*judge.calls]))  # of later runs there will be others
+    return passes
+
+
+def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
+    """What products may be in the source's graph; where there are none, no graph need be there."""
+    if not any(one.products for one in seen):
+        return Candidates({})
+    from cudnn_convert.verify.pieces import graph_glue
+
+    return Candidates(*graph_glue.products(plan, feed))
+
+
+def _missing(products: Mapping[str, Array], held: Sequence[_Held], worst: _Worst) -> Iterator[str]:
+    """The products whose values are those of no tensor of the source."""
+    for name, value in products.items():
+        among = _is_among(value, held, worst.least)
+        if among is None:
+            worst.unjudged.append(name)
+            continue
+        worst.compared += value.size
+        if not among:
+            yield name
+
+
+def fitting(
+    plan: Plan, calls: Sequence[Call], named: Mapping[str, tuple[str, int]], *, projected: bool = False
+) -> dict[str, list[Given]]:
+    """The values that each piece of an artifact may give.
+
+    They are those of its layer, or of one with the same weights: `named` has by piece the recurrence and the
+    layer that it stands for. `projected`: a projection is part of
+    it. Raises LookupError where a layer that was called has no piece.
+    """
+    by_layer = _layers(plan, calls, projected=projected)
+    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
+    wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
+    if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
+        raise LookupError("the artifact does not have one node for each layer of each recurrence")
+    return {
+        piece: [
+            given
+            for (node, layer), values in by_layer.items()
+            if (weights[node], layer) == key
+            for given in values
+        ]
+        for piece, key in wanted.items()
+    }
+
+
+def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
+    """By node and layer, what to give in the place of each call of each layer of each recurrence."""
+    found: dict[tuple[str, int], list[Given]] = {}
+    for call in calls:
+        for key, value in _of_call(plan, call, projected=projected).items():
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int], Given]:
+    """The values of each layer of a recurrence on what it took."""
+    one = next(one for one in plan.recurrences if one.node == call.node)
+    sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
+    steps = tuple(steps_of(one, np.float64))
+    found = {}
+    run = reference.layers(steps, *floats, directions=sizes.directions, lengths=call.lengths)
+    for number, layer in enumerate(run):
+        places = slice(number * sizes.directions, (number + 1) * sizes.directions)
+        first_h, first_c = floats[1][places], floats[2][places]
+        projections: tuple[Array, ...] = ()
+        beside: tuple[Array, ...] = ()
+        inner = layer
+        if sizes.projection and not projected:
+            cells = [step.gates() for step in steps[places]]
+            projections = tuple(np.asarray(cell.projection) for cell in cells)
+            starts = [
+                one @ np.linalg.pinv(matrix).T for one, matrix in zip(first_h, projections, strict=True)
+            ]
+            alone = [cell.composed().step() for cell in cells]
+            taken = (layer.x, np.stack(starts), first_c)
+            (inner,) = reference.layers(alone, *taken, directions=sizes.directions, lengths=call.lengths)
+            beside = (*np.split(layer.y, sizes.directions, axis=2), *layer.h, *starts)
+        time, batch, _ = layer.y.shape
+        y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
+        values = (layer.x, first_h, first_c, y, inner.h, inner.c)
+        x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
+        found[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections, beside)
+    return found
+
+
+def _answers(
+    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], rough: Source | None
+) -> list[tuple[list[Array], list[float]]]:
+    """By pass the source's tensors where recurrences give what is given, and how far rounding moves each."""
+    exact = _given(judge, passes, wanted)
+    others = [_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
+    others += [] if rough is None else [_given(rough, passes, wanted)]
+    found = []
+    for number, values in enumerate(exact):
+        gaps = [[*map(end_to_end.difference, values, other[number])] for other in others]
+        found.append((values, [max(column) for column in zip(*gaps, strict=True)]))
+    return found
+
+
+def _given(
+    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], *, draw: int = 0
+) -> list[list[Array]]:
+    """By pass a source's tensors where recurrences give what is given, moved by rounding."""
+    judge.restart()
+    found = []
+    for one in passes:
+        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in one.by_node.items()})
+        found.append(judge.run(end_to_end.perturb_feed(one.feed, seed=1, draw=draw), wanted))
+    judge.give({})
+    return found
+
+
+def _moved(call: Call, draw: int) -> Call:
+    """A call that gave values a unit in the last place away."""
+    named = {str(place): value for place, value in enumerate(call.gave)}
+    return replace(call, gave=[*end_to_end.perturb_feed(named, seed=0, draw=draw).values()])
+
+
+def _share(found: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
+    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge.
+
+    `scale` multiplies what is allowed of any value, however small.
+    """
+    base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
+    atol = max(base * scale, compare.MARGIN * floor)
+    wide = expected.astype(np.float64)
+    if atol > base * scale and atol > compare.SHARP * _spread(wide):
+        return None
+    both = (np.isnan(found) & np.isnan(wide)) | (found == wide)
+    with np.errstate(invalid="ignore"):
+        share = np.where(both, 0.0, np.abs(found - wide) / (atol + base * np.abs(wide)))
+    return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
+
+
+def _spread(values: Array) -> float:
+    """How far apart the finite ones of some values lie."""
+    finite = values[np.isfinite(values)]
+    return float(np.ptp(finite)) if finite.size else 0.0
+
+
+def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
+    """Whether a product's values are those of a tensor of the source, in its order or in any.
+
+    None where noise hides a product of the source that it may be, or where it shows nothing itself: no value
+    is finite, or what is allowed of each is more than they differ by. It is compared at its own scale: a
+    converter may make one small matrix of a matrix and what its product is multiplied by.
+    """
+    if value.dtype.kind != "f" or not value.size or not np.ptp(value):
+        return True  # one constant value shows nothing
+    flat = value.astype(np.float64).ravel()
+    spread = _spread(flat)
+    largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
+    sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
+    is_blunt = not spread or least * largest > sharp * spread
+    scale = min(1.0, spread) or 1.0
+    same = [one for one in held if one.value.size == value.size and one.value.dtype.kind == "f"]
+    hidden = False
+    for order in (np.asarray, np.sort):
+        for one in same:
+            share = _share(order(flat), order(one.value.ravel()), one.floor, least, scale=scale)
+            if share is not None and share <= 1:
+                return None if is_blunt else True
+            hidden |= share is None and one.is_product
+    return None if hidden else False

@@ -1,0 +1,206 @@
+"""A TensorFlow graph whose recurrences give what is given, and note their inputs.
+
+A graph of TensorFlow whose recurrences give what is given, and note what they take.
+
+The nodes have kept their names, and so has what they read, also in branches and loops; a repaired SavedModel
+of TensorFlow 2 is laid flat for that.
+
+What the glue of an artifact is compared with in the graph of its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.python.ops import script_ops
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.control_flow import certain
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
+from cudnn_convert.model import Array, InMemory, Mode, Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.verify.pieces.carve import Values
+from cudnn_convert.verify.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verify.pieces.piece_inputs import Artifact
+from cudnn_convert.verify.reference_op import Call, nearest
+
+#: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
+_Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
+
+
+def runner(artifact: Artifact) -> Run:
+    """Runs the glue of a graph whose recurrences give what the source's gave."""
+
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+        plan = artifact.plan
+        graph, reads, restore = _graph(artifact)
+        given = {one.node: _Giving(one) for one in plan.recurrences if one.node in reads}
+        for node in graph.node:
+            if node.name in given:
+                _replace(node, given[node.name].recurrence, reads[node.name], given[node.name])
+        index, wanted = Index(graph), dict(plan.signature.outputs)
+        called = {node for one in passes for node in one.nodes}
+        lost = called - (given.keys() & index.nodes.keys())
+        if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
+            raise LookupError("the artifact has other names than the source")
+        needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
+        once = certain(index)
+        products = [name for name in sorted(needed) if index.nodes[name].op in PRODUCTS]
+        hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
+        products = [name for name in products if name in once]
+        names = [*wanted.values(), *(f"{name}:0" for name in products)]
+        with tf.compat.v1.Session(graph=node_defs.import_graph(graph)) as session:
+            restore(session, index, needed)
+            for one in passes:
+                entered: list[tuple[str, Array, Array]] = []
+                for node, function in given.items():
+                    function.calls, function.entered = one.by_node.get(node, []), entered
+                fed = {name: value for name, value in one.feed.items() if split(name)[0] in index.nodes}
+                values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
+                outputs = {key: values[name] for key, name in wanted.items()}
+                kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
+                yield Seen(outputs, entered, kinds, hidden=hidden)
+
+    return run
+
+
+class _Giving:
+    """Answers as the nearest of some calls did, and notes what it was called with.
+
+    TensorFlow's registry holds it weakly: it must outlive the session.
+    """
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
+        self.calls: Sequence[Call] = ()
+        self.entered: list[tuple[str, Array, Array]] = []
+
+    def __call__(self, x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
+        one = self.recurrence
+        is_lstm = one.sizes.mode is Mode.LSTM
+        # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
+        x, h, c = x.copy(), h.copy(), c.copy()
+        x, h = (value if one.time_major else value.swapaxes(0, 1) for value in (x, h))
+        c = (c if one.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        call = nearest(self.calls, x, h, c)
+        self.entered.append((f"input of {one.node}", x, call.x))
+        self.entered.append((f"initial h of {one.node}", h, call.h))
+        if is_lstm:
+            self.entered.append((f"initial c of {one.node}", c, call.c))
+        return [np.ascontiguousarray(value, one.dtype) for value in call.gave]
+
+
+def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) -> None:
+    """Makes a node one that calls a function with what the source's node reads."""
+    kind = tf.as_dtype(one.dtype)
+    inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
+    control = [name for name in node.input if name.startswith("^")]
+    token = script_ops._py_funcs.insert(function)
+    types = [kind] * 3
+    node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
+
+
+def _assign(session: Any, index: Index, needed: Collection[str], weights: Values) -> None:
+    """Gives variables the values of the artifact, whose own restore op was not laid flat."""
+    holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
+    assigned, fed = [], {}
+    with session.graph.as_default():
+        for name, value in weights(holders).items():
+            given = tf.compat.v1.placeholder(value.dtype)
+            target = session.graph.get_tensor_by_name(f"{name}:0")
+            assigned.append(tf.raw_ops.AssignVariableOp(resource=target, value=given))
+            fed[given] = value
+    session.run(assigned, fed)
+
+
+def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
+    """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
+    if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
+        from cudnn_convert.verify.pieces import carve
+
+        if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
+            raise LookupError("the artifact keeps state in variables")
+        laid = carve.laid_flat(artifact)
+        return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
+    source = Index(artifact.plan.graph)
+    reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
+    if artifact.form == "frozen":
+        graph = tf.compat.v1.GraphDef.FromString(artifact.path.read_bytes())
+        return graph, reads, lambda *_: None
+    if artifact.plan.initializers:
+        raise LookupError("the artifact has tables")
+    if artifact.form == "checkpoint":
+        text = artifact.path.with_name(f"{artifact.path.name}.meta").read_bytes()
+        meta, prefix = meta_graph_pb2.MetaGraphDef.FromString(text), artifact.path
+    else:
+        saved = saved_model_pb2.SavedModel.FromString((artifact.path / "saved_model.pb").read_bytes())
+        meta, prefix = saved.meta_graphs[0], artifact.path / "variables" / "variables"
+
+    def restore(session: Any, *_: Any) -> None:
+        saver = meta.saver_def
+        if saver.restore_op_name:
+            op = session.graph.get_operation_by_name(saver.restore_op_name)
+            session.run(op, {saver.filename_tensor_name: str(prefix)})
+
+    return meta.graph_def, reads, restore
+
+
+#: The attributes that have the type of what an op gives.
+_TYPES: Final = ("T", "dtype", "Tparams", "DstT")
+_FLOATS: Final = frozenset(one.as_datatype_enum for one in node_defs.FLOATS)
+#: The products of matrices in a graph.
+PRODUCTS: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
+)
+
+
+def rounded(plan: Plan, dtype: np.dtype[Any]) -> Plan:
+    """A plan whose matrices are those of another, rounded to a type and back."""
+
+    def round_off(value: Array) -> Array:
+        if value.dtype.kind != "f" or value.ndim < 2:
+            return value
+        with np.errstate(over="ignore"):
+            return value.astype(dtype).astype(value.dtype)
+
+    graph = type(plan.whole)()
+    graph.CopyFrom(plan.whole)
+    for node in graph.node:
+        if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
+            value = round_off(tf.make_ndarray(node.attr["value"].tensor))
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    held = {name: InMemory(round_off(one.read())) for name, one in plan.model.variables.items()}
+    return replace(plan, whole=graph, model=replace(plan.model, variables=held))
+
+
+def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bool]:
+    """By tensor that a product of the artifact may be, whether a product gives it; whether others repeat.
+
+    Of what stands in a loop or a branch the source has no one value.
+    """
+    index = Index(plan.whole)
+    nodes = {one.node for one in plan.recurrences}
+    needed = index.ancestors(
+        (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
+    )
+    for node in nodes & needed:  # but for what their parameters are packed from, which the judge leaves out
+        read = index.data_inputs(index.nodes[node])
+        ends = [split(read[place])[0] for place in (INPUT, INPUT_H, INPUT_C)]
+        needed |= index.ancestors(ends, control=False, stop=nodes)
+    fed = {split(name)[0] for name in feed}
+    others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)
+    known = certain(index)
+    once = (needed & known & index.descendants(fed | nodes)) - index.descendants(others) - nodes
+    floats = (name for name in sorted(once) if _is_of_floats(index.nodes[name]))
+    found = {f"{name}:0": index.nodes[name].op in PRODUCTS for name in floats}
+    return found, any(index.nodes[name].op in PRODUCTS for name in needed - known)
+
+
+def _is_of_floats(node: Any) -> bool:
+    return any(node.attr[key].type in _FLOATS for key in _TYPES if key in node.attr)

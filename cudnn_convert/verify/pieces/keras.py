@@ -1,0 +1,346 @@
+"""Recurrent layers of a Keras model, alone and with given outputs.
+
+The recurrent layers of a Keras model, each called by itself.
+
+A layer is found by its name, which the artifact keeps: the parameters of a recurrence lie in the scope of
+the layer that it was, or of the `TimeDistributed` around that, and below the scopes of what is around it. It
+is called with its own weights on inputs from first to last: turning them round, for a layer that goes
+backward, is not the recurrence's work.
+
+A Keras model whose recurrent layers give what is given: what they take is noted.
+
+So is what each other layer with a matrix gives, which is to be among the source's tensors. A layer
+`TimeDistributed` may call its own for all steps at once or step by step, and the source's may do the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from cudnn_convert.artifacts.runners import Layers, Opened
+from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.verify.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verify.reference_op import Call, nearest
+
+#: What a layer is called with, whatever it was built with.
+_CALLED: Final = {
+    **{"return_sequences": True, "return_state": True},
+    **{"go_backwards": False, "stateful": False, "time_major": False},
+}
+
+
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """The layer of each recurrence of one layer and one direction."""
+    layers, reasons = layers_of(artifact, recurrences)
+    found = [
+        Piece(one.node, (0,), layers[one.node][0], _asking(layers[one.node][1], one), lengths=False)
+        for one in recurrences
+        if one.node in layers
+    ]
+    return Pieces(tuple(found), reasons)
+
+
+def layers_of(
+    artifact: Artifact, recurrences: Sequence[Recurrence]
+) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
+    """By node the layer that computes a recurrence, its names before it, or why none is known."""
+    assert isinstance(artifact.answer, Opened)
+    models = [one.model for _, one in artifact.answer.runners if isinstance(one, Layers)]
+    layers = [found for model in models for found in _recurrent(model, ())]
+    found: dict[str, tuple[str, Any]] = {}
+    reasons = {}
+    for one in recurrences:
+        *around, scope = one.shared.split("/")[:-1] or [""]
+        named = [(path, layer) for path, layer in layers if path[-1] == scope]
+        named = named or [(path, layer) for path, layer in layers if path[-2:-1] == (scope,)]
+        if len(named) > 1:  # in several wrappers or models, whose names are scopes too
+            named = [(path, layer) for path, layer in named if {*path[:-1]} <= {*around}]
+        if len(named) != 1:
+            reasons[one.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
+            continue
+        ((path, layer),) = named
+        found[one.node] = ("/".join(path), layer)
+    return found, reasons
+
+
+def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The recurrent layers in a layer, with the names of what is around each and its own."""
+    if hasattr(layer, "cell") and hasattr(layer, "return_sequences"):
+        yield (*path, layer.name), layer
+        return
+    inner = [getattr(layer, name, None) for name in ("forward_layer", "backward_layer", "layer")]
+    inside = [one for one in inner if one is not None] or list(getattr(layer, "layers", ()))
+    for one in inside:
+        yield from _recurrent(one, (*path, layer.name))
+
+
+@contextmanager
+def _built_so(layer: Any) -> Iterator[None]:
+    """The layer as it is to be called; afterwards it is as it was."""
+    before = {name: getattr(layer, name) for name in _CALLED if hasattr(layer, name)}
+    try:
+        for name in before:
+            setattr(layer, name, _CALLED[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(layer, name, value)
+
+
+def _asking(layer: Any, one: Recurrence) -> Callable[[Asked], Answer]:
+    def ask(asked: Asked) -> Answer:
+        import tensorflow as tf
+
+        x = tf.constant(asked.x.swapaxes(0, 1), one.dtype)
+        states = [asked.h[0], asked.c[0]] if one.sizes.mode is Mode.LSTM else [asked.h[0]]
+        start = [tf.constant(value, one.dtype) for value in states]
+        with _built_so(layer):
+            y, *ends = tf.nest.flatten(layer.call(x, initial_state=start, training=False))
+        h, *c = (np.asarray(value)[None] for value in ends)
+        return np.asarray(y).swapaxes(0, 1), h, c[0] if c else None
+
+    return ask
+
+
+def runner(artifact: Artifact) -> Run:
+    """Runs the glue of a model in which each recurrence is a layer."""
+    plan = artifact.plan
+
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+        assert isinstance(artifact.answer, Opened)
+        ((_, model),) = artifact.answer.runners
+        assert isinstance(model, Layers)
+        layers, reasons = layers_of(artifact, plan.recurrences)
+        if reasons:
+            raise LookupError(next(iter(reasons.values())))
+        keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
+        given = _Given({layers[one.node][0]: one for one in plan.recurrences}, is_old=artifact.form == "h5")
+        products = _Products()
+        hidden: list[str] = []
+        with ExitStack() as stack:
+            stack.enter_context(context.eager_mode())  # the judge's own graph stands open
+            for name, layer in dict(layers.values()).items():
+                _begin(layer)
+                stack.enter_context(_calling(layer, given.of(name, layer)))
+            for name, layer in _weighing(model.model):
+                if hasattr(layer, "cell"):
+                    hidden += [] if name in given.recurrences else [f"layer {name}"]
+                elif _is_distributed(layer):
+                    stack.enter_context(_calling(layer, products.together(layer)))
+                else:
+                    stack.enter_context(_calling(layer, products.of(f"layer {name}", layer)))
+            for one in passes:
+                given.begin([(layers[call.node][0], call) for call in one.calls])
+                products.begin()
+                try:
+                    outputs = model({keys[tensor]: value for tensor, value in one.feed.items()})
+                except Exception as cause:
+                    if given.reasons:  # Keras makes another exception of one in a layer
+                        raise LookupError(*given.reasons) from cause
+                    raise
+                found = products.found
+                yield Seen(outputs, given.entered, found, hidden=hidden, repeated=products.repeated)
+
+    return run
+
+
+class _Given:
+    """What layers are called with, `entered`, against what the source's recurrences took.
+
+    `recurrences` are those by the name of the layer; `reasons` say why a call fits none of the source's.
+    `is_old`: the layers are tf_keras's.
+    """
+
+    def __init__(self, recurrences: Mapping[str, Recurrence], *, is_old: bool) -> None:
+        self.recurrences, self.is_old = recurrences, is_old
+        self.entered: list[tuple[str, Array, Array]] = []
+        self.reasons: list[str] = []
+        self._calls: dict[str, list[Call]] = {}
+        self._rows: dict[str, list[Call]] = {}
+
+    def begin(self, calls: Sequence[tuple[str, Call]]) -> None:
+        """Gives what these calls gave from now on, each with the name of its layer."""
+        self._calls = {name: [call for own, call in calls if own == name] for name, _ in calls}
+        self._rows, self.entered = {}, []
+
+    def of(self, name: str, layer: Any) -> Callable[..., Any]:
+        """What a layer is to call: it answers as the source's recurrence did."""
+
+        def call(x: Any, *_: Any, initial_state: Any = None, mask: Any = None, **__: Any) -> Any:
+            try:
+                if mask is not None:
+                    raise LookupError("a layer has a mask")
+                answer = self._see(name, layer, x, initial_state)
+            except LookupError as reason:
+                self.reasons.append(str(reason.args[0]))
+                raise
+            y, *states = (tf.constant(value, tf.as_dtype(layer.compute_dtype)) for value in answer)
+            if layer.stateful:
+                for held, value in zip(layer.states, states, strict=True):
+                    held.assign(value)
+            own = tf.transpose(y, [1, 0, 2]) if _is_time_major(layer) else y
+            last = own if layer.return_sequences else y[:, -1]
+            answers = [last, *states]
+            # Keras 3 makes tuples, and adds them to tuples.
+            return (answers if self.is_old else tuple(answers)) if layer.return_state else last
+
+        return call
+
+    def _see(self, name: str, layer: Any, x: Any, start: Any) -> list[Array]:
+        """Notes what enters; gives `y [batch, time, units]` and the states `[batch, units]`."""
+        one = self.recurrences[name]
+        taken = np.asarray(x) if _is_time_major(layer) else np.asarray(x).swapaxes(0, 1)
+        taken = taken[::-1] if layer.go_backwards else taken
+        count = 2 if one.sizes.mode is Mode.LSTM else 1
+        zeros = np.zeros((taken.shape[1], one.sizes.units), taken.dtype)
+        start = layer.states if start is None and layer.stateful else start
+        starts = [zeros] * count if start is None else [*map(np.asarray, tf.nest.flatten(start))]
+        h, *c = (value[None] for value in starts)
+        call = self._nearest(name, taken, h, c[0] if c else None)
+        self.entered.append((f"input of {name}", taken, call.x))
+        expected = [call.h[0], call.c[0]][:count]
+        for what, found, wanted in zip("hc", starts, expected, strict=False):
+            self.entered.append((f"initial {what} of {name}", found, wanted))
+        y, *ends = (value if one.time_major else value.swapaxes(0, 1) for value in call.gave[: 1 + count])
+        return [y.swapaxes(0, 1), *(value[0] for value in ends)]
+
+    def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:
+        """The call of the source that took this, or one of its rows where it takes more or fewer at once.
+
+        No row is given twice before all were: which of them a layer took is not to be guessed from values.
+        """
+        calls = self._calls.get(name, [])
+        try:
+            return nearest(calls, x, h, c)
+        except LookupError:
+            if not any(call.x.shape[::2] == x.shape[::2] for call in calls):
+                raise
+        one, found = self.recurrences[name], []
+        for k in range(x.shape[1]):
+            row = slice(k, k + 1)
+            rows = self._rows.get(name) or [row for call in calls for row in _rows_of(call, one)]
+            found.append(nearest(rows, x[:, row], h[:, row], None if c is None else c[:, row]))
+            self._rows[name] = [other for other in rows if other is not found[-1]]
+        return _joined(found, one)
+
+
+def _rows_of(call: Call, one: Recurrence) -> Iterator[Call]:
+    """Each row of a call as a call, without what is no LSTM's."""
+    gave = call.gave[: 3 if one.sizes.mode is Mode.LSTM else 2]
+    for k in range(call.x.shape[1]):
+        row = slice(k, k + 1)
+        own = [value[:, row] if one.time_major else value[row] for value in gave]
+        yield replace(call, x=call.x[:, row], h=call.h[:, row], c=call.c[:, row], gave=own)
+
+
+def _joined(rows: Sequence[Call], one: Recurrence) -> Call:
+    """Rows as one call."""
+    x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
+    columns = zip(*(row.gave for row in rows), strict=True)
+    gave = [np.concatenate(column, 1 if one.time_major else 0) for column in columns]
+    return replace(rows[0], x=x, h=h, c=c, gave=gave)
+
+
+def _is_time_major(layer: Any) -> bool:
+    """Whether a layer takes and gives steps before rows, as those of tf_keras can."""
+    return bool(getattr(layer, "time_major", False))
+
+
+def _begin(layer: Any) -> None:
+    """The state that a layer keeps between calls is zero again: files of Keras store none."""
+    if layer.stateful:
+        for held in layer.states:
+            held.assign(tf.zeros_like(held))
+
+
+@contextmanager
+def _calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
+    """The layer with another `call`; afterwards it is as it was."""
+    before = layer.call
+    try:
+        layer.call = call
+        yield
+    finally:
+        layer.call = before
+
+
+def _is_distributed(layer: Any) -> bool:
+    """Whether a layer calls another for each step; a `Bidirectional` has that one twice."""
+    return hasattr(layer, "layer") and not hasattr(layer, "forward_layer")
+
+
+def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
+    """The layers that have matrices and no layers inside them, and recurrent ones, by name.
+
+    So are those that distribute others, before these.
+    """
+    names = ("forward_layer", "backward_layer", "layer")
+    inner = [one for name in names if (one := getattr(layer, name, None)) is not None]
+    inner = inner or [*getattr(layer, "layers", ())]
+    if inner and not hasattr(layer, "cell"):
+        if _is_distributed(layer):
+            yield f"{around}{layer.name}", layer
+        for one in inner:
+            yield from _weighing(one, f"{around}{layer.name}/")
+    elif any(len(one.shape) > 1 for one in layer.weights):
+        yield f"{around}{layer.name}", layer
+
+
+class _Products:
+    """The values that layers give, `found` by layer and call; `repeated` are those of several steps.
+
+    A layer that is called for each step gives the values of all one after another.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, Array] = {}
+        self.repeated: set[str] = set()
+        self._steps: dict[str, list[Array]] | None = None
+
+    def begin(self) -> None:
+        """Forgets what was found."""
+        self.found, self.repeated = {}, set()
+
+    def of(self, name: str, layer: Any) -> Callable[..., Any]:
+        """What a layer calls, with its values kept."""
+        before = layer.call
+
+        def call(*given: Any, **named: Any) -> Any:
+            answer = before(*given, **named)
+            for place, value in enumerate(tf.nest.flatten(answer)):
+                array = np.asarray(value)
+                if self._steps is None:
+                    self.found[f"{name}, call {len(self.found)}"] = array
+                else:
+                    self._steps.setdefault(f"{name}, output {place}", []).append(array)
+            return answer
+
+        return call
+
+    def together(self, layer: Any) -> Callable[..., Any]:
+        """What a layer calls that calls another for each step."""
+        before = layer.call
+
+        def call(*given: Any, **named: Any) -> Any:
+            if self._steps is not None:  # for each step of another's
+                return before(*given, **named)
+            self._steps = {}
+            try:
+                answer = before(*given, **named)
+            finally:
+                steps, self._steps = self._steps, None
+            for name, values in steps.items():
+                key = f"{name}, call {len(self.found)}"
+                self.found[key] = np.concatenate(values)
+                self.repeated.add(key)
+            return answer
+
+        return call

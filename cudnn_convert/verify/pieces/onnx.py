@@ -1,0 +1,347 @@
+"""Fused nodes of an ONNX model, alone and with given outputs.
+
+The fused nodes of an ONNX file, each cut out with its constants as a model of its own.
+
+Its input, its initial states and its lengths become inputs, wherever the node stands: a node in a branch or
+a loop reads its constants from the graphs around it. The file says which node is which layer.
+Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7: inputs X, W, R, B, sequence_lens, initial_h and an
+LSTM's initial_c and P; outputs Y `[steps, directions, batch, units]`, Y_h, Y_c.
+
+An ONNX model without its fused nodes: what they give is fed, what they take is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import external_data_helper, helper, numpy_helper
+
+from cudnn_convert.artifacts import pair_names
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import Array, Part, Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.verify.pieces import glue
+from cudnn_convert.verify.pieces.glue import Given, Pass, Run, Seen
+from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verify.reference_op import Call, nearest
+
+_KEY: Final = "cudnn_convert"
+FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
+_FLOAT: Final = onnx.TensorProto.FLOAT
+#: The places of W, R, B and P among a node's inputs.
+_WEIGHTS: Final = (1, 2, 3, 7)
+_LENGTHS, _H, _C = 4, 5, 6
+
+
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """Every fused node that the files of an artifact say to be a layer of a recurrence."""
+    known = {one.node: one for one in recurrences}
+    found: list[Piece] = []
+    reason = "the file does not say which of its nodes computes it"
+    for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
+        model = onnx.load(str(file), load_external_data=False)
+        nodes = {node.name: (node, constants) for node, constants in fused_nodes(model.graph, {})}
+        for piece, name, layer in recorded_layers(model):
+            if name not in known:
+                continue
+            if piece not in nodes:
+                reason = f"{piece} is no {', '.join(sorted(FUSED))} node of the file"
+                continue
+            cut = partial(_cut, model, *nodes[piece], file.parent)
+            projected = not known[name].sizes.projection
+            found.append(Piece(name, (layer,), piece, _asking(cut), projected=projected))
+    return Pieces(tuple(found), dict.fromkeys(known, reason))
+
+
+def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
+    """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
+    text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
+    try:
+        for one in json.loads(text).get("pieces", ()):
+            yield str(one["piece"]), str(one["node"]), int(one["layer"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return
+
+
+def fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each fused node of a graph and of those nested in it, and the constants that it sees."""
+    constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
+    for node in graph.node:
+        if node.op_type == "Cast" and node.input[0] in constants:  # of weights that are stored as half
+            constants[node.output[0]] = constants[node.input[0]]
+    for node in graph.node:
+        for attribute in node.attribute:
+            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from fused_nodes(nested, constants)
+        if node.op_type in FUSED and not node.domain:
+            yield node, constants
+
+
+def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> Any:
+    """A session of the node alone; inputs `X`, `lengths`, `h` and `c`."""
+    import onnxruntime
+
+    given = [*node.input, *[""] * (8 - len(node.input))]
+    made, kept = onnx.NodeProto(), []
+    made.CopyFrom(node)
+    for place in _WEIGHTS:
+        if given[place]:
+            kept.append(_constant(constants[given[place]], folder, f"constant_{place}"))
+            given[place] = kept[-1].name
+    given[0], given[_LENGTHS], given[_H] = "X", "lengths", "h"
+    given[_C] = "c" if node.op_type == "LSTM" else ""
+    while not given[-1]:
+        given.pop()
+    del made.input[:], made.output[:]
+    made.input.extend(given)
+    made.output.extend(["Y", "Y_h", *(["Y_c"] if node.op_type == "LSTM" else [])])
+    types = {"X": _FLOAT, "lengths": onnx.TensorProto.INT32, "h": _FLOAT, "c": _FLOAT}
+    ends = [helper.make_tensor_value_info(name, types[name], None) for name in given if name in types]
+    outputs = [helper.make_tensor_value_info(name, _FLOAT, None) for name in made.output]
+    alone = helper.make_model(
+        helper.make_graph([made], "piece", ends, outputs, kept), opset_imports=model.opset_import
+    )
+    alone.ir_version = model.ir_version
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(
+        alone.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _constant(tensor: Any, folder: Path, name: str) -> Any:
+    """A constant of float32 with its values, under another name."""
+    held = onnx.TensorProto()
+    held.CopyFrom(tensor)
+    if external_data_helper.uses_external_data(held):
+        external_data_helper.load_external_data_for_tensor(held, str(folder))
+        held.ClearField("external_data")
+        held.data_location = onnx.TensorProto.DEFAULT
+    if held.data_type != _FLOAT:
+        return numpy_helper.from_array(numpy_helper.to_array(held).astype(np.float32), name)
+    held.name = name
+    return held
+
+
+def _asking(cut: Any) -> Any:
+    session = cache(cut)
+
+    def ask(asked: Asked) -> Answer:
+        running = session()
+        given = {"X": asked.x, "h": asked.h, "c": asked.c}
+        fed = {name: value.astype(np.float32) for name, value in given.items()} | {"lengths": asked.lengths}
+        names = [one.name for one in running.get_inputs()]
+        y, h, *c = running.run(None, {name: fed[name] for name in names})
+        steps, directions, batch, units = y.shape
+        together = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * units)
+        return together, h, c[0] if c else None
+
+    return ask
+
+
+_PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
+_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT = 0, 4, 5, 6
+_WHAT: Final = {_X: "input", _LENGTHS_INPUT: "lengths", _H_INPUT: "initial h", _C_INPUT: "initial c"}
+_NESTED: Final = frozenset({"If", "Loop", "Scan"})
+
+#: A fused node, what is given for it, and by place what entered it.
+_Taken: TypeAlias = tuple[str, Given, dict[int, Array]]
+
+
+def runner(artifact: Artifact) -> Run:
+    """Runs the glue of a model, or of one model for each part, also in branches and loops."""
+
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+        for one in passes:
+            yield _joined([_run(artifact, part, one) for part in artifact.plan.parts])
+
+    return run
+
+
+def _joined(seen: Sequence[Seen]) -> Seen:
+    """What several files answered, as one."""
+    outputs: dict[str, Array] = {}
+    products: dict[str, Array] = {}
+    for one in seen:
+        outputs |= one.outputs
+        products |= one.products
+    entered = [value for one in seen for value in one.entered]
+    beside = [value for one in seen for value in one.beside]
+    return Seen(outputs, entered, products, beside, [name for one in seen for name in one.hidden])
+
+
+def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
+    """The glue in the file of one part, on what it takes of a feed."""
+    plan, file = artifact.plan, part_file(artifact.path, part.name)
+    model = onnx.load(str(file))
+    nodes = {node for _, node, _ in recorded_layers(model)}
+    calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
+    fitting = _fitting(plan, model, calls)
+    keys = {tensor: key for key, tensor in part.signature.inputs.items()}
+    named = pair_names.inputs(file, part.signature.inputs, [one.name for one in model.graph.input])
+    fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
+    is_nested = any(node.op_type in _NESTED for node in model.graph.node)
+    values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)
+    return _seen(model, values, taken, part)
+
+
+def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
+    """What each fused node may stand for; nothing where it was none of cuDNN's."""
+    recorded = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
+    names = [node.name for node, _ in fused_nodes(model.graph, {})]
+    return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
+
+
+def _answered(
+    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[_Taken]]:
+    """All tensors that are looked at, and what entered each fused node, of a model without branches."""
+    fused = [node for node in model.graph.node if node.name in fitting]
+    session = _session(model, fused)
+    there = [found.name for found in session.get_inputs()]
+    wanted = [found.name for found in session.get_outputs()]
+    given = {node.name: fitting[node.name][0] for node in fused}
+
+    def answers() -> dict[str, Array]:
+        values = {**fed, **_fed(fused, given)}
+        answered = session.run(wanted, {key: values[key] for key in there})
+        return values | dict(zip(wanted, answered, strict=True))
+
+    for node in fused:  # in their order: what enters one depends on those before it
+        if len(fitting[node.name]) > 1:
+            taken = _entering(model, node, given[node.name], answers())
+            given[node.name] = nearest(fitting[node.name], taken[_X], taken[_H_INPUT], taken.get(_C_INPUT))
+    values = answers()
+    return values, [
+        (node.name, given[node.name], _entering(model, node, given[node.name], values)) for node in fused
+    ]
+
+
+def _interpreted(
+    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[_Taken]]:
+    """The same of a model with branches or loops, by ONNX's own interpreter."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    taken: list[_Taken] = []
+
+    class Fused(OpRun):  # type: ignore[misc] # onnx has no types
+        op_domain = ""
+
+        def _run(self, *inputs: Any, **_: Any) -> tuple[Array, ...]:
+            node = self.onnx_node
+            fits = fitting.get(node.name)
+            if not fits:
+                raise LookupError(f"{node.name} runs where no recurrence of the source does")
+            entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
+            of = nearest(fits, entered[_X], entered[_H_INPUT], entered.get(_C_INPUT))
+            taken.append((node.name, of, entered))
+            found = _fed([node], {node.name: of})
+            return tuple(found.get(name, of.y) for name in node.output)
+
+    ops = [type(kind, (Fused,), {}) for kind in FUSED]
+    names = [name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.output]
+    wanted = [*dict.fromkeys([*(one.name for one in model.graph.output), *names])]
+    answered = ReferenceEvaluator(model, new_ops=ops).run(wanted, dict(fed))
+    return dict(zip(wanted, answered, strict=True)), taken
+
+
+def _session(model: Any, fused: list[Any]) -> Any:
+    """The model without the fused nodes; every tensor that is looked at is an output."""
+    import onnxruntime
+
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph, gone = made.graph, {node.name for node in fused}
+    kept = [node for node in graph.node if node.name not in gone]
+    read = [
+        node.input[place]
+        for node in fused
+        for place in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
+        if len(node.input) > place
+    ]
+    read += [node.output[0] for node in kept if node.op_type in _PRODUCTS]
+    del graph.node[:]
+    graph.node.extend(kept)
+    have = {one.name for one in (*graph.input, *graph.output)} | {one.name for one in graph.initializer}
+    floats = onnx.TensorProto.FLOAT
+    outputs = [name for node in fused for name in node.output if name]
+    graph.input.extend(helper.make_tensor_value_info(name, floats, None) for name in outputs)
+    made_by = {name for node in kept for name in node.output}
+    for name in dict.fromkeys(read):
+        if name and name not in have and name in made_by:
+            graph.output.append(onnx.ValueInfoProto(name=name))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _fed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
+    """What the fused nodes would give."""
+    found: dict[str, Array] = {}
+    for node in fused:
+        of = given[node.name]
+        values = (of.y, of.h_end, of.c_end)
+        found |= {name: value for name, value in zip(node.output, values, strict=False) if name}
+    return found
+
+
+def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> dict[int, Array]:
+    """By place what enters a fused node, states behind a projection as the source has them."""
+    constants = {one.name: one for one in model.graph.initializer}
+    batch, steps = of.x.shape[1], len(of.x)
+    units = of.h_end.shape[-1]
+    zeros = np.zeros((len(of.h), batch, units), np.float32)
+    starts = {_H_INPUT: zeros, _C_INPUT: zeros, _LENGTHS_INPUT: np.full(batch, steps)}
+    found = {}
+    for place in (_X, _LENGTHS_INPUT, _H_INPUT, *([_C_INPUT] if node.op_type == "LSTM" else [])):
+        name = node.input[place] if len(node.input) > place else ""
+        value = starts.get(place) if not name else values.get(name)
+        if value is None and name in constants:
+            value = onnx.numpy_helper.to_array(constants[name])
+        if value is None:
+            continue
+        if place == _H_INPUT and of.projections:
+            value = np.stack([one @ matrix.T for one, matrix in zip(value, of.projections, strict=True)])
+        found[place] = value.astype(np.float32)
+    return found
+
+
+def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
+    entered: list[tuple[str, Array, Array]] = []
+    for name, of, found in taken:
+        full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
+        expected = {_X: of.x, _LENGTHS_INPUT: full.astype(np.float32), _H_INPUT: of.h, _C_INPUT: of.c}
+        entered += [
+            (f"{_WHAT[place]} of {part.prefix}{name}", found[place], expected[place]) for place in found
+        ]
+    names = [one.name for one in model.graph.output]
+    keys = pair_names.keys(part.signature.outputs, names)
+    outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
+    products = {
+        f"{node.op_type} {part.prefix}{node.name}": values[node.output[0]]
+        for node in model.graph.node
+        if node.op_type in _PRODUCTS and node.output[0] in values
+    }
+    inner = (node for node in _inner(model.graph) if node.op_type in _PRODUCTS)
+    hidden = [f"{node.op_type} {part.prefix}{node.name}" for node in inner]
+    return Seen(outputs, entered, products, [value for _, of, _ in taken for value in of.beside], hidden)
+
+
+def _inner(graph: Any, *, depth: int = 0) -> Iterator[Any]:
+    """The nodes of branches and loops."""
+    for node in graph.node:
+        if depth:
+            yield node
+        for attribute in node.attribute:
+            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _inner(nested, depth=depth + 1)

@@ -1,0 +1,285 @@
+"""A recurrence asked by itself: its inputs, and what wrong weights would move.
+
+A piece of an artifact: what computes layers of one recurrence, and can be asked by itself.
+
+Inputs for a recurrence that is asked by itself, such that its answer depends on every weight.
+
+Normal inputs saturate some models and cannot see others: what counts is the sum that a gate gets. So inputs
+are scaled to the matrices, each row of which then adds about a standard deviation of 1, and initial states
+too, which may become large where recurrent weights are tiny. At one step all that is computed shows: how
+much is measured by answers of wrong weights, and more rows are drawn until the weakest weight shows.
+
+Whether chosen inputs could show that a recurrence is wrong: the least that wrong weights would move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import reference
+from cudnn_convert.model import WAYS, Array, Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.reference import Gates, mutants
+from cudnn_convert.reference.mutants import First
+from cudnn_convert.verify.compare import Tolerance
+
+#: `(y [time, batch, directions*width], h [layers*directions, batch, width], c [..., units] or None)`, of the
+#: layers that were asked.
+Answer = tuple[Array, Array, Array | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Layers of the recurrence `node` in an artifact.
+
+    `name` says where it computes them. `ask` gives its answer in the type that it computes in; c is None in
+    what is no LSTM. `lengths`: it takes rows of several lengths. `projected`: a projection is part of it;
+    where it stands around it, it takes and gives the state before that. `tied`: both initial states of an
+    LSTM are one tensor. `outputs`: something reads `y`; else it is not compared. `steps` and `rows`: the
+    sizes that the artifact holds it to beside a single step, which it takes of any number of rows.
+    """
+
+    node: str
+    layers: tuple[int, ...]
+    name: str
+    ask: Callable[[Asked], Answer]
+    lengths: bool = True
+    projected: bool = True
+    tied: bool = False
+    outputs: bool = True
+    steps: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What is asked: a file of some format, the plan of its source, and what runs it as its user will."""
+
+    form: str
+    path: Path
+    plan: Plan
+    answer: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """All pieces of an artifact, and by node why a recurrence has none.
+
+    `same`: by node another node whose piece is the very same computation on the same weights.
+    """
+
+    found: tuple[Piece, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, recurrence: Recurrence, others: Iterable[Recurrence]) -> list[Piece]:
+        """The pieces of a recurrence; where it has none, those of another that holds the same weights."""
+        node = self.same.get(recurrence.node, recurrence.node)
+        own = [piece for piece in self.found if piece.node == node]
+        wanted = (recurrence.shared, recurrence.sizes, recurrence.dtype)
+        twins = [one.node for one in others if (one.shared, one.sizes, one.dtype) == wanted]
+        return own or [piece for piece in self.found if piece.node in twins]
+
+
+#: Rows of a batch, drawn until the inputs are good; half and bfloat16 stop at the first.
+ROWS: Final = (32, 128, 512)
+#: Sums of these standard deviations, tried in turn where some weight stays hidden.
+SCALES: Final = (1.0, 2.0, 0.3)
+#: No initial state is larger: its own rounding would hide what is added to it.
+_LARGEST: Final = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`x [time, batch, inputs]`, `h [layers*directions, batch, width]`, `c [..., units]`, `lengths [batch]`.
+
+    Floats are of float64 and hold values of the type that the artifact takes.
+    """
+
+    x: Array
+    h: Array
+    c: Array
+    lengths: Array
+
+    def rows(self, start: int, stop: int) -> Asked:
+        """Some rows of the batch."""
+        part = slice(start, stop)
+        return Asked(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
+
+
+def draw_inputs(
+    rng: np.random.Generator,
+    cells: Sequence[Gates],
+    *,
+    directions: int,
+    steps: int,
+    batch: int,
+    dtype: np.dtype[Any],
+    scale: float = 1.0,
+    tied: bool = False,
+) -> Asked:
+    """Inputs for `cells`, those of all layers and directions, of `steps` steps; lengths of 1 to that.
+
+    `dtype` is the type that the artifact takes. The last row is of full length. `tied`: both states are one.
+    """
+    x = rng.standard_normal((steps, batch, cells[0].inputs))
+    x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
+    h = rng.standard_normal((len(cells), batch, cells[0].width))
+    for place, cell in enumerate(cells):
+        wide = min(scale / _norm(cell.recurrent_kernel), _LARGEST)
+        h[place] *= wide
+        # A large state hides in a GRU what is added to it: every other row keeps it small.
+        h[place, 1::2] *= min(1.0, 1.0 / wide)
+    c = h if tied else rng.standard_normal((len(cells), batch, cells[0].units))
+    lengths = steps - np.arange(batch)[::-1] % steps
+    x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
+    return Asked(x, h, c, lengths.astype(np.int32))
+
+
+def _norm(matrices: Sequence[Array] | None) -> float:
+    """The mean norm of a row of some matrices; 1 where all are 0."""
+    if matrices is None:
+        return 1.0
+    norms = [np.sqrt((np.asarray(matrix, np.float64) ** 2).sum(axis=-1)).mean() for matrix in matrices]
+    return float(np.mean(norms)) or 1.0
+
+
+#: Tolerances that each wrong weight should show at least.
+LEAST: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The cells of some layers in order, a layer's directions together; `first`: the first one's number.
+
+    `tied`: both initial states are one tensor.
+    """
+
+    cells: Sequence[Gates]
+    directions: int
+    first: int = 0
+    tied: bool = False
+
+    def steps(self, order: np.random.Generator | None = None) -> list[Any]:
+        """The reference's steps."""
+        return [cell.step(order) for cell in self.cells]
+
+    def draw(self, rng: np.random.Generator, **given: Any) -> Asked:
+        """Inputs for these cells."""
+        return draw_inputs(rng, self.cells, directions=self.directions, tied=self.tied, **given)
+
+    def run(self, asked: Asked, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
+        """`y`, `h` and `c` as `reference.run` gives them, in the type of the inputs."""
+        return reference.run(
+            self.steps(order), asked.x, asked.h, asked.c, directions=self.directions, lengths=asked.lengths
+        )
+
+    def firsts(self, asked: Asked) -> Iterator[tuple[int, list[First]]]:
+        """`(layer, its cells at the first step)` where the inputs are of one step."""
+        steps, count = self.steps(), self.directions
+        run = reference.layers(steps, asked.x, asked.h, asked.c, directions=count, lengths=asked.lengths)
+        for number, layer in enumerate(run):
+            places = range(number * count, (number + 1) * count)
+            cells = [First(self.cells[k], layer.x[0], asked.h[k], asked.c[k]) for k in places]
+            yield self.first + number, cells
+
+
+@dataclass(slots=True)
+class Power:
+    """What inputs of one step would show, in tolerances.
+
+    `smallest`: of the wrong recurrence that moves the answer least, `weakest`: of the weakest single weight;
+    infinite where there is none. `sampled`: the rows of each gate's matrix whose single weights were looked
+    at, None for all. `unseen` names what shows less than `LEAST`, with what it would show.
+    """
+
+    asked: Asked
+    smallest: float = np.inf
+    weakest: float = np.inf
+    sampled: int | None = None
+    unseen: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything would be seen."""
+        return not self.unseen
+
+
+def choose_inputs(
+    rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
+) -> Power:
+    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries.
+
+    `most`: the rows that may be drawn beyond the fewest.
+    """
+    best: Power | None = None
+    rows = [one for one in ROWS if one <= most and dtype.itemsize > 2] or ROWS[:1]
+    for scale in SCALES:
+        made = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
+        if best is None or min(made.weakest, made.smallest) > min(best.weakest, best.smallest):
+            best = made
+        if best.is_good or dtype.itemsize <= 2:
+            break
+    assert best is not None
+    return best
+
+
+def _tried(
+    rng: np.random.Generator,
+    stack: Stack,
+    dtype: np.dtype[Any],
+    bound: Tolerance,
+    *,
+    scale: float,
+    rows: Sequence[int],
+) -> Power:
+    asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
+    weights = [mutants.Weights(cell) for cell in stack.cells]
+    fewest = min((one.sampled for one in weights if one.sampled is not None), default=None)
+    start, power = 0, Power(asked, sampled=fewest)
+    for stop in rows:
+        part = asked.rows(start, stop)
+        for number, (_, ways) in enumerate(stack.firsts(part)):
+            for way, first in enumerate(ways):
+                weights[number * stack.directions + way].add(first, bound.atol, bound.rtol)
+        start, power.asked = stop, asked.rows(0, stop)
+        power.weakest = min(one.weakest() for one in weights)
+        if power.weakest >= LEAST:
+            break
+    _look(power, stack, weights, bound)
+    return power
+
+
+def _look(power: Power, stack: Stack, weights: Sequence[mutants.Weights], bound: Tolerance) -> None:
+    """Measures mutants on the rows that were chosen, and names what they do not show."""
+    for number, (layer, ways) in enumerate(stack.firsts(power.asked)):
+        right = [first.answer() for first in ways]
+        for way, name, answer in mutants.structural(ways):
+            share = shares(answer, right[way], bound, is_lstm=ways[way].gates.mode == "lstm")
+            power.smallest = min(power.smallest, share)
+            if share < LEAST:
+                power.unseen.append(f"layer {layer} {WAYS[way]}: {name}: {share:.2g} tolerances")
+        for way in range(len(ways)):
+            of = weights[number * stack.directions + way]
+            power.unseen += [
+                f"layer {layer} {WAYS[way]}, {title}: {count} of {every} weights show less than {LEAST:g} "
+                f"tolerances when moved by {mutants.MOVED:g} of its norm, the weakest {least:.2g}"
+                for title, count, every, least in of.below(LEAST)
+            ]
+
+
+def shares(
+    answer: tuple[Array, Array], right: tuple[Array, Array], bound: Tolerance, *, is_lstm: bool
+) -> float:
+    """The largest difference of two answers, in tolerances."""
+    found = 0.0
+    for one, other in zip(answer[: 1 + is_lstm], right, strict=False):
+        with np.errstate(invalid="ignore"):
+            gap = np.abs(one - other) / (bound.atol + bound.rtol * np.abs(other))
+        found = max(found, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    return found

@@ -1,0 +1,291 @@
+"""Loops of a TensorFlow Lite file, each cut out as a model.
+
+A layer's direction is one loop over its steps. Before it stands the product of all inputs with the kernel,
+behind it the loop's rows lose those that fill up its last block, and are turned round where it goes backward.
+All of that is cut out: the product's rows, the initial states and the lengths become inputs, and where the
+sizes are read off a tensor that tensor does too. Weights that a branch or a loop of the model is handed come
+along. The file says which loop is which direction of which layer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, Final
+
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verify.pieces.tflite_graph import (
+    OPS,
+    Model,
+    answered,
+    is_handed_on,
+    makers_of,
+    opened,
+    rank,
+    read,
+)
+
+_PRODUCTS: Final = frozenset({OPS.FULLY_CONNECTED, OPS.BATCH_MATMUL})
+_INT: Final = schema.TensorType.INT32
+
+
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """Every layer whose loops the files of an artifact name."""
+    known = {one.node: one for one in recurrences}
+    cuts: list[Piece] = []
+    reasons = dict.fromkeys(known, "the file does not say which of its loops computes it")
+    for file in dict.fromkeys(part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.parts):
+        model = read(file)
+        loops = model.loops()
+        for (node, layer), names in model.recorded().items():
+            if node not in known or not all(name in loops for name in names):
+                continue
+            try:
+                parts = [_part(model, loops[name], way) for way, name in enumerate(names)]
+            except UncutError as cause:
+                reasons[node] = str(cause)
+                continue
+            cuts.append(_piece(node, layer, names[0], parts))
+    return Pieces(tuple(cuts), reasons)
+
+
+def _piece(node: str, layer: int, name: str, parts: Sequence[_Part]) -> Piece:
+    return Piece(
+        node,
+        (layer,),
+        name,
+        partial(_ask, parts),
+        lengths=all(LENGTHS in part.inputs for part in parts),
+        outputs=all(part.outputs for part in parts),
+        steps=parts[0].sizes[0],
+        rows=parts[0].sizes[1],
+    )
+
+
+class UncutError(Exception):
+    """A loop stands in what this module does not cut."""
+
+
+#: What the inputs of a cut are; of `SIZED` the sizes alone are read.
+X, ROWS, SIZED, H, C, LENGTHS, START = "x", "rows", "sized", "h", "c", "lengths", "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A direction of a layer, cut out of the subgraph `graph` as the subgraph `alone`.
+
+    `operators` are what it consists of, its loop as it was. `inputs` says what each input of `alone` is,
+    whose outputs are `h`, of an LSTM `c`, and `y` where something reads that. By such names `enters` has the
+    tensors of `graph` that enter, `gives` those that are given.
+    """
+
+    graph: Any
+    alone: Any
+    operators: Sequence[Any]
+    inputs: Sequence[str]
+    enters: Sequence[tuple[str, int]]
+    gives: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A direction of a layer as a model of its own, `opened` at the first call.
+
+    `inputs` as `Cut` has them; `outputs`: something reads `y`. `sizes`: the (time, batch) that the file holds
+    it to, None what is open.
+    """
+
+    opened: Callable[[], Any]
+    inputs: Sequence[str]
+    outputs: bool
+    sizes: tuple[int | None, int | None]
+    backward: bool
+
+    def ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+        """`[y, h]` and an LSTM's `c`; a batch of any size goes in portions of the file's."""
+        batch = self.sizes[1] or x.shape[1]
+        answers = [
+            self._ask(x[:, k : k + batch], [one[k : k + batch] for one in states], lengths[k : k + batch])
+            for k in range(0, x.shape[1], batch)
+        ]
+        y, *last = zip(*answers, strict=True)
+        return [np.concatenate(y, 1), *(np.concatenate(part) for part in last)]
+
+    def _ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+        (asked, rows, width), (time, batch) = x.shape, self.sizes
+        full = np.zeros((time or asked, batch or rows, width), np.float32)
+        # The last step of a loop of fixed length: it starts there, and so takes a single one.
+        start = full.shape[0] - asked
+        at = 0 if self.backward else start
+        full[at : at + asked, :rows] = x
+        none = full.shape[1] - rows
+        h, c = (np.pad(one, ((0, none), (0, 0))) for one in states)
+        given = {X: full, SIZED: full, ROWS: full.reshape(-1, width), H: h, C: c, START: np.int32(start)}
+        given[LENGTHS] = np.pad(lengths, (0, none)) + np.int32(start)
+        found = answered(self.opened(), [given[name] for name in self.inputs])
+        *last, y = found if self.outputs else [*found, found[0][None]]
+        last = [one[:rows] for one in last]
+        # Of one step the output is the new state.
+        return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
+
+
+def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
+    """The answer of a layer, whose directions are asked one after the other."""
+    x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
+    answers = [part.ask(x, (h[way], c[way]), asked.lengths) for way, part in enumerate(parts)]
+    y, *last = zip(*answers, strict=True)
+    ends = [np.stack(one) for one in last]
+    return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
+
+
+def _part(model: Model, loop: tuple[Any, Any], way: int) -> _Part:
+    """A loop of a model as one that can be asked. Raises UncutError."""
+    found = cut(model, *loop, backward=way > 0)
+    sizes = _sizes(model, *loop)
+    return _Part(cache(partial(opened, model, found.alone)), found.inputs, "y" in found.gives, sizes, way > 0)
+
+
+def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
+    """A loop with what stands directly before and behind it. Raises UncutError."""
+    states, blocks, counters = _carried(model, loop)
+    if not states or len(blocks) != 1:
+        raise UncutError("in the file its loop does not carry a state and the outputs of its steps")
+    if _has_constant_lengths(model, loop):
+        raise UncutError("in the file the lengths of its rows are constants of its loop")
+    after = _behind(model, graph, int(loop.outputs[blocks[0]]), backward=backward)
+    is_fixed = _sizes(model, graph, loop)[0] is not None
+
+    taken = _Taken(model, graph, makers_of(graph), [copy.copy(one) for one in graph.tensors])
+    copied = copy.copy(loop)
+    copied.inputs = [int(one) for one in loop.inputs]
+    named = [*zip((H, C), states, strict=False), *((START, k) for k in counters if is_fixed)]
+    for name, k in named:
+        taken.tensors.append(copy.copy(graph.tensors[loop.outputs[k]]))  # of its shape, and no constant
+        copied.inputs[k] = len(taken.tensors) - 1
+        taken.inputs[copied.inputs[k]] = name
+    for k in range(len(loop.inputs)):
+        tensor = graph.tensors[loop.inputs[k]]
+        if tensor.type == _INT and rank(tensor) == 1 and not model.is_constant(tensor):
+            taken.inputs[int(loop.inputs[k])] = LENGTHS
+    taken.take([copied, *after])
+    order = {id(op): number for number, op in enumerate(graph.operators)}
+    order[id(copied)] = order[id(loop)]
+    alone = schema.SubGraphT()
+    alone.name, alone.tensors = b"main", taken.tensors
+    alone.operators = sorted(taken.operators, key=lambda op: order[id(op)])
+    alone.inputs = [*taken.inputs]
+    ends = [int(loop.outputs[k]) for k in states]
+    gives = dict(zip((H, C), ends, strict=False))
+    if after:
+        gives["y"] = int(after[-1].outputs[0])
+    alone.outputs = [*gives.values()]
+    operators = [loop if op is copied else op for op in taken.operators]
+    enters = [(name, place) for place, name in taken.inputs.items() if place < len(graph.tensors)]
+    enters += [(name, int(loop.inputs[k])) for name, k in named if name != START]
+    return Cut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
+
+
+def _carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
+    """The places of what a loop changes: its states, the blocks of its outputs, and its counters."""
+    body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
+    carried: dict[tuple[bool, int], list[int]] = {}
+    for k in range(len(loop.inputs)):
+        if not is_handed_on(body, k):
+            tensor = body.tensors[body.inputs[k]]
+            carried.setdefault((tensor.type == _INT, rank(tensor)), []).append(k)
+    states, blocks, counters = (carried.get(kind, []) for kind in ((False, 2), (False, 3), (True, 0)))
+    return states, blocks, counters
+
+
+def _has_constant_lengths(model: Model, loop: Any) -> bool:
+    """Whether a loop compares its steps with a constant for each row."""
+    compared = [
+        model.content.subgraphs[k].tensors[op.inputs[1]]
+        for k in model.reached(loop)
+        for op in model.operators(k)
+        if model.code(op) == OPS.LESS
+    ]
+    return any(rank(tensor) == 1 and model.is_constant(tensor) for tensor in compared)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What is taken out of a subgraph: `operators`, and by number the tensors that become `inputs`."""
+
+    model: Model
+    graph: Any
+    makers: dict[int, Any]
+    tensors: list[Any]
+    operators: list[Any] = field(default_factory=list)
+    inputs: dict[int, str] = field(default_factory=dict)
+
+    def take(self, operators: Sequence[Any]) -> None:
+        """Takes some operators and what they read, up to products of the recurrence's inputs."""
+        seen = {-1, *self.inputs, *(int(place) for op in operators for place in op.outputs)}
+        self.operators += operators
+        todo = [int(place) for op in operators for place in op.inputs]
+        while todo:
+            place = todo.pop()
+            if place in seen or place in self.inputs or self.model.is_constant(self.tensors[place]):
+                continue
+            seen.add(place)
+            op = self.makers.get(place)
+            if op is None:
+                self.tensors[place].buffer = self._handed(place).buffer
+                continue
+            self.operators += [op] if op not in self.operators else []
+            first, code = int(op.inputs[0]), self.model.code(op)
+            if code in _PRODUCTS:
+                self.inputs[first] = X if rank(self.tensors[first]) == 3 else ROWS
+            elif code == OPS.SHAPE:
+                if rank(self.tensors[first]) != 3:
+                    raise UncutError("in the file the sizes of its loop are those of another tensor")
+                self.inputs.setdefault(first, SIZED)
+            todo += [int(one) for one in op.inputs]
+
+    def _handed(self, place: int) -> Any:
+        constant = self.model.handed(self.graph, place) if place in self.graph.inputs else None
+        if constant is None:
+            name = self.tensors[place].name.decode()
+            raise UncutError(f"in the file its loop reads {name}, which is no input of a recurrence")
+        return constant
+
+
+def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]:
+    """The steps and the rows of what a loop reads of each step, where the file knows them."""
+    makers = makers_of(graph)
+    carried = {k for places in _carried(model, loop) for k in places}
+    for k, place in enumerate(loop.inputs):
+        tensor, op = graph.tensors[place], makers.get(int(place))
+        if k in carried or rank(tensor) != 3 or model.is_constant(tensor):
+            continue
+        if op is not None and model.code(op) == OPS.FILL:
+            continue
+        signature = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
+        time, batch = (int(one) if one > 0 else None for one in signature[:2])
+        return time, batch
+    raise UncutError("in the file its loop does not read the inputs of its steps")
+
+
+def _behind(model: Model, graph: Any, rows: int, *, backward: bool) -> list[Any]:
+    """The operators that make the outputs of a loop's rows; none where nothing reads those.
+
+    They are the slice of its steps, and for backward a turn.
+    """
+    behind: list[Any] = []
+    for code in (OPS.STRIDED_SLICE, *([OPS.REVERSE_V2] if backward else [])):
+        readers = [op for op in graph.operators if rows in op.inputs]
+        if not readers and not behind:
+            return []
+        if [model.code(op) for op in readers] != [code]:
+            raise UncutError("in the file what its loop gives is not read as the outputs of a recurrence")
+        behind += readers
+        rows = int(readers[0].outputs[0])
+    return behind

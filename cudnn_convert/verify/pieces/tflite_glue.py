@@ -1,0 +1,352 @@
+"""A TensorFlow Lite file whose recurrences give what is given.
+
+Operators whose inputs are there run together, as a file of their own; then what waits for them is given.
+Branches and loops of the model with a recurrence inside are followed, pass by pass. The converter makes one
+operator of a product, its bias and the activation behind: a product is read with its bias, before that.
+Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (FullyConnectedOptions, Conv2DOptions),
+lite/kernels/while.cc, lite/kernels/if.cc.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, Final
+
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+
+from cudnn_convert.artifacts import pair_names
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import SERVING, Array
+from cudnn_convert.verify.pieces import glue
+from cudnn_convert.verify.pieces.glue import Given, Pass, Run, Seen
+from cudnn_convert.verify.pieces.piece_inputs import Artifact
+from cudnn_convert.verify.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
+from cudnn_convert.verify.pieces.tflite_graph import OPS, Model, answered, makers_of, opened, read
+from cudnn_convert.verify.reference_op import nearest
+
+_PRODUCTS: Final = {
+    getattr(OPS, name): name
+    for name in (
+        *("FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
+        *("CONV_3D", "CONV_3D_TRANSPOSE"),
+    )
+}
+#: The share of the largest value by which the passes of a loop that comes to rest may differ.
+_ALIKE: Final = 2e-2
+_ACTIVATION: Final = "fusedActivationFunction"
+_NONE: Final = schema.ActivationFunctionType.NONE
+
+
+def runner(artifact: Artifact) -> Run:
+    """Runs the glue of a file, also in branches and loops."""
+
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+        plan = artifact.plan
+        if len(plan.parts) != 1:
+            raise LookupError("the artifact is several files")
+        (part,) = plan.parts
+        file = part_file(artifact.path, part.name, ".tflite")
+        model = read(file)
+        layers, others = _recorded(model, {one.node for one in plan.recurrences})
+        named = {one.name: (one.node, one.layer) for one in layers}
+        inputs, outputs = _ends(model)
+        names = pair_names.inputs(file, part.signature.inputs, inputs)
+        keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
+        outputs_by_key = pair_names.keys(part.signature.outputs, outputs)
+        for one in passes:
+            running = _Running(model, layers, others, glue.fitting(plan, one.calls, named, projected=True))
+            values = running.main({inputs[names[keys[tensor]]]: value for tensor, value in one.feed.items()})
+            yield Seen(
+                {outputs_by_key[name]: values[place] for name, place in outputs.items()},
+                [*running.entered, *running.missed()],
+                running.products,
+                hidden=running.hidden(),
+            )
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A direction of a layer: `name` is its loop's, `cut` where it stands."""
+
+    name: str
+    node: str
+    layer: int
+    way: int
+    cut: Cut
+
+
+def _recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[Cut]]:
+    """The layers of `nodes`, and what stands for those of other nodes, which are run."""
+    loops = model.loops()
+    layers, others = [], []
+    for (node, number), names in model.recorded().items():
+        for way, name in enumerate(names):
+            if name not in loops:
+                raise LookupError(f"the artifact has no loop {name}")
+            try:
+                part = cut(model, *loops[name], backward=way > 0)
+            except UncutError as cause:
+                raise LookupError(str(cause)) from cause
+            if node in nodes:
+                layers.append(_Layer(name, node, number, way, part))
+            else:
+                others.append(part)
+    return layers, others
+
+
+def _ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
+    """The tensors of a file's inputs and outputs by their names in the signature."""
+    signatures = {one.signatureKey.decode(): one for one in model.content.signatureDefs or ()}
+    if SERVING not in signatures or signatures[SERVING].subgraphIndex:
+        raise LookupError(f"the artifact has no signature {SERVING} of its first subgraph")
+    both = signatures[SERVING].inputs, signatures[SERVING].outputs
+    inputs, outputs = ({end.name.decode(): int(end.tensorIndex) for end in ends or ()} for ends in both)
+    return inputs, outputs
+
+
+#: The values of a subgraph's tensors.
+_Values = dict[int, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """A part of a subgraph that runs at once: which tensors it reads and makes."""
+
+    reads: frozenset[int]
+    makes: frozenset[int]
+    run: Callable[[_Values], None]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A run of a file whose `layers` give what is `fitting`; `others` are run.
+
+    `entered` and `products` are what was seen, as `Seen` has them.
+    """
+
+    model: Model
+    layers: Sequence[_Layer]
+    others: Sequence[Cut]
+    fitting: Mapping[str, Sequence[Given]]
+    entered: list[tuple[str, Array, Array]] = field(default_factory=list)
+    products: dict[str, Array] = field(default_factory=dict)
+    _given: dict[str, set[int]] = field(default_factory=dict)
+    _steps: dict[int, list[_Step]] = field(default_factory=dict)
+
+    def main(self, fed: Mapping[int, Array]) -> _Values:
+        """The values of the first subgraph's outputs on some values of its inputs."""
+        tensors = self.model.content.subgraphs[0].tensors
+        return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
+
+    def missed(self) -> list[tuple[str, Array, Array]]:
+        """The inputs of calls of the source that the file does not make."""
+        given: dict[tuple[Any, ...], set[int]] = {}
+        keys = {one.name: (one.way, *map(id, self.fitting[one.name])) for one in self.layers}
+        for name, key in keys.items():
+            given.setdefault(key, set()).update(self._given.get(name, ()))
+        return [
+            (f"input of {name}", np.empty(0, np.float32), missing.x)
+            for name, key in keys.items()
+            for place, missing in enumerate(self.fitting[name])
+            if place not in given[key]
+            and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
+        ]
+
+    def hidden(self) -> list[str]:
+        """The products in branches and loops, which have other values in each pass."""
+        own, inside = self._own(), {number for op in self._loops() for number in self.model.reached(op)}
+        return [
+            self._product(graph, op)
+            for number, graph in enumerate(self.model.content.subgraphs)
+            for op in graph.operators
+            if number and number not in inside and id(op) not in own and self.model.code(op) in _PRODUCTS
+        ]
+
+    def _loops(self) -> list[Any]:
+        return [part.operators[0] for part in (*(one.cut for one in self.layers), *self.others)]
+
+    def _own(self) -> set[int]:
+        """The identities of the operators that recurrences consist of."""
+        parts = (*(one.cut for one in self.layers), *self.others)
+        return {id(op) for part in parts for op in part.operators}
+
+    def _product(self, graph: Any, op: Any) -> str:
+        return f"{_PRODUCTS[self.model.code(op)]} {graph.tensors[op.outputs[0]].name.decode()}"
+
+    def _values(self, number: int, values: _Values) -> _Values:
+        """Adds to the values of a subgraph's inputs those of its outputs."""
+        graph = self.model.content.subgraphs[number]
+        if number not in self._steps:
+            self._steps[number] = self._planned(number)
+        for step in self._steps[number]:
+            step.run(values)
+        return values | {int(place): self._value(graph, values, place) for place in graph.outputs}
+
+    def _value(self, graph: Any, values: _Values, place: int) -> Array:
+        place = int(place)
+        return values[place] if place in values else self.model.constant(graph.tensors[place])
+
+    def _called(self, number: int, arguments: Sequence[Array]) -> list[Array]:
+        graph = self.model.content.subgraphs[number]
+        values = self._values(number, dict(zip(map(int, graph.inputs), arguments, strict=True)))
+        return [values[int(place)] for place in graph.outputs]
+
+    def _planned(self, number: int) -> list[_Step]:
+        """The steps of a subgraph, each behind those whose values it reads."""
+        graph = self.model.content.subgraphs[number]
+        layers = [one for one in self.layers if one.cut.graph is graph]
+        waiting, plain = self._givings(graph, layers), []
+        inside = {id(one.cut.graph) for one in self.layers}
+        for op in self._live(graph, layers):
+            if any(id(self.model.content.subgraphs[k]) in inside for k in self.model.reached(op)):
+                waiting.append(self._step(graph, op.inputs, op.outputs, partial(self._follow, graph, op)))
+            else:
+                plain.append(op)
+        there, steps = {int(place) for place in graph.inputs}, list[_Step]()
+        while plain or waiting:
+            now, later = list[Any](), list[Any]()
+            for op in plain:  # each stands behind those that it reads
+                is_ready = self._reads(graph, op.inputs) <= there
+                (now if is_ready else later).append(op)
+                there |= {int(place) for place in op.outputs} if is_ready else set()
+            ready = [step for step in waiting if step.reads <= there]
+            if not now and not ready:
+                raise LookupError("in the artifact a recurrence takes what it gives itself")
+            others = [self._reads(graph, graph.outputs), *(step.reads for step in waiting)]
+            others += [self._reads(graph, op.inputs) for op in later]
+            steps += [self._segment(graph, now, frozenset().union(*others))] if now else []
+            steps += ready
+            there |= {place for step in ready for place in step.makes}
+            plain, waiting = later, [step for step in waiting if step not in ready]
+        return steps
+
+    def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
+        """The operators that outputs and what enters recurrences depend on, without those."""
+        makers = makers_of(graph)
+        given = {place for one in layers for place in one.cut.gives.values()}
+        loops = {id(one.cut.operators[0]): one.name for one in layers}
+        todo = [*graph.outputs, *(place for one in layers for _, place in one.cut.enters)]
+        live: set[int] = set()
+        while todo:
+            place = int(todo.pop())
+            op = None if place in given else makers.get(place)
+            if op is None or id(op) in live:
+                continue
+            if id(op) in loops:
+                raise LookupError(f"in the artifact more of {loops[id(op)]} is read than a recurrence gives")
+            live.add(id(op))
+            todo += [*op.inputs]
+        return [op for op in graph.operators if id(op) in live]
+
+    def _reads(self, graph: Any, places: Iterable[int]) -> frozenset[int]:
+        """Tensors that are no constants; -1 is one that an operator does without."""
+        tensors = graph.tensors
+        return frozenset(int(k) for k in places if k >= 0 and not self.model.is_constant(tensors[k]))
+
+    def _step(
+        self, graph: Any, reads: Iterable[int], makes: Iterable[int], run: Callable[[_Values], None]
+    ) -> _Step:
+        return _Step(self._reads(graph, reads), frozenset(map(int, makes)), run)
+
+    def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
+        """Operators as a file that gives what is read later, and the model's products."""
+        alone = schema.SubGraphT()
+        alone.name, alone.tensors = b"main", [*graph.tensors]
+        alone.operators = [*operators]
+        products: dict[str, int] = {}
+        own = self._own()
+        for op in operators if graph is self.model.content.subgraphs[0] else ():
+            if self.model.code(op) in _PRODUCTS and id(op) not in own:
+                products[self._product(graph, op)] = _without_activation(alone, op)
+        makes = {int(place) for op in operators for place in op.outputs}
+        reads = self._reads(graph, (place for op in operators for place in op.inputs)) - makes
+        alone.inputs = sorted(reads)
+        alone.outputs = sorted((makes & read_later) | {*products.values()})
+        interpreter = cache(partial(opened, self.model, alone))
+
+        def run(values: _Values) -> None:
+            given = [values[place] for place in alone.inputs]
+            values.update(zip(alone.outputs, answered(interpreter(), given), strict=True))
+            self.products.update({name: values[place] for name, place in products.items()})
+
+        return _Step(reads, frozenset(makes), run)
+
+    def _follow(self, graph: Any, op: Any, values: _Values) -> None:
+        """Runs a branch, or the passes of a loop."""
+        given, of = [self._value(graph, values, place) for place in op.inputs], op.builtinOptions
+        if self.model.code(op) == OPS.IF:
+            number = of.thenSubgraphIndex if given[0].all() else of.elseSubgraphIndex
+            found = self._called(number, given[1:])
+        else:
+            found = given
+            while self._called(of.condSubgraphIndex, found)[0].all():
+                found = self._called(of.bodySubgraphIndex, found)
+        values.update(zip(map(int, op.outputs), found, strict=True))
+
+    def _givings(self, graph: Any, layers: Sequence[_Layer]) -> list[_Step]:
+        return [
+            self._step(
+                graph,
+                (place for _, place in one.cut.enters),
+                one.cut.gives.values(),
+                partial(self._give, graph, one),
+            )
+            for one in layers
+        ]
+
+    def _give(self, graph: Any, one: _Layer, values: _Values) -> None:
+        """Gives what a direction of a layer is to give, and notes what enters it."""
+        entering = [(what, self._value(graph, values, place)) for what, place in one.cut.enters]
+        by_name = dict(entering)
+        h, c, lengths = by_name[H], by_name.get(C), by_name.get(LENGTHS)
+        inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
+        if not inputs:
+            raise LookupError(f"in the artifact {one.name} has no product of its inputs")
+        fits = [_of_direction(given, one.way) for given in self.fitting[one.name]]
+        of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
+        self._given.setdefault(one.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
+        full = np.full(len(h), len(of.x))
+        self.entered += [(f"input of {one.name}", value, of.x) for value in inputs]
+        self.entered.append((f"initial h of {one.name}", h, of.h[0]))
+        self.entered += [] if c is None else [(f"initial c of {one.name}", c, of.c[0])]
+        both = (full if value is None else value for value in (lengths, of.lengths))
+        found, expected = (value.astype(np.float32) for value in both)
+        self.entered.append((f"lengths of {one.name}", found, expected))
+        gives = {"y": of.y[:, 0], H: of.h_end[0], C: of.c_end[0]}
+        values.update({place: np.ascontiguousarray(gives[what]) for what, place in one.cut.gives.items()})
+
+
+def _are_alike(one: Given, other: Given) -> bool:
+    """Whether two calls took so nearly the same that rounding may exchange them."""
+    pairs = ((one.x, other.x), (one.h, other.h), (one.c, other.c))
+    most = [_ALIKE * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
+    return all(
+        a.shape == b.shape and np.allclose(a, b, 0.0, atol, equal_nan=True)
+        for (a, b), atol in zip(pairs, most, strict=True)
+    )
+
+
+def _of_direction(given: Given, way: int) -> Given:
+    """What is given for one direction of a layer."""
+    only = slice(way, way + 1)
+    values = {name: getattr(given, name)[only] for name in ("h", "c", "h_end", "c_end")}
+    return replace(given, y=given.y[:, only], **values)
+
+
+def _without_activation(alone: Any, op: Any) -> int:
+    """The tensor that a product gives before its activation; `alone` gets an operator for it."""
+    if not getattr(op.builtinOptions, _ACTIVATION, _NONE):
+        return int(op.outputs[0])
+    bare = copy.copy(op)
+    bare.builtinOptions = copy.copy(op.builtinOptions)
+    setattr(bare.builtinOptions, _ACTIVATION, _NONE)
+    bare.outputs = [len(alone.tensors)]
+    alone.tensors.append(copy.copy(alone.tensors[op.outputs[0]]))
+    alone.operators.append(bare)
+    return int(bare.outputs[0])

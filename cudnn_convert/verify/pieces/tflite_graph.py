@@ -1,0 +1,207 @@
+"""A TensorFlow Lite file as an object, and parts of it as files.
+
+Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (SubGraph, WhileOptions, IfOptions: operands
+and arguments are in the same order), lite/kernels/while.cc.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+from cudnn_convert.model import WAYS, Array
+
+_KEY: Final = b"cudnn_convert"
+OPS: Final = schema.BuiltinOperator
+_TYPES: Final = {
+    getattr(schema.TensorType, name.upper()): np.dtype(name)
+    for name in ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+}
+
+
+def read(file: Path) -> Model:
+    """The model in a file."""
+    return Model(flatbuffer_utils.convert_bytearray_to_object(bytearray(file.read_bytes())))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A file as an object that its schema describes."""
+
+    content: Any
+    callers: dict[int, tuple[Any, Any, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for graph in self.content.subgraphs:
+            for op in graph.operators:
+                for number, skipped in self.called(op):
+                    self.callers[number] = (graph, op, skipped)
+
+    def code(self, op: Any) -> int:
+        """The number of an operator's kind; small ones are in the older of two fields."""
+        kind = self.content.operatorCodes[op.opcodeIndex]
+        return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
+
+    def called(self, op: Any) -> list[tuple[int, int]]:
+        """The subgraphs that an operator runs, and how many of its operands are no arguments of theirs."""
+        of, code = op.builtinOptions, self.code(op)
+        if code == OPS.WHILE:
+            return [(of.condSubgraphIndex, 0), (of.bodySubgraphIndex, 0)]
+        return [(of.thenSubgraphIndex, 1), (of.elseSubgraphIndex, 1)] if code == OPS.IF else []
+
+    def operators(self, number: int) -> Sequence[Any]:
+        """The operators of the subgraph of a number."""
+        return list(self.content.subgraphs[number].operators)
+
+    def reached(self, op: Any) -> set[int]:
+        """The subgraphs that an operator runs, and those that run in them."""
+        reached: set[int] = set()
+        todo = [number for number, _ in self.called(op)]
+        while todo:
+            number = todo.pop()
+            if number not in reached:
+                reached.add(number)
+                todo += [deeper for one in self.operators(number) for deeper, _ in self.called(one)]
+        return reached
+
+    def is_constant(self, tensor: Any) -> bool:
+        """Whether the file holds a tensor's value."""
+        data = self.content.buffers[tensor.buffer].data
+        return data is not None and len(data) > 0
+
+    def dtype(self, tensor: Any) -> np.dtype[Any]:
+        """The type of a tensor. Raises LookupError where NumPy has none like it."""
+        if tensor.type not in _TYPES:
+            raise LookupError(
+                f"the artifact has {tensor.name.decode()}, which is neither a number nor a bool"
+            )
+        return _TYPES[tensor.type]
+
+    def constant(self, tensor: Any) -> Array:
+        """The value of a tensor that the file holds."""
+        data = bytes(bytearray(self.content.buffers[tensor.buffer].data))
+        shape = () if tensor.shape is None else tuple(tensor.shape)
+        return np.frombuffer(data, self.dtype(tensor)).reshape(shape)
+
+    def loops(self) -> dict[str, tuple[Any, Any]]:
+        """Each loop and the subgraph that it stands in, by the name of its first result."""
+        return {
+            graph.tensors[op.outputs[0]].name.decode(): (graph, op)
+            for graph in self.content.subgraphs
+            for op in graph.operators
+            if self.code(op) == OPS.WHILE
+        }
+
+    def recorded(self) -> dict[tuple[str, int], list[str]]:
+        """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
+        entry = next((one for one in self.content.metadata or () if one.name == _KEY), None)
+        named: dict[tuple[str, int], list[str]] = {}
+        if entry is None:
+            return named
+        try:
+            provenance = json.loads(bytes(bytearray(self.content.buffers[entry.buffer].data)))
+            for one in provenance.get("pieces", ()):
+                key = (str(one["node"]), int(one["layer"]))
+                named.setdefault(key, []).insert(WAYS.index(one["direction"]), str(one["piece"]))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return {}
+        return named
+
+    def handed(self, graph: Any, place: int) -> Any:
+        """The constant that an argument of a subgraph is wherever it runs, or None."""
+        number = next(k for k, one in enumerate(self.content.subgraphs) if one is graph)
+        if number not in self.callers:
+            return None
+        caller, op, skipped = self.callers[number]
+        argument = [*graph.inputs].index(place)
+        if self.code(op) == OPS.WHILE and not is_handed_on(graph, argument):
+            return None
+        operand = int(op.inputs[argument + skipped])
+        if self.is_constant(caller.tensors[operand]):
+            return caller.tensors[operand]
+        return self.handed(caller, operand) if operand in caller.inputs else None
+
+
+def is_handed_on(graph: Any, argument: int) -> bool:
+    """Whether what a subgraph gives in an argument's place is that argument."""
+    return len(graph.outputs) <= argument or graph.outputs[argument] == graph.inputs[argument]
+
+
+def rank(tensor: Any) -> int:
+    """The number of a tensor's axes."""
+    return 0 if tensor.shape is None else len(tensor.shape)
+
+
+def makers_of(graph: Any) -> dict[int, Any]:
+    """The operator that makes each tensor of a subgraph."""
+    return {int(place): op for op in graph.operators for place in op.outputs}
+
+
+def opened(model: Model, alone: Any) -> Any:
+    """An interpreter of a subgraph, with what it runs and reads of a model."""
+    content = _packed(model, alone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that LiteRT will be its name
+        return tf.lite.Interpreter(model_content=content)
+
+
+def answered(interpreter: Any, given: Sequence[Array]) -> list[Array]:
+    """The outputs of an interpreter, whose inputs take the sizes of what is given."""
+    details = interpreter.get_input_details()
+    for detail, value in zip(details, given, strict=True):
+        if value.ndim:
+            interpreter.resize_tensor_input(detail["index"], value.shape)
+    interpreter.allocate_tensors()
+    for detail, value in zip(details, given, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    # Of a tensor without elements the interpreter gives nothing but the shape.
+    return [
+        interpreter.get_tensor(one["index"]) if one["shape"].all() else np.empty(one["shape"], one["dtype"])
+        for one in interpreter.get_output_details()
+    ]
+
+
+def _packed(model: Model, alone: Any) -> bytes:
+    """A file whose first subgraph is `alone`, with what that runs and reads of another model."""
+    made = copy.copy(model.content)
+    subgraphs, numbers, buffers = [alone], {}, {0}
+
+    def moved(op: Any) -> Any:
+        moved = copy.copy(op)
+        if model.called(op):
+            moved.builtinOptions = copy.copy(op.builtinOptions)
+            for name, number in vars(op.builtinOptions).items():
+                if name.endswith("SubgraphIndex"):
+                    setattr(moved.builtinOptions, name, number_of(number))
+        return moved
+
+    def number_of(number: int) -> int:
+        if number not in numbers:
+            numbers[number] = len(subgraphs)
+            subgraphs.append(copy.copy(model.content.subgraphs[number]))
+        return numbers[number]
+
+    for graph in subgraphs:  # grows as it goes
+        graph.operators = [moved(op) for op in graph.operators]
+        used = {int(place) for op in graph.operators for place in (*op.inputs, *op.outputs)}
+        tensors = []
+        for place, tensor in enumerate(graph.tensors):
+            tensors.append(copy.copy(tensor))
+            tensors[-1].buffer = tensor.buffer if place in used else 0
+            buffers.add(tensors[-1].buffer)
+        graph.tensors = tensors
+    made.subgraphs, made.signatureDefs, made.metadata, made.metadataBuffer = subgraphs, [], [], []
+    empty = schema.BufferT()
+    made.buffers = [one if k in buffers else empty for k, one in enumerate(model.content.buffers)]
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(made))

@@ -1,0 +1,241 @@
+"""Records the original model on this machine.
+
+The machine that a recording is made on: versions, devices and settings that bear on the numbers.
+
+Recording the original: the source's own graph, cuDNN nodes and all, on what this machine has.
+
+A parameter blob that a checkpoint does not hold itself is restored as TensorFlow would, by the ops of the
+graph's own saver (`CudnnRNNCanonicalToParams`), not by anything of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import device_lib
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.verify import judges, recordings
+from cudnn_convert.verify.graph_judge import refuse_effects
+
+
+def facts() -> dict[str, Any]:
+    """What a recording's `meta` says of the machine."""
+    built, found = tf.sysconfig.get_build_info(), devices()
+    return {
+        "tensorflow": tf.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "cuda": built.get("cuda_version"),
+        "cudnn": built.get("cudnn_version"),
+        "devices": found,
+        "tf32": tf32(
+            [device["description"] for device in found if device["type"] == "GPU"],
+            enabled=bool(tf.config.experimental.tensor_float_32_execution_enabled()),
+            environment=os.environ,
+        ),
+    }
+
+
+def devices() -> list[dict[str, str]]:
+    """TensorFlow's devices: of each its `name`, its `type`, and a `description` where it has one."""
+    return [
+        {"name": found.name, "type": found.device_type, "description": found.physical_device_desc}
+        for found in device_lib.list_local_devices()
+    ]
+
+
+def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Whether float32 is computed with 10 bits of mantissa; `gpus` are TensorFlow's descriptions of them.
+
+    Devices of compute capability 8.0 and later do so unless told not to (tensorflow v2.21.0 python/framework/
+    config.py enable_tensor_float_32_execution).
+    """
+    known = [match for gpu in gpus if (match := re.search(r"compute capability: (\d+)\.", gpu))]
+    newest = max((int(match[1]) for match in known), default=0)
+    told = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("TF_ENABLE_") or name == "NVIDIA_TF32_OVERRIDE"
+    }
+    off = [
+        *(["no GPU"] if not gpus else []),
+        *([f"compute capability {newest}, TF32 needs 8"] if known and newest < 8 else []),
+        *(["NVIDIA_TF32_OVERRIDE=0"] if told.get("NVIDIA_TF32_OVERRIDE") == "0" else []),
+        *([] if enabled else ["switched off in TensorFlow"]),
+    ]
+    reason = off[0] if off else f"compute capability {newest}"
+    return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": told}
+
+
+_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
+_RESTORES: Final = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
+#: What TensorFlow says where no device has the op (v2.21.0 core/framework/op_kernel.cc).
+_NO_KERNEL: Final = re.compile(r"No OpKernel was registered to support Op '(\w+)'")
+_STATE: Final = "the feeds ran in order in one session; variables keep what a feed left in them"
+
+
+def recorded(plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool) -> dict[str, Any]:
+    """Runs the source of `plan` on the feeds in `data` and writes the recording to `out`; gives its `meta`.
+
+    Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
+    """
+    plan = judges.with_judging_values(plan)
+    fed = recordings.read_feeds(plan, data)
+    restores = restoring(plan)
+    graph = runnable(plan, restores)
+    if not trust:
+        refuse_effects(
+            plan,
+            _without(graph, restores, _ends(plan)),
+            cure="vouch for the file with --trust",
+            doing="recording",
+        )
+    try:
+        answers = _answers(plan, graph, fed, restores)
+    except tf.errors.OpError as cause:
+        raise _refused(plan, data, cause) from cause
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    meta = {
+        **facts(),
+        "recorder": "cudnn-convert record",
+        "source": plan.model.path.name,
+        "set": list(constants),
+        "state": _STATE,
+        "initialized": [],
+        "inputs": _described(plan.source.inputs, plan.signature.inputs, graph),
+        "outputs": _described(plan.source.outputs, plan.signature.outputs, graph),
+    }
+    by_key = [{keys[name]: _plain(value) for name, value in feed.items()} for feed in fed]
+    recordings.write(out, meta, by_key, answers)
+    return meta
+
+
+def restoring(plan: Plan) -> list[Restore]:
+    """The ops that give values to those variables of the graph that the file holds in another form only.
+
+    Raises UnsupportedModelError where the graph has none.
+    """
+    whole, index, found, reasons = plan.whole, Index(plan.model.graph), [], []
+    folder = plan.model.path / "variables"
+    prefix = folder / "variables" if folder.is_dir() else plan.model.path
+    for node in _needed_variables(plan, whole):
+        if checkpoint_key(node) not in plan.model.variables:
+            op, files = _restore(index, node.name)
+            if op is None:
+                expected = "a value in the file or an op that restores it"
+                cure = "give the checkpoint that holds it"
+                reasons.append(f"variable {node.name}: expected {expected}, found neither; {cure}")
+            else:
+                found.append(Restore(node.name, op, files, prefix))
+    if reasons:
+        raise UnsupportedModelError(plan.model.path, reasons)
+    return found
+
+
+def _needed_variables(plan: Plan, graph: Any) -> list[Any]:
+    needed = Index(graph).ancestors(_ends(plan))
+    return [node for node in variable_ops(graph) if node.name in needed]
+
+
+def _ends(plan: Plan) -> list[str]:
+    names = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
+    return [*(split(name)[0] for name in names), *plan.initializers]
+
+
+def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
+    """The assignment of what a saver computes for a variable, and the tensors of its files' names.
+
+    One that a saver reads as it is would be read by the variable's own key, which the file does not have.
+    """
+    for node in index.consumers(variable):
+        if node.op in _ASSIGNS and split(node.input[0])[0] == variable:
+            value = split(node.input[1])[0]
+            reads = [one for name in index.ancestors([value]) if (one := index.nodes[name]).op in _RESTORES]
+            if reads and index.nodes[value] not in reads:
+                return str(node.name), tuple(sorted({tensor(one.input[0]) for one in reads}))
+    return None, ()
+
+
+def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
+    """The cut graph with its own cuDNN nodes, and what restores its variables."""
+    whole = node_defs.strip_devices(plan.whole)
+    whole = node_defs.extract_nodes(whole, Index(whole).ancestors(_ends(plan)))
+    if not restores:
+        return whole
+    present = {node.name for node in whole.node}
+    needed = Index(plan.model.graph).ancestors([found.op for found in restores]) - present
+    savers = node_defs.extract_nodes(node_defs.strip_devices(plan.model.graph), needed | present)
+    return node_defs.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
+
+
+def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
+    """The graph but for what reads the source's own checkpoint and sets its own variables."""
+    ops = {found.op for found in restores}
+    # Their files are fed while variables are restored, and nowhere else.
+    files = {name for found in restores for name in found.files}
+    index = Index(graph)
+    own = index.ancestors(ops) - index.ancestors(ends)
+    ops |= {
+        name for name in own if (node := index.nodes[name]).op in _RESTORES and tensor(node.input[0]) in files
+    }
+    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in ops))
+
+
+def _answers(
+    plan: Plan, graph: Any, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
+) -> list[dict[str, Array]]:
+    model, outputs = plan.model, plan.signature.outputs
+    found = []
+    with session(
+        graph, model.variables, initializers=plan.initializers, assets=model.assets, restores=restores
+    ) as running:
+        for feed in fed:
+            values = running.run([*outputs.values()], dict(feed))
+            found.append({key: _plain(value) for key, value in zip(outputs, values, strict=True)})
+    return found
+
+
+def _plain(value: Any) -> Array:
+    """The array without objects, which a file could only pickle."""
+    found = np.asarray(value)
+    if found.dtype != object:
+        return np.char.encode(found, "utf-8") if found.dtype.kind == "U" else found
+    texts = [item.encode() if isinstance(item, str) else bytes(item) for item in found.ravel()]
+    if any(text.endswith(b"\0") for text in texts):
+        raise UsageError("strings: expected none that ends in a zero byte, which a file of arrays would drop")
+    return np.array(texts, "S").reshape(found.shape)
+
+
+def _described(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:
+    """The source's own name for each tensor of the cut graph, and its type."""
+    seen = node_defs.import_graph(graph)
+    dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}
+    return recordings.described({key: (name, dtypes[key]) for key, name in names.items()})
+
+
+def _refused(plan: Plan, data: Path, cause: Any) -> Exception:
+    text = str(cause)
+    if match := _NO_KERNEL.search(text):
+        cure = "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"
+        here = ", ".join(sorted({device["type"] for device in devices()}))
+        reason = f"op {match[1]}: expected a kernel for a device of this machine ({here}), found none; {cure}"
+        return UnsupportedModelError(plan.model.path, [reason])
+    first = first_line(cause)
+    if isinstance(cause, tf.errors.InvalidArgumentError):
+        reason = f"expected inputs that the model accepts, found some of which it says: {first}"
+        return UsageError(f"--data {data}: {reason}")
+    reason = f"graph: expected one that runs here, found one that does not: {first}; record where it does"
+    return UnsupportedModelError(plan.model.path, [reason])

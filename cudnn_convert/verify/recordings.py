@@ -1,0 +1,320 @@
+"""Recordings of the original and feeds of the user, as judges.
+
+Feeds that the user gives, in a file.
+
+The file that a recording is: what a source was fed, what it answered, and on which machine.
+
+An `.npz` of plain arrays: `feed<k>/in/<key>` and `feed<k>/out/<key>` for the k-th call, in order in one
+session, and `meta`, JSON in UTF-8 as an array of uint8. `scripts/record_tf1.py` and `verify/record.py`
+write it, each with nothing of the other, for the one runs in TensorFlow 1 on Python 2.7.
+
+A recording of the original as the judge, in the place of the reference's answers.
+
+The reference still runs beside it: it knows the types and shapes that the source's outputs have, the floor of
+noise, the scores behind a choice, and whether a recording that the artifact fails fails the source too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.verify import compare, judges
+from cudnn_convert.verify.compare import Tolerance
+from cudnn_convert.verify.judges import Source
+from cudnn_convert.weights import npz_archive
+
+_CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
+
+
+def accepted(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
+    """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
+    feeds, where = read_feeds(plan, path), f"--data {path}"
+    try:
+        for feed in feeds:
+            judges.judge_for(plan).require_accepted(plan, source, feed, where=where)
+    except UsageError as error:
+        if any(
+            value.dtype.kind == "S"
+            for value in npz_archive.load_user_arrays(path, flag="--data", strings=True).values()
+        ):
+            raise UsageError(f"{error}; {_CUT_OFF}") from error
+        raise
+    return feeds
+
+
+def read_feeds(plan: Plan, path: Path) -> list[dict[str, Array]]:
+    """The feeds of `accepted`, by tensor, as the source takes them; nothing runs. Raises UsageError."""
+    where = f"--data {path}"
+    calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
+    expected = sorted(plan.signature.inputs)
+    for call in calls:
+        if set(call) != set(expected):
+            raise UsageError(f"{where}: expected the keys {expected}, found {sorted(call)}")
+    return [judges.judge_for(plan).fitting(plan, call, where=where) for call in calls]
+
+
+FORMAT: Final = "cudnn_convert recording"
+VERSION: Final = 1
+FLAG: Final = "--golden"
+_META: Final = "meta"
+_SIDES: Final = ("inputs", "outputs")
+#: What every recording says of itself, and what the report repeats of it.
+_FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", "devices", "tf32")
+
+
+def _is_ends(told: Any) -> bool:
+    """Whether this is what `described` gives."""
+    ends = told.values() if isinstance(told, dict) else [None]
+    names = [end.get(name) if isinstance(end, dict) else None for end in ends for name in ("tensor", "dtype")]
+    return all(isinstance(name, str) for name in names)
+
+
+def _are_devices(told: Any) -> bool:
+    of = told if isinstance(told, list) else [None]
+    names = [
+        one.get(name) if isinstance(one, dict) else None for one in of for name in ("type", "description")
+    ]
+    return all(isinstance(name, str) for name in names)
+
+
+#: What is read of `meta`, here and in reports, by whether it is of the form that is written.
+_FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(_SIDES, _is_ends),
+    "devices": _are_devices,
+    "tf32": lambda told: isinstance(told, dict) and isinstance(told.get("on"), bool) and "reason" in told,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`inputs` and `outputs` map keys to tensors of the source; each of `feeds` and `answers` is by key."""
+
+    path: Path
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    feeds: tuple[Mapping[str, Array], ...]
+    answers: tuple[Mapping[str, Array], ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def is_tf32(self) -> bool:
+        """Whether the device computed float32 with 10 bits of mantissa."""
+        return bool(self.facts["tf32"]["on"])
+
+
+def described(pairs: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """What `meta` says of inputs or outputs, from `(tensor, dtype)` by key."""
+    return {key: {"tensor": name, "dtype": dtype} for key, (name, dtype) in pairs.items()}
+
+
+def write(
+    path: Path,
+    meta: Mapping[str, Any],
+    feeds: Sequence[Mapping[str, Array]],
+    answers: Sequence[Mapping[str, Array]],
+) -> None:
+    """Writes a recording; `feeds` and `answers` are by key, one a call. Raises OSError."""
+    text = json.dumps({"format": FORMAT, "version": VERSION, **meta}, sort_keys=True)
+    found = {_META: np.frombuffer(text.encode(), np.uint8)}
+    for k, (feed, answer) in enumerate(zip(feeds, answers, strict=True)):
+        found |= {f"feed{k}/in/{key}": value for key, value in feed.items()}
+        found |= {f"feed{k}/out/{key}": value for key, value in answer.items()}
+    with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
+        np.savez_compressed(stream, **found)  # type: ignore[arg-type]
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in a file. Raises UsageError for anything else."""
+    found = npz_archive.load_user_arrays(path, flag=FLAG)
+    where = f"{FLAG} {path}"
+    meta = _meta(found.pop(_META, None), where)
+    feeds: list[dict[str, Array]] = []
+    answers: list[dict[str, Array]] = []
+    for k, call in enumerate(npz_archive.calls(found, where=where)):
+        for side, into in (("in", feeds), ("out", answers)):
+            told = meta[f"{side}puts"]
+            values = {key[len(side) + 1 :]: v for key, v in call.items() if key.startswith(f"{side}/")}
+            if set(values) != set(told):
+                expected, seen = ", ".join(sorted(told)), ", ".join(sorted(values)) or "none"
+                raise UsageError(f"{where}: feed{k}/{side}: expected {expected}, found {seen}")
+            into.append({key: _typed(value, told[key]["dtype"]) for key, value in values.items()})
+    inputs, outputs = ({key: told["tensor"] for key, told in meta[side].items()} for side in _SIDES)
+    facts = {"file": path.name} | {name: meta[name] for name in _FACTS}
+    return Recording(path, inputs, outputs, tuple(feeds), tuple(answers), facts)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file says that it is a recording."""
+    try:
+        found = npz_archive.load(path, only=_META)
+        told = json.loads(found[_META].tobytes())
+        return isinstance(told, dict) and told.get("format") == FORMAT
+    except (OSError, ValueError, KeyError, RecursionError):
+        return False
+
+
+def _meta(stored: Array | None, where: str) -> dict[str, Any]:
+    try:
+        meta = json.loads((np.zeros(0, np.uint8) if stored is None else stored).tobytes())
+        name, version = meta["format"], meta["version"]
+    except (ValueError, TypeError, KeyError, RecursionError) as cause:
+        found = "no meta" if stored is None else "a meta of another kind"
+        raise UsageError(f"{where}: expected a recording, found {found}; make one with record") from cause
+    if (name, version) != (FORMAT, VERSION):
+        cure = "record again, or take a newer cudnn-convert"
+        raise UsageError(f"{where}: expected a {FORMAT} {VERSION}, found {name} {version}; {cure}")
+    if missing := [key for key in (*_FACTS, *_SIDES) if key not in meta]:
+        raise UsageError(f"{where}: meta: expected {', '.join(missing)}, found none; record again")
+    if wrong := [name for name, is_so in _FORMS.items() if not is_so(meta[name])]:
+        raise UsageError(f"{where}: meta: expected {wrong[0]} as record writes it, found another form")
+    return dict(meta)
+
+
+def _typed(value: Array, dtype: str) -> Array:
+    """NumPy's files know no bfloat16: they keep its two bytes."""
+    if value.dtype != np.dtype("V2") or dtype != "bfloat16":
+        return value
+    import ml_dtypes
+
+    return value.view(ml_dtypes.bfloat16)
+
+
+#: TF32 keeps 10 of float32's 23 bits of mantissa (tensorflow/community rfcs/20200520-tensor-float-32.md).
+TF32: Final = 2.0**-10
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A recording in the names of a plan: `feeds` and `answers` by tensor, one a call."""
+
+    recording: Recording
+    feeds: tuple[dict[str, Array], ...]
+    answers: tuple[dict[str, Array], ...]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the report says of it."""
+        return dict(self.recording.facts)
+
+    @property
+    def floor(self) -> float:
+        """The least noise that scores behind a choice have."""
+        return TF32 if self.recording.is_tf32 else 0.0
+
+    def instead(
+        self, exact: Sequence[Sequence[Array]], wanted: Sequence[str], keys: Mapping[str, str]
+    ) -> list[list[Array]]:
+        """The reference's answers `exact` to the tensors `wanted`, those that were recorded as they were.
+
+        `keys`: the outputs' keys by tensor. Raises UsageError where a shape or a type is not the source's.
+        """
+        reasons: list[str] = []
+        found = []
+        for k, (values, answers) in enumerate(zip(exact, self.answers, strict=True)):
+            found.append([answers.get(name, value) for name, value in zip(wanted, values, strict=True)])
+            for name, value, told in zip(wanted, values, found[-1], strict=True):
+                if told.shape != value.shape or not _is_same_type(told.dtype, value.dtype):
+                    expected, what = (f"{one.dtype}{list(one.shape)}" for one in (value, told))
+                    where = f"{FLAG} {self.recording.path}: feed{k}/out/{keys.get(name, name)}"
+                    reasons.append(f"{where}: expected {expected} as the source gives it, found {what}")
+        if reasons:
+            raise UsageError(*reasons)
+        return found
+
+    def bound(self, bound: Tolerance, dtype: np.dtype[Any]) -> Tolerance:
+        """The tolerance of an output of `dtype`, wide enough for TF32 where the device used it.
+
+        A bound that the user asked for stays.
+        """
+        if not self.recording.is_tf32 or dtype.name != "float32" or bound.reason == "asked for":
+            return bound
+        reason = f"{bound.reason}; at least TF32's rounding, 2^-10, which the recording's device used"
+        return replace(bound, atol=max(bound.atol, TF32), rtol=max(bound.rtol, TF32), reason=reason)
+
+    def disagreements(
+        self,
+        exact: Sequence[Sequence[Array]],
+        told: Sequence[Sequence[Array]],
+        bounds: Sequence[tuple[str, Tolerance]],
+        failed: Collection[str],
+    ) -> list[str]:
+        """Which of the outputs that `failed` the reference would fail too: there it is not the artifact.
+
+        `bounds` are the outputs' keys and tolerances, in the order of the answers.
+        """
+        begin = "the source's own graph, computed here in float64, differs from the recording too"
+        found: dict[str, str] = {}
+        for ours, theirs in zip(exact, told, strict=True):
+            named = [
+                {key: value for (key, _), value in zip(bounds, side, strict=False)} for side in (ours, theirs)
+            ]
+            for one in compare.outputs(named[0], named[1], dict(bounds), {}):
+                if not one.passed and one.output in failed:
+                    found.setdefault(one.output, f"{one.output}: {begin}: {one.message}")
+        return list(found.values())
+
+
+def opened(plan: Plan, path: Path) -> Golden:
+    """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
+    told = read_recording(path)
+    signature, source = plan.signature, plan.source
+    starts = {held.start for held in plan.states if held.start is not None}
+    ends = {held.end for held in plan.states if held.end is not None}
+    free = {key for key, name in signature.inputs.items() if name in starts}
+    inputs = _paired(path, "inputs", source.inputs, told.inputs, free)
+    free = {key for key, name in signature.outputs.items() if name in ends}
+    outputs = _paired(path, "outputs", source.outputs, told.outputs, free)
+    fed = []
+    for k, feed in enumerate(told.feeds):
+        where = f"{FLAG} {path}: feed{k}/in"
+        fed.append(
+            judges.judge_for(plan).fitting(
+                plan, {key: feed[name] for key, name in inputs.items()}, where=where
+            )
+        )
+    answers = tuple(
+        {signature.outputs[key]: answer[name] for key, name in outputs.items()} for answer in told.answers
+    )
+    return Golden(told, tuple(fed), answers)
+
+
+def _paired(
+    path: Path, side: str, wanted: Mapping[str, str], recorded: Mapping[str, str], free: set[str]
+) -> dict[str, str]:
+    """The recording's key for each key of the plan: the same one, else that of the same tensor of the source.
+
+    Those in `free` need none: state that the source keeps itself.
+    """
+    by_tensor = {name: key for key, name in recorded.items() if key not in wanted}
+    found = {key: key if key in recorded else by_tensor.get(name) for key, name in wanted.items()}
+    missing = [key for key, name in found.items() if name is None and key not in free]
+    unknown = [key for key in recorded if key not in found.values()]
+    if missing or unknown:
+        parts = [f"nothing for {', '.join(missing)}"] if missing else []
+        parts += [f"{', '.join(unknown)}, which the conversion does not have"] if unknown else []
+        begin = f"{FLAG} {path}: {side}: expected {', '.join(wanted)}"
+        cure = f"record with the --{side} of the conversion"
+        raise UsageError(f"{begin}, found {' and '.join(parts)}; {cure}")
+    return {key: name for key, name in found.items() if name is not None}
+
+
+def require_accepted(plan: Plan, judge: Source, golden: Golden) -> None:
+    """Raises UsageError where the source does not take a recorded feed."""
+    for k, feed in enumerate(golden.feeds):
+        judges.judge_for(plan).require_accepted(
+            plan, judge, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in"
+        )
+
+
+def _is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Strings have a type in each runtime, and one more in files."""
+    return one == other or {one.kind, other.kind} <= set("OSU")

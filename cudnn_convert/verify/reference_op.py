@@ -1,0 +1,269 @@
+"""Computes a recurrence as `reference` does, in a graph's node or for a whole source.
+
+A recurrence as `reference` computes it: what stands in a cuDNN node's place, or for a whole source.
+
+The way of weights without a graph: each recurrence is computed by itself, and TensorFlow by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from cudnn_convert import reference
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.verify.judges import USUAL, Floats, Sizes, Source, Way, sizes
+from cudnn_convert.weights import lazy, npz_archive
+
+#: `(x, h, c, lengths or None) -> [y, h, c]` in the axes and the type that the op has.
+Computation = Callable[..., list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the op `node` took, time-major and lengths or None, and what it gave in its own axes."""
+
+    node: str
+    x: Array
+    h: Array
+    c: Array
+    lengths: Array | None
+    gave: Sequence[Array]
+
+
+_Taking = TypeVar("_Taking")
+
+
+def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _Taking:
+    """The call that took what is nearest to these, time-major; each has `x`, `h` and `c`, as a `Call` has.
+
+    A node in a loop is called often, and recurrences of equal weights share a name. Raises LookupError where
+    no call took an input of that shape.
+    """
+
+    def distance(call: Any) -> float:
+        pairs = [(call.x, x), (call.h, h), *([] if c is None else [(call.c, c)])]
+        fit = [(one, other) for one, other in pairs if one.shape == other.shape]
+        with np.errstate(invalid="ignore"):
+            return sum(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)) for a, b in fit)
+
+    fitting: list[Any] = [*calls]
+    fitting = [call for call in fitting if call.x.shape == x.shape]
+    if not fitting:
+        raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
+    found: _Taking = min(fitting, key=distance)
+    return found
+
+
+#: The share of its spread by which a recurrence is disturbed.
+OFF: Final = 1e-2
+
+
+@dataclass(slots=True)
+class Draw:
+    """Which evaluation is made: 0 adds up as the reference does, each other one in another order.
+
+    `disturbed` are nodes that give values which are off by `OFF` of their spread. `given` are calls by node:
+    it gives what the nearest of these gave, and nothing is computed. `calls` collects what the nodes of the
+    last run took and gave.
+    """
+
+    number: int = 0
+    disturbed: Collection[str] = ()
+    calls: list[Call] = field(default_factory=list)
+    given: Mapping[str, Sequence[Call]] = field(default_factory=dict)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every node gives what the reference gives in its own order."""
+        return not (self.number or self.disturbed or self.given)
+
+    def choose(self, number: int) -> None:
+        """Makes that evaluation from now on."""
+        self.number = number
+
+    def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
+        """Has these nodes give what these calls gave from now on, and computes all others."""
+        self.given = calls
+
+    def disturb(self, nodes: Collection[str]) -> None:
+        """Disturbs these nodes from now on, and no others."""
+        self.disturbed = nodes
+
+
+def computation(
+    recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
+) -> Computation:
+    """A cuDNN op on arrays, computed in `dtype`; each call adds its (time, batch) to `seen`."""
+    sizes, time_major = recurrence.sizes, recurrence.time_major
+    is_lstm = sizes.mode.value == "lstm"
+    large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
+    made = steps(recurrence, dtype)
+    # Large weights are read again in every call, so that no call is made twice.
+    natural = made if large else tuple(made)
+    drawn: dict[int, Sequence[Any]] = {0: natural}
+    known: dict[tuple[bytes | None, ...], list[Array]] = {}
+
+    def ordered() -> Sequence[Any]:
+        number = draw.number if draw is not None and not large else 0
+        if number not in drawn:
+            order = np.random.default_rng(number)
+            drawn[number] = tuple(step.gates().step(order) for step in natural)
+        return drawn[number]
+
+    def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
+        kind, cell = x.dtype, c
+        x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
+        c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        seen.append((x.shape[0], x.shape[1]))
+        if draw is not None and recurrence.node in draw.given:
+            return list(nearest(draw.given[recurrence.node], x, h, c).gave)
+        key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
+        is_off = draw is not None and recurrence.node in draw.disturbed
+        # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
+        taken = (x.copy(), h.copy(), c.copy(), None if lengths is None else lengths.copy())
+        if key in known and not is_off:
+            if draw is not None and not large:
+                draw.calls.append(Call(recurrence.node, *taken, known[key]))
+            return known[key]
+        floats = (t.astype(dtype) for t in (x, h, c))
+        y, h, c = reference.run(ordered(), *floats, directions=sizes.directions, lengths=lengths)
+        y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
+        if is_off:
+            y, h, c = (_off(value) for value in (y, h, c))
+        found = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+        if draw is not None and not large:
+            draw.calls.append(Call(recurrence.node, *taken, found))
+        known.update({key: found} if large and not is_off else {})
+        return found
+
+    return compute
+
+
+def _off(value: Array) -> Array:
+    """Values that are each off by `OFF` of the spread of all, up or down."""
+    if not value.size:
+        return value
+    spread = float(np.ptp(value.astype(np.float64))) or 1.0
+    ways = np.random.default_rng(value.size).choice([-1.0, 1.0], value.shape)
+    return np.asarray(value + OFF * spread * ways, value.dtype)
+
+
+def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
+    """The reference's steps from the arrays that the source stores, which no lowering has touched."""
+    sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
+    common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
+    common["gate_order"] = convention.gate_order
+    if isinstance(evidence, CanonicalEvidence):
+        evaluate = reference.DIALECTS[evidence.dialect]
+        return evaluate(evidence.tensors, sizes.mode.value, forget_bias=convention.forget_bias, **common)
+    return reference.steps_from_blob(
+        evidence.blob,
+        sizes.mode.value,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        skip_input=sizes.skip_input,
+        projection=sizes.projection,
+        **common,
+    )
+
+
+@contextmanager
+def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+    """Only arithmetic runs, whether trusted or not."""
+    seen: list[tuple[int, int]] = []
+    draw = Draw()
+    computations = {one.name: computation(one.recurrence, dtype, seen, draw) for one in plan.singles}
+
+    def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+        seen.clear()
+        draw.calls.clear()
+        answers: dict[str, Array] = {}
+        for one in plan.singles:
+            answers |= _answered(one, computations[one.name], feeds)
+        return [answers[name] for name in wanted]
+
+    try:
+        yield Source(run, seen, lambda: None, draw.choose, draw.disturb, draw.give, draw.calls)
+    finally:
+        computations.clear()  # the answers stay, the weights in `dtype` need not
+
+
+def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of one signature by tensor."""
+    ends, of = one.signature, one.recurrence.sizes
+    found = {key: feeds[name] for key, name in ends.inputs.items()}
+    x = found["inputs"].swapaxes(0, 1) if one.batch_major else found["inputs"]
+    zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
+    h, c = (found.get(f"initial_{key}", zeros) for key in ("h", "c"))
+    y, h, c = compute(x, h, c, found.get("sequence_lengths"))
+    y = y.swapaxes(0, 1) if one.batch_major else y
+    return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
+
+
+def _generated(
+    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+) -> list[dict[str, Array]]:
+    """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
+    pairs = (*(usual or sizes(plan)), *more)
+    found: list[dict[str, Array]] = [{} for _ in pairs]
+    for one in plan.singles:
+        rng = np.random.default_rng(seed)
+        for feed, (time, batch) in zip(found, pairs, strict=True):
+            widths = {"time": time, "batch": batch}
+            for key, (dtype, shape) in one.inputs.items():
+                full = [widths[width] if isinstance(width, str) else width for width in shape]
+                is_length = dtype.kind == "i"
+                name = one.signature.inputs[key]
+                value = rng.integers(1, time + 1, full) if is_length else floats.draw(rng, name, full)
+                feed[name] = value.astype(dtype)
+    return found
+
+
+def _fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+    reasons, feed = [], {}
+    for part, one in zip(plan.parts, plan.singles, strict=True):
+        for key, (dtype, shape) in one.inputs.items():
+            given = values.get(part.prefix + key)
+            if given is None:
+                continue
+            if npz_archive.are_cut_off(given.dtype, dtype) or not _is_like(given.shape, shape):
+                wanted = ", ".join("None" if isinstance(width, str) else str(width) for width in shape)
+                what = f"found {given.dtype}{list(given.shape)}"
+                reasons.append(f"{where}: {part.prefix + key}: expected {dtype.name}({wanted}), {what}")
+            else:
+                feed[one.signature.inputs[key]] = given.astype(dtype)
+    if reasons:
+        raise UsageError(*reasons)
+    return feed
+
+
+def _is_like(found: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
+    if len(found) != len(wanted):
+        return False
+    return all(isinstance(width, str) or width == one for one, width in zip(found, wanted, strict=True))
+
+
+def _require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    """All inputs of one signature must agree on time and batch."""
+    for part, one in zip(plan.parts, plan.singles, strict=True):
+        widths: dict[str, int] = {}
+        for key, (_, shape) in one.inputs.items():
+            for name, width in zip(shape, feed[one.signature.inputs[key]].shape, strict=True):
+                if isinstance(name, str) and widths.setdefault(name, width) != width:
+                    reason = f"expected a {name} of {widths[name]} as in the inputs before it, found {width}"
+                    raise UsageError(f"{where}: {part.prefix + key}: {reason}")
+        time, lengths = widths["time"], feed.get(one.signature.inputs.get("sequence_lengths", ""))
+        if lengths is not None and not ((lengths >= 0) & (lengths <= time)).all():
+            reason = f"expected lengths of 0 to {time} steps, found {lengths.min()} to {lengths.max()}"
+            raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
+
+
+WAY: Final = Way(_opened, _generated, _fitting, _require_accepted, lambda plan: set(), lambda plan: {})

@@ -1,0 +1,348 @@
+"""Finds weights in an artifact by their values, and doubts about their places.
+
+Where a matrix or a bias lies in a set of tensors: by its values, so that no claim of ours is believed.
+
+Where each matrix and bias of a recurrence lies: in the source by the blob's layout or by values, in an
+artifact by values alone.
+
+What makes the place of one weight unlike those of the others: a recurrence is written in one way.
+
+What the map of weights holds against an artifact: weights that lie nowhere in it, or in an odd order.
+
+A separate check of a proof, by values alone: nothing is run. It can fail a proof and never pass one, so it
+speaks only where values leave no doubt: of weights that many places may hold it says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from cudnn_convert.artifacts import weights
+from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Recurrence, is_float
+from cudnn_convert.plan import Plan
+from cudnn_convert.report import Place
+from cudnn_convert.weights import cudnn_blob, layouts, lazy
+
+#: How far a bias may be from one that something was added to and taken off again.
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place, and the number of its first element in the tensor, which orders those of one tensor."""
+
+    place: Place
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way in which a part may be written: what `Place.axes` says of it, and its values.
+
+    `close`: rounding may have changed them.
+    """
+
+    axes: str
+    values: Array
+    close: bool = False
+
+
+def matrix_forms(matrix: Array) -> list[Form]:
+    """The ways in which sources and targets write cuDNN's `[units, inputs]`."""
+    forms = [Form("as it is", matrix), Form("transposed", matrix.T)]
+    if matrix.shape[0] != matrix.shape[1]:
+        forms.append(Form("reshaped", matrix.reshape(matrix.T.shape)))
+    return forms
+
+
+def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[str, int]]) -> Found | None:
+    """The first place that has one of the forms and is not `taken`, which it then is.
+
+    None where there is no such place, or where all values are alike: zeros lie in many places.
+    """
+    for form in forms:
+        if np.all(form.values == form.values.flat[0]):
+            continue
+        for name, tensor in tensors.items():
+            for start in _starts(tensor, form):
+                if (name, start) not in taken:
+                    taken.add((name, start))
+                    return Found(Place(name, _part(tensor, start, form.values), form.axes), start)
+    return None
+
+
+def _starts(tensor: Array, form: Form) -> Iterator[int]:
+    """The number of the first element of each block of `tensor` that has the values of the form.
+
+    A tensor of rank 1 holds a matrix value after value, another as a block of its last two axes.
+    """
+    block = np.atleast_2d(form.values if tensor.ndim > 1 else form.values.reshape(-1)).astype(tensor.dtype)
+    plane = tensor.reshape(-1, tensor.shape[-1])
+    (rows, columns), width = block.shape, plane.shape[1]
+    height = tensor.shape[-2] if tensor.ndim > 1 else 1
+    if rows > height or columns > width:
+        return
+    at = np.unravel_index(int(np.argmax(np.abs(block.astype(np.float64)))), block.shape)
+    for hit in np.flatnonzero(_equal(plane, block[at], close=form.close)):
+        row, column = int(hit) // width - int(at[0]), int(hit) % width - int(at[1])
+        inside = row >= 0 and column >= 0 and row % height + rows <= height and column + columns <= width
+        if (
+            inside
+            and _equal(plane[row : row + rows, column : column + columns], block, close=form.close).all()
+        ):
+            yield row * width + column
+
+
+def _equal(one: Array, other: Any, *, close: bool) -> Array:
+    if not close:
+        return np.asarray(one == other)
+    return np.asarray(np.isclose(one.astype(np.float64), np.float64(other), rtol=_ROUNDING, atol=_ROUNDING))
+
+
+def _part(tensor: Array, start: int, values: Array) -> str:
+    """The block as Python slices it."""
+    place = [int(k) for k in np.unravel_index(start, tensor.shape)]
+    sizes = list(values.shape) if tensor.ndim > 1 else [math.prod(values.shape)]
+    lengths = [None] * (tensor.ndim - len(sizes)) + sizes
+    slices = [
+        str(first) if length is None else ":" if length == width else f"{first}:{first + length}"
+        for first, length, width in zip(place, lengths, tensor.shape, strict=True)
+    ]
+    return f"[{', '.join(slices)}]"
+
+
+def whole(tensors: Mapping[str, Array], name: str, value: Array) -> str | None:
+    """The tensor that has all of `value`, in any shape or transposed; one of its own name before others."""
+    own = tensors.get(name)
+    if own is not None and own.shape == value.shape and np.array_equal(own, value.astype(own.dtype)):
+        return name
+    if np.all(value == value.flat[0]):
+        return None
+    for found, tensor in tensors.items():
+        if tensor.size == value.size:
+            flat = tensor.reshape(-1)
+            if any(np.array_equal(flat, one.reshape(-1).astype(flat.dtype)) for one in (value, value.T)):
+                return found
+    return None
+
+
+#: One gate's matrix or bias: layer, direction, gate, and the field of the cell.
+Key: TypeAlias = tuple[int, int, str, str]
+Places: TypeAlias = Mapping[Key, Found | None]
+
+
+def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
+    """Every matrix and bias of a recurrence that its source stores."""
+    for number, layer in enumerate(recurrence.cells):
+        for way, cell in enumerate(layer):
+            skipped = number == 0 and recurrence.sizes.skip_input
+            for field in ("kernel", "recurrent_kernel", "bias", "recurrent_bias"):
+                for gate, value in zip(cell.mode.gates, getattr(cell, field), strict=True):
+                    if not (skipped and field == "kernel"):
+                        yield (number, way, gate.value, field), value
+            if cell.projection is not None:
+                yield (number, way, "all", "projection"), cell.projection
+
+
+def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Places:
+    """The places in the source; `here` are the constants of the plan's graph."""
+    variables, evidence = plan.model.variables, recurrence.evidence
+    if isinstance(evidence, CanonicalEvidence):
+        names = [name for name in variables if name.endswith(tuple(evidence.tensors))]
+        stored: Mapping[str, Array] = {name: variables[name].read() for name in names} or evidence.tensors
+        return dict(_searched(stored, recurrence, source=True))
+    if recurrence.shared in variables or recurrence.shared in here:
+        return dict(_of_blob(recurrence))
+    # Ops pack the blob from variables or constants.
+    stored = {name: variables[name].read() for name in needed(plan) if name in variables} or here
+    return dict(_searched({k: v for k, v in stored.items() if v.ndim}, recurrence, source=True))
+
+
+def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Found]]:
+    """Regions of the parameter blob, by the numbers of its elements."""
+    sizes = recurrence.sizes
+    cells = cudnn_blob.split(np.arange(cudnn_blob.length(sizes)), sizes, where=recurrence.shared)
+    numbered = tuple(
+        tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
+        for layer in cells
+    )
+    for (layer, way, gate, field), _ in parts(recurrence):
+        cell = numbered[layer][way]
+        of = getattr(cell, field)
+        part = of if field == "projection" else of[[one.value for one in cell.mode.gates].index(gate)]
+        first = int(part.flat[0])
+        place = Place(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
+        yield (layer, way, gate, field), Found(place, first)
+
+
+def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Places:
+    """The places in the tensors of an artifact."""
+    return dict(_searched(there, recurrence, source=False))
+
+
+def _searched(
+    tensors: Mapping[str, Array], recurrence: Recurrence, *, source: bool
+) -> Iterator[tuple[Key, Found | None]]:
+    taken: set[tuple[str, int]] = set()
+    # Biases: in one row, a row for each direction, or a row for each gate.
+    flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 5}
+    for key, value in parts(recurrence):
+        layer, way, gate, field = key
+        cell = recurrence.cells[layer][way]
+        if value.ndim > 1:
+            composed = not source and cell.projection is not None and field == "recurrent_kernel"
+            forms = matrix_forms(value) + (_composed(value, cell.projection) if composed else [])
+            yield key, find(tensors, forms, taken)
+            continue
+        found = find(flat, [Form("as it is", value)], taken)
+        yield key, found or find(flat, [*_sums(cell, gate, recurrence, source=source)], set())
+
+
+def _composed(matrix: Array, projection: Any) -> list[Form]:
+    """The recurrent kernel of an op that knows no projection: it takes what the projection would be given."""
+    product = matrix.astype(np.float64) @ projection.astype(np.float64)
+    return [
+        Form(f"times the projection, {form.axes}", form.values, close=True) for form in matrix_forms(product)
+    ]
+
+
+def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[Form]:
+    """Both biases in one variable; an LSTM cell of TensorFlow 1 may add 1 to the forget gate itself."""
+    number = [one.value for one in cell.mode.gates].index(gate)
+    total = cell.bias[number] + cell.recurrent_bias[number]
+    yield Form("summed", total)
+    added = recurrence.convention.forget_bias if source else 1.0
+    if gate == Gate.FORGET.value and added:
+        yield Form(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
+
+
+def needed(plan: Plan) -> list[str]:
+    """The variables that the outputs need, by the names that a checkpoint has."""
+    if plan.graph is None:
+        return []
+    from cudnn_convert.graph.session import checkpoint_key, variable_ops
+
+    return [checkpoint_key(node) for node in variable_ops(plan.graph)]
+
+
+#: Whose order of gates stands for the whole recurrence: the field that every cell has in every source.
+FIRST: Final = (0, 0, "recurrent_kernel")
+
+
+def gate_order(recurrence: Recurrence, found: Places, group: tuple[int, int, str]) -> tuple[Gate, ...]:
+    """The gates of one field of one pseudo-layer as the tensors hold them; none where one is not found."""
+    layer, way, field = group
+    gates = recurrence.sizes.mode.gates
+    told = {gate: place for gate in gates if (place := found.get((layer, way, gate.value, field)))}
+    if len(told) < len(gates):
+        return ()
+    tensors = [place.place.tensor for place in told.values()]
+    return tuple(sorted(told, key=lambda gate: (-tensors.count(told[gate].place.tensor), told[gate].first)))
+
+
+def doubt(recurrence: Recurrence, found: Places, key: Key) -> str:
+    """What is odd about the place of a weight; nothing where it is like the others or has none."""
+    layer, way, gate, field = key
+    if field == "projection":
+        return ""
+    usual, order = (gate_order(recurrence, found, group) for group in (FIRST, (layer, way, field)))
+    if usual and order and usual != order:
+        return f"gates in the order {', '.join(one.value for one in order)}"
+    kernel, own = (found.get((layer, way, gate, one)) for one in ("kernel", field))
+    axes = [one.place.axes for one in (kernel, own) if one is not None]
+    if field == "recurrent_kernel" and sorted(axes) == ["as it is", "transposed"]:
+        return f"{axes[1]}, where the kernel lies {axes[0]}"
+    return ""
+
+
+#: Values of fewer kinds may lie anywhere by chance.
+_KINDS: Final = 4
+#: The matrices that are compared with those of the first layer.
+_COMPARED: Final = ("kernel", "recurrent_kernel")
+
+
+def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple[str, ...]:
+    """What is wrong with the weights in an artifact of format `form`, a line each.
+
+    `is_copy`: every weight is there bit for bit, or rounded to the type that it is stored in. Otherwise only
+    the order of those that are there is looked at. Recurrences too large to be read at once are left out.
+    """
+    small = [one for one in plan.recurrences if not lazy.exceeds_memory_budget(one.sizes, one.dtype)]
+    if not small:
+        return ()
+    there = weights.read(form, artifact)
+    here = {} if plan.graph is None else dict(weights.of_graph(plan.graph))
+    return tuple(line for one in small for line in _of(plan, here, there, one, is_copy=is_copy))
+
+
+def _of(
+    plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], one: Recurrence, *, is_copy: bool
+) -> Iterator[str]:
+    held = of_artifact(there, one)
+    values = dict(parts(one))
+    clear = _clear(values)
+    for key in values:
+        text = _odd(one, held, key)
+        if text and _group(key, values) | _group((0, 0, *key[2:]), values) <= clear:
+            yield f"{_name(one, key)}: {text}"
+    lost = [key for key in values if key in clear and held.get(key) is None]
+    if not (is_copy and lost):
+        return
+    stored = of_source(plan, here, one)
+    # Of a direction that no output needs nothing is kept; what the source computes lies in no tensor.
+    kept = {key[:2] for key, place in held.items() if place is not None}
+    for key in lost:
+        if key[:2] in kept and stored.get(key) is not None:
+            yield f"{_name(one, key)}: expected the source's values in a tensor, found them in none"
+
+
+def _clear(values: Mapping[Key, Array]) -> set[Key]:
+    """The weights whose place their values tell: finite, of several kinds, like no other, not symmetric."""
+    alike = Counter(text for value in values.values() for text in {value.tobytes(), value.T.tobytes()})
+    return {
+        key
+        for key, value in values.items()
+        if is_float(value.dtype)
+        and np.isfinite(value.astype(np.float64)).all()
+        and np.unique(value.astype(np.float64)).size >= min(_KINDS, max(2, value.size))
+        and alike[value.tobytes()] == 1
+        and not (value.ndim > 1 and value.shape[0] == value.shape[1] and np.array_equal(value, value.T))
+    }
+
+
+def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
+    """The weights of all gates that lie beside one another."""
+    layer, way, _, field = key
+    return {other for other in values if (*other[:2], other[3]) == (layer, way, field)}
+
+
+def _odd(one: Recurrence, held: Places, key: Key) -> str:
+    """How a matrix lies otherwise than that of the first layer; nothing where it does not.
+
+    Matrices of one kind are read in one way. A graph may read biases, or the other kind, through ops that
+    rearrange them.
+    """
+    layer, way, gate, field = key
+    if field not in _COMPARED:
+        return ""
+    usual, order = (gate_order(one, held, group) for group in ((0, 0, field), (layer, way, field)))
+    if usual and order and usual != order:
+        first, own = (", ".join(gate.value for gate in gates) for gates in (usual, order))
+        return f"gates in the order {own}, where the first layer has {first}"
+    places = [held.get((0, 0, gate, field)), held.get(key)]
+    axes = [place.place.axes for place in places if place is not None]
+    if sorted(axes) == ["as it is", "transposed"]:
+        return f"{axes[1]}, where that of the first layer lies {axes[0]}"
+    return ""
+
+
+def _name(one: Recurrence, key: Key) -> str:
+    layer, way, gate, field = key
+    return f"{one.node}: layer {layer} {WAYS[way]}, {gate}, {field}"

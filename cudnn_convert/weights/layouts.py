@@ -1,0 +1,362 @@
+"""The gate table: every order and shape in which a source or target keeps weights.
+
+This is the only file that permutes gates, transposes kernels between conventions or sums biases.
+A row cites where its order is defined. `Cell` itself is in cuDNN's order (`Mode.gates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.model import Array, Cell, Convention, Gate, Mode
+from cudnn_convert.weights import lazy
+
+_I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
+_R, _Z, _N = Gate.RESET, Gate.UPDATE, Gate.CANDIDATE
+#: The gates that see the cell state through a peephole, in the order of `Cell.peepholes`.
+PEEPHOLES: Final = (_I, _F, _O)
+_PLAIN: Final = {Mode.RNN_TANH: (Gate.HIDDEN,), Mode.RNN_RELU: (Gate.HIDDEN,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Gate order per mode, and the file that defines it."""
+
+    name: str
+    gates: Mapping[Mode, tuple[Gate, ...]]
+    source: str
+
+
+CONTRIB: Final = Layout(
+    "contrib",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, CudnnParamsFormatConverter*",
+)
+KERAS: Final = Layout(
+    "keras",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_Z, _R, _N)}),
+    "tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py, CuDNNLSTM and CuDNNGRU _process_batch",
+)
+BLOCK_LSTM: Final = Layout(
+    "block_lstm",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O)}),
+    "tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTMV2 (gate order ifco)",
+)
+BLOCK_LSTM_V1: Final = Layout(
+    "block_lstm_v1",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 core/ops/rnn_ops.cc BlockLSTM, LSTMBlockCell (gate order icfo)",
+)
+LSTM_CELL: Final = Layout(
+    "lstm_cell",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 contrib/rnn/python/ops/lstm_ops.py LSTMBlockCell, scope lstm_cell (i, ci, f, o)",
+)
+BASIC_LSTM_CELL: Final = Layout(
+    "basic_lstm_cell",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O)}),
+    "tensorflow v1.15.0 python/ops/rnn_cell_impl.py BasicLSTMCell.call (i, j, f, o)",
+)
+LOOP: Final = Layout(
+    "loop",
+    MappingProxyType({Mode.LSTM: (_I, _F, _O, _C), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "lower.tensorflow.while_loop: the sigmoid gates first, so that one Sigmoid takes them together",
+)
+ONNX: Final = Layout(
+    "onnx",
+    MappingProxyType({Mode.LSTM: (_I, _O, _F, _C), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
+    "onnx v1.18 docs/Operators.md LSTM (iofc), GRU (zrh), RNN (i)",
+)
+TORCH: Final = Layout(
+    "torch",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM weight_ih_l[k] (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in)",
+)
+#: Where a cell that CONTRIB packs for looks for its gates: told apart, so that a wrong row there shows.
+COMPATIBLE_GRU: Final = Layout(
+    "compatible_gru",
+    MappingProxyType({Mode.GRU: (_R, _Z, _N)}),
+    "tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py CudnnCompatibleGRUCell.call (r, u)",
+)
+LAYOUTS: Final = (CONTRIB, KERAS, BLOCK_LSTM, BLOCK_LSTM_V1, LSTM_CELL, BASIC_LSTM_CELL, LOOP, ONNX)
+
+
+#: What lies where TensorFlow's cuDNN layers have their gates, in the order of `Mode.gates`. Lingvo writes
+#: canonical kernels as c, i, f, o; MIOpen keeps i, f, o, c and z, r in its blob.
+_MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
+    {
+        "lingvo": Layout(
+            "lingvo",
+            MappingProxyType({Mode.LSTM: (_C, _F, _I, _O)}),
+            "lingvo core/cudnn_rnn_utils.py CudNNParamsFormatConverterLSTM",
+        ),
+        "miopen": Layout(
+            "miopen",
+            MappingProxyType({Mode.LSTM: (_I, _F, _O, _C), Mode.GRU: (_Z, _R, _N)}),
+            "tf_keras v2.21.0 src/layers/rnn/lstm.py gpu_lstm, gru.py gpu_gru: is_built_with_rocm",
+        ),
+    }
+)
+
+
+def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
+    """The cell that `cell`, decoded as if TensorFlow had written it, really is.
+
+    `canonical`: decoded from canonical tensors; they alone lack a forget bias or lie in Lingvo's order.
+    """
+    layout = _MISPLACED.get(convention.gate_order)
+    if layout is not None and cell.mode in layout.gates and (canonical or layout.name != "lingvo"):
+        order = [layout.gates[cell.mode].index(gate) for gate in cell.mode.gates]
+        cell = replace(
+            cell,
+            kernel=cell.kernel[order],
+            recurrent_kernel=cell.recurrent_kernel[order],
+            bias=cell.bias[order],
+            recurrent_bias=cell.recurrent_bias[order],
+        )
+    if canonical and cell.mode is Mode.LSTM and convention.forget_bias:
+        bias = cell.bias.copy()
+        bias[cell.mode.gates.index(Gate.FORGET)] += bias.dtype.type(convention.forget_bias)
+        cell = replace(cell, bias=bias)
+    return cell
+
+
+def _permutation(cell: Cell, layout: Layout) -> list[int]:
+    return [cell.mode.gates.index(gate) for gate in layout.gates[cell.mode]]
+
+
+def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
+    """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, TensorFlow's convention."""
+    order = _permutation(cell, layout)
+    return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
+
+
+def stacked_columns(cell: Cell, layout: Layout) -> Array:
+    """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
+    return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
+
+
+def projection_columns(cell: Cell) -> list[Array]:
+    """`[units, width]`, which a row of unprojected values is multiplied with; none in a cell without one."""
+    return [] if cell.projection is None else [cell.projection.T.copy()]
+
+
+def unpack_block(
+    kernel: Array, bias: Array, layout: Layout, *, forget_bias: float, peepholes: Array | None
+) -> Cell:
+    """A cell from the weights of TensorFlow's fused LSTM ops.
+
+    kernel `[inputs+units, gates*units]`, bias `[gates*units]`, peepholes `[3, units]` for input, forget and
+    output gate. `forget_bias` is what the op adds to the forget gate; the second bias is zero.
+    """
+    order = [layout.gates[Mode.LSTM].index(gate) for gate in Mode.LSTM.gates]
+    gates = bias.reshape(len(order), -1)[order]
+    units = gates.shape[1]
+    gates[Mode.LSTM.gates.index(Gate.FORGET)] += forget_bias
+    weights = kernel.T.reshape(len(order), units, -1)[order]
+    inputs, recurrent = weights[:, :, :-units].copy(), weights[:, :, -units:].copy()
+    return Cell(Mode.LSTM, inputs, recurrent, gates, np.zeros_like(gates), peepholes=peepholes)
+
+
+def peephole_row(cell: Cell, layout: Layout) -> Array | None:
+    """`[3*units]`, gates in the order of the layout, or None in a cell without peepholes."""
+    if cell.peepholes is None:
+        return None
+    order = [PEEPHOLES.index(gate) for gate in layout.gates[cell.mode] if gate in PEEPHOLES]
+    return cell.peepholes[order].reshape(-1)
+
+
+def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
+    """`(kernel, recurrent_kernel)`, each gate `[units, inputs]` or `[units, units]`: ONNX's convention.
+
+    They are views of the cell's own arrays, to be written one after the other.
+    """
+    order = _permutation(cell, layout)
+    return [cell.kernel[gate] for gate in order], [cell.recurrent_kernel[gate] for gate in order]
+
+
+def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
+    """Kernels `[gates, units, inputs]` as columns, one below the other, gates in another order."""
+    gates, units, _ = kernels[0].shape
+    made = lazy.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
+    row = 0
+    for kernel in kernels:
+        rows = made[row : row + kernel.shape[2]]
+        for place, gate in enumerate(order):
+            lazy.fill(rows[:, place], kernel[gate].T)
+        row += len(rows)
+    return made.reshape(len(made), gates * units)
+
+
+def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
+    """`(bias, recurrent_bias)`, each `[gates*units]`."""
+    order = _permutation(cell, layout)
+    return cell.bias[order].reshape(-1), cell.recurrent_bias[order].reshape(-1)
+
+
+def summed_bias(cell: Cell, layout: Layout) -> Array:
+    """Both biases in one, `[gates*units]`; right for every gate but the GRU's candidate."""
+    bias, recurrent_bias = biases(cell, layout)
+    return np.asarray(bias + recurrent_bias)
+
+
+def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
+    """A cell from the variables of the CPU-compatible cell that TensorFlow 1 saved.
+
+    `kernel [inputs+units, gates*units]` and `bias [gates*units]`; for a GRU `gates/*` and the two
+    projections of the candidate. A bias that TensorFlow summed is halved into both, as its own restore does.
+    """
+    if mode is Mode.GRU:
+        return _unpack_contrib_gru(tensors)
+    order = [CONTRIB.gates[mode].index(gate) for gate in mode.gates]
+    gates, bias = len(order), tensors["bias"].reshape(len(order), -1)[order]
+    units = bias.shape[1]
+    stored = tensors["kernel"].reshape(-1, gates, units)
+    weights = _side_by_side([stored[:, gate] for gate in order])
+    half = bias * bias.dtype.type(0.5)
+    return Cell(mode, weights[:, :, :-units], weights[:, :, -units:], half, half.copy())
+
+
+def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
+    order = [CONTRIB.gates[Mode.GRU].index(gate) for gate in Mode.GRU.gates]
+    units = tensors["candidate/hidden_projection/bias"].shape[0]
+    both = tensors["gates/kernel"].reshape(-1, 2, units)
+
+    def gates(rows: Array, candidate: Array) -> Array:
+        blocks = rows[:, 0], rows[:, 1], candidate
+        return _side_by_side([blocks[gate] for gate in order])
+
+    half = (tensors["gates/bias"] * tensors["gates/bias"].dtype.type(0.5)).reshape(2, units)
+    return Cell(
+        Mode.GRU,
+        gates(both[:-units], tensors["candidate/input_projection/kernel"]),
+        gates(both[-units:], tensors["candidate/hidden_projection/kernel"]),
+        np.concatenate([half, tensors["candidate/input_projection/bias"][None]])[order],
+        np.concatenate([half, tensors["candidate/hidden_projection/bias"][None]])[order],
+    )
+
+
+def _side_by_side(blocks: Sequence[Array]) -> Array:
+    """Blocks `[rows, units]`, one a gate, as `[gates, units, rows]`.
+
+    The gates change places, the values stay in their rows: whoever wants columns of them turns them.
+    """
+    count, units = blocks[0].shape
+    rows = lazy.empty((count, len(blocks), units), blocks[0].dtype)
+    for place, block in enumerate(blocks):
+        rows[:, place] = block
+    return np.asarray(rows.transpose(1, 2, 0))
+
+
+def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
+    """The shapes that `unpack_contrib` takes, one cell's variables, by key."""
+    gates = len(mode.gates)
+    if mode is not Mode.GRU:
+        return {"kernel": (inputs + units, gates * units), "bias": (gates * units,)}
+    return {
+        "gates/kernel": (inputs + units, 2 * units),
+        "gates/bias": (2 * units,),
+        "candidate/input_projection/kernel": (inputs, units),
+        "candidate/input_projection/bias": (units,),
+        "candidate/hidden_projection/kernel": (units, units),
+        "candidate/hidden_projection/bias": (units,),
+    }
+
+
+def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
+    """A cell from the variables of Keras's CuDNNLSTM or CuDNNGRU, in the shapes of `keras_shapes`.
+
+    A gate's block `[inputs, units]` of a kernel holds cuDNN's matrix `[units, inputs]` value after value: the
+    layer flattens the block as it is. The bias is all input biases, then all recurrent ones.
+    """
+    order = [KERAS.gates[mode].index(gate) for gate in mode.gates]
+    units = tensors["recurrent_kernel"].shape[0]
+
+    def matrices(packed: Array) -> Array:
+        blocks = packed.reshape(packed.shape[0], len(order), units).transpose(1, 0, 2)[order]
+        return np.ascontiguousarray(blocks).reshape(len(order), units, -1)
+
+    bias, recurrent_bias = tensors["bias"].reshape(2, len(order), units)[:, order]
+    return Cell(
+        mode, matrices(tensors["kernel"]), matrices(tensors["recurrent_kernel"]), bias, recurrent_bias
+    )
+
+
+def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
+    """The shapes that `unpack_keras` takes, one layer's variables, by key."""
+    wide = len(mode.gates) * units
+    return {"kernel": (inputs, wide), "recurrent_kernel": (units, wide), "bias": (2 * wide,)}
+
+
+def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[str, Array]:
+    """The variables of one of TensorFlow 1's CPU cells; shapes and keys as `contrib_shapes` has them.
+
+    `forget_bias` is what the cell adds to its LSTM's forget gate itself, and so is not stored.
+    """
+    kernel, recurrent = columns(cell, layout)
+    if cell.mode is not Mode.GRU:
+        bias = summed_bias(cell, layout)
+        if forget_bias:
+            bias = bias - forget_row(cell, layout, forget_bias)
+        return {"kernel": np.concatenate([kernel, recurrent]), "bias": bias}
+    units = recurrent.shape[0]
+    bias, recurrent_bias = biases(cell, layout)
+    candidate = 2 * units  # the last of every layout: its tensors are apart
+    return {
+        "gates/kernel": np.concatenate([kernel[:, :candidate], recurrent[:, :candidate]]),
+        "gates/bias": (bias + recurrent_bias)[:candidate],
+        "candidate/input_projection/kernel": kernel[:, candidate:].copy(),
+        "candidate/input_projection/bias": bias[candidate:].copy(),
+        "candidate/hidden_projection/kernel": recurrent[:, candidate:].copy(),
+        "candidate/hidden_projection/bias": recurrent_bias[candidate:].copy(),
+    }
+
+
+def forget_row(cell: Cell, layout: Layout, value: float) -> Array:
+    """`[gates*units]`: `value` for the forget gate, 0 for the others."""
+    row = np.zeros_like(cell.bias)
+    row[layout.gates[cell.mode].index(Gate.FORGET)] = value
+    return row.reshape(-1)
+
+
+def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
+    """For each gate of `target`, in order, its place in `source`: rearranges columns where they stand."""
+    return [source.gates[mode].index(gate) for gate in target.gates[mode]]
+
+
+def one_bias(cell: Cell) -> Cell:
+    """The cell whose summed biases are its input's alone: of two equal gradients one, not their sum.
+
+    A GRU's candidate keeps both. For what an optimizer remembers of a bias that TensorFlow's cells have once.
+    """
+    kept = cell.recurrent_bias.copy()
+    kept[[gate is not Gate.CANDIDATE for gate in cell.mode.gates]] = 0
+    return replace(cell, recurrent_bias=kept)
+
+
+def pack_keras(cell: Cell) -> dict[str, Array]:
+    """The variables of Keras's LSTM, or of its GRU with `reset_after`: what a CuDNN layer becomes on a CPU.
+
+    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [4*units]` of an LSTM, the
+    sum of both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
+    src/saving/legacy/hdf5_format.py `_convert_rnn_weights`.
+    """
+    kernel, recurrent = columns(cell, KERAS)
+    bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else summed_bias(cell, KERAS)
+    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}
+
+
+def scaled_keras(mode: Mode, weights: Array, factor: float) -> Array:
+    """A weight of Keras's LSTM or GRU, gates in its last axis, with the sigmoid gates' share times `factor`.
+
+    All before a gate's activation is linear in these weights, so that the activation sees `factor * x`.
+    """
+    gates = KERAS.gates[mode]
+    factors = [1.0 if gate in {Gate.CELL, Gate.CANDIDATE} else factor for gate in gates]
+    row = np.repeat(factors, weights.shape[-1] // len(gates))
+    return np.asarray(weights * row.astype(weights.dtype))

@@ -1,0 +1,275 @@
+"""Weights larger than memory: read, transposed and written one part at a time.
+
+Weights too large to be in memory all at once: layers and tensors that are read when they are asked for.
+
+What is small is read and decoded once, and stays: `are_large` tells.
+
+Large matrices: memory for them, and turning them at the speed of memory.
+
+Making things while those before them are written: reading and arithmetic beside the disk.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from cudnn_convert.model import Array, Cell, Sizes, Tensor
+from cudnn_convert.weights import cudnn_blob
+
+#: Cells `[layer][direction]`, all there or made when they are asked for.
+Cells: TypeAlias = Sequence[tuple[Cell, ...]]
+#: A recurrence with more bytes of weights than this stays in its file.
+LARGE: Final = 1 << 28
+#: So many values are looked at at a time: they stay in a processor's cache.
+_CHUNK: Final = 1 << 16
+
+
+def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
+    """Whether the weights of a recurrence are decoded layer by layer, again wherever they are needed."""
+    return cudnn_blob.length(sizes) * dtype.itemsize > LARGE
+
+
+class Layers(Sequence[tuple[Cell, ...]]):
+    """The cells of a recurrence; `decode` gives those of a layer, of which the last one stays in memory.
+
+    Raises what `decode` raises, and IndexError.
+    """
+
+    def __init__(self, count: int, decode: Callable[[int], tuple[Cell, ...]]) -> None:
+        self._count, self._decode = count, decode
+        self._last: tuple[int, tuple[Cell, ...]] | None = None
+        self._seen: dict[int, bool] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return tuple(self[k] for k in range(*number.indices(self._count)))
+        if not -self._count <= number < self._count:
+            raise IndexError(number)
+        number %= self._count
+        if self._last is None or self._last[0] != number:
+            self._last = None  # before the next one takes its own memory
+            found = self._decode(number)
+            if number not in self._seen:
+                self._seen[number] = all(map(is_finite, found))
+            self._last = number, found
+        return self._last[1]
+
+    @property
+    def finite(self) -> bool:
+        """Whether the layers that were asked for so far hold numbers alone."""
+        return all(self._seen.values())
+
+    def changed(self, change: Callable[[Cell], Cell]) -> Layers:
+        """These layers with each cell changed as it is decoded."""
+        return Layers(self._count, lambda number: tuple(map(change, self._decode(number))))
+
+
+def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> Layers:
+    """Any cells, each changed when it is asked for."""
+    if isinstance(cells, Layers):
+        return cells.changed(change)
+    return Layers(len(cells), lambda number: tuple(map(change, cells[number])))
+
+
+def is_finite(cell: Cell) -> bool:
+    """Whether all weights are numbers."""
+    parts = (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
+    return all(_is_finite(part) for part in parts if part is not None)
+
+
+def _is_finite(part: Array) -> bool:
+    if part.size <= _CHUNK:
+        return bool(np.isfinite(part).all())
+    rows = part.swapaxes(0, -1) if part.strides[0] < part.strides[-1] else part
+    step = max(1, _CHUNK * len(rows) // rows.size)
+    return all(bool(np.isfinite(rows[k : k + step]).all()) for k in range(0, len(rows), step))
+
+
+class Read(Mapping[str, Array]):
+    """Arrays by name, each of which `read` gives when it is asked for. Raises what that raises, KeyError."""
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Array]) -> None:
+        self._names, self._read = dict.fromkeys(names), read
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def read(tensors: Mapping[str, Tensor]) -> Read:
+    """Tensors as arrays."""
+    return Read(tensors, lambda name: tensors[name].read())
+
+
+def size(tensor: Tensor) -> int:
+    """The bytes of a tensor, which is not read."""
+    return math.prod(tensor.shape) * tensor.dtype.itemsize
+
+
+#: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
+_ALIGNED: Final = 64
+#: The blocks in which a matrix is turned: what a processor's cache holds beside all else. Their rows do not
+#: lie a power of two apart, for those would share the same few lines of it.
+_ROWS: Final = 256
+_COLUMNS: Final = 128
+_APART: Final = 16
+#: As much of a turned matrix as a processor's cache still holds when it is written.
+_STRIP: Final = 1 << 22
+#: Memory from this size on is used again, and so many pieces of it that fit nothing are kept for that.
+_LARGE: Final = 1 << 20
+_KEPT: Final = 4
+#: Memory from this size on is asked for by several threads, each so many bytes at a time.
+_SHARED: Final = 1 << 26
+_SHARE: Final = 1 << 21
+_PAGE: Final = 1 << 12
+_THREADS: Final = 8
+
+
+class _Used:
+    """Memory that was given out, and is again once nobody else refers to it."""
+
+    def __init__(self) -> None:
+        self._held: list[Array] = []
+        self._lock = Lock()
+
+    def memory(self, size: int) -> Array:
+        with self._lock:
+            unused = [place for place in range(len(self._held)) if self._is_unused(place)]
+            for place in unused:
+                if self._held[place].size == size:
+                    return self._held[place]
+            for place in reversed(unused[: max(0, len(unused) - _KEPT)]):
+                del self._held[place]
+            self._held.append(_new(size))
+            return self._held[-1]
+
+    def _is_unused(self, place: int) -> bool:
+        # The list refers to it, and the call does; an array that lies in it would too.
+        return sys.getrefcount(self._held[place]) == 2
+
+
+_USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
+
+
+@contextmanager
+def buffer_pool() -> Iterator[None]:
+    """In this context `empty` gives large memory again that no array lies in any more.
+
+    New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
+    into it then takes many times as long as into memory that was used before.
+    """
+    token = _USED.set(_Used())
+    try:
+        yield
+    finally:
+        _USED.reset(token)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """As `numpy.empty`, where no runtime has to copy what it is given."""
+    size = math.prod(shape) * dtype.itemsize
+    used = _USED.get() if size >= _LARGE else None
+    held = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
+    start = -held.ctypes.data % _ALIGNED
+    return held[start : start + size].view(dtype).reshape(shape)
+
+
+def _new(size: int) -> Array:
+    """Bytes that are there, where many are wanted: a page comes when it is first written to, and several
+    processors get several pages in the time of one.
+    """
+    made = np.empty(size, np.uint8)
+    if size >= _SHARED:
+        # Few weights are so large, and this takes time to import.
+        from concurrent.futures import ThreadPoolExecutor
+
+        pages, count = made[::_PAGE], _SHARE // _PAGE
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+            for start in range(0, len(pages), count):
+                threads.submit(pages[start : start + count].fill, 0)
+    return made
+
+
+def row_chunks(matrix: Array) -> Iterator[Array]:
+    """A matrix row by row, in pieces that are copies where it lies otherwise; other ranks in one piece."""
+    if matrix.ndim != 2:
+        yield np.ascontiguousarray(matrix)
+        return
+    count = max(1, _STRIP // max(1, matrix.shape[1] * matrix.itemsize))
+    for top in range(0, len(matrix), count):
+        yield contiguous(matrix[top : top + count])
+
+
+def contiguous(matrix: Array) -> Array:
+    """A matrix row by row: itself, or a copy. Arrays of other ranks go NumPy's way."""
+    if matrix.flags.c_contiguous or matrix.ndim != 2:
+        return np.ascontiguousarray(matrix)
+    made = empty(matrix.shape, matrix.dtype)
+    fill(made, matrix)
+    return made
+
+
+def fill(made: Array, matrix: Array) -> None:
+    """Copies a matrix, block by block where its columns become rows: NumPy's own way, value after value down
+    a column, takes twenty times as long where that is longer than what a cache holds. Each block is brought
+    together first: only what lies together is turned at speed.
+    """
+    if matrix.strides[1] <= matrix.strides[0]:
+        made[:] = matrix
+        return
+    held = np.empty((_COLUMNS, _ROWS + _APART), matrix.dtype)
+    for top in range(0, matrix.shape[0], _ROWS):
+        for left in range(0, matrix.shape[1], _COLUMNS):
+            place = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
+            rows, columns = matrix[place].shape
+            held[:columns, :rows] = matrix[place].T
+            made[place] = held[:columns, :rows].T
+
+
+T = TypeVar("T")
+
+
+def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
+    """The items; up to `count` are made in another thread while one is used. Raises what making them does.
+
+    So many and one are in memory at a time. Whoever stops early waits for the one that is being made.
+    """
+    made, context = iter(items), copy_context()
+
+    def following() -> list[T]:
+        return list(islice(made, 1))
+
+    with ThreadPoolExecutor(1) as maker:
+        coming = deque(maker.submit(context.run, following) for _ in range(count))
+        try:
+            while item := coming.popleft().result():
+                coming.append(maker.submit(context.run, following))
+                yield item[0]
+        finally:
+            for future in coming:
+                future.cancel()

@@ -1,0 +1,182 @@
+"""Reads `.npz` archives of plain arrays: headers are checked before data is read.
+
+Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
+
+No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of
+objects, the only ones that keep bytes which end in zeros: where a user's strings are asked for, arrays of
+bytes and text are read by an unpickler that knows no class. What a pickle names stands for itself, and calls
+no code of NumPy; elsewhere nothing is unpickled.
+Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
+_core/src/multiarray/methods.c array_reduce (what an array is pickled as).
+
+Archives of plain arrays from a user: feeds, and recordings of answers.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib import format as npy
+
+from cudnn_convert import context
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import Array
+
+#: What NumPy and zipfile raise for damage: a header is a literal of Python, which NumPy reads with tokens.
+_DAMAGED: Final = (KeyError, TypeError, AttributeError, EOFError, SyntaxError, tokenize.TokenError)
+_DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError)
+_SUFFIX: Final = ".npy"
+#: The versions of a header in Latin-1; the third is for names of fields, which no plain array has.
+_HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+#: What the pickle of an array of objects names.
+_NAMES: Final = frozenset(
+    {
+        ("numpy", "dtype"),
+        ("numpy", "ndarray"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("_codecs", "encode"),
+        ("__builtin__", "bytes"),
+        ("builtins", "bytes"),
+    }
+)
+
+
+def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[str, Array]:
+    """The arrays of a file by key, or that of the key `only` if it is there; with `strings` those too.
+
+    Raises ValueError for anything but an archive of plain arrays, OSError.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(_SUFFIX): info for info in archive.infolist()}
+            sizes = [(info.file_size, info.compress_size) for info in members.values()]
+            whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
+            if context.is_bomb(whole, stored):
+                raise ValueError(f"{whole} bytes in {stored}")
+            wanted = {key: info for key, info in members.items() if only in (None, key)}
+            return {key: _array(archive, info, strings=strings) for key, info in wanted.items()}
+    except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
+        raise ValueError(f"no archive of plain arrays: {cause}") from cause
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:
+    if context.is_bomb(info.file_size, info.compress_size):
+        raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+    with archive.open(info) as stream:
+        shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+        if strings and dtype == np.dtype(object):
+            return _strings(stream, shape)
+        _require_plain(shape, dtype, info.file_size - stream.tell())
+    with archive.open(info) as stream:
+        return np.asarray(npy.read_array(stream, allow_pickle=False))
+
+
+def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
+    """Raises ValueError for objects, for fields, and where the values are not of the size that is there."""
+    if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
+        raise ValueError(f"elements of {dtype}")
+    if any(width < 0 for width in shape) or math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{size} bytes for {dtype}{list(shape)}")
+
+
+class _Array:
+    """What a pickle builds in the place of an array: the state that it would give it."""
+
+    __slots__ = ("state",)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Named:
+    """What a pickle calls by a name: it gives an array without state, or the bytes of old protocols."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *given: Any) -> Any:
+        if self.name == "bytes" and not given:
+            return b""
+        if self.name != "encode":
+            return _Array()
+        text, encoding = given
+        if not isinstance(text, str) or encoding != "latin1":
+            raise ValueError(f"text in {encoding}")
+        return text.encode("latin-1")
+
+    def __setstate__(self, _: Any) -> None:
+        raise ValueError("a state for what has none")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows what an array of objects is made of, by names alone."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) not in _NAMES:
+            raise ValueError(f"objects of {module}.{name}")
+        return _Named(name)
+
+
+def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
+    """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
+    try:
+        found = _Unpickler(stream).load()
+    except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
+        raise ValueError(f"objects that cannot be read: {cause}") from cause
+    state = getattr(found, "state", None) if isinstance(found, _Array) else None
+    items = state[-1] if isinstance(state, tuple) and state else None
+    if not isinstance(items, list) or len(items) != math.prod(shape):
+        raise ValueError("objects of another shape than the header's")
+    if not all(isinstance(item, bytes | str) for item in items):
+        raise ValueError("objects that are neither bytes nor text")
+    made = np.empty(len(items), object)
+    made[:] = [item.encode() if isinstance(item, str) else item for item in items]
+    return made.reshape(shape)  # listed in the order of C, whatever the array's is
+
+
+_NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
+
+
+def load_user_arrays(path: Path, *, flag: str, strings: bool = False) -> dict[str, Array]:
+    """The arrays of an `.npz` by key, with `strings` those that NumPy pickles too. Raises UsageError."""
+    try:
+        return load(path, strings=strings)
+    except (OSError, ValueError) as cause:
+        raise UsageError(f"{flag} {path}: expected an .npz of plain arrays, found none") from cause
+
+
+def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether values of a type are lost, or are none, in another: parts of numbers, or words for numbers."""
+    if given == wanted or {given.kind, wanted.kind} <= set("OSU"):
+        return False
+    return given.kind not in "biuf" or wanted.kind in "OSU" or (given.kind == "f" and wanted.kind in "biu")
+
+
+def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
+    """The arrays of each call, `feed<k>/KEY` of the k-th, counted from 0; those without such keys are of one.
+
+    Raises UsageError for numbers that leave one out.
+    """
+    matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
+    if not arrays or not all(matches.values()):
+        return [dict(arrays)]
+    found: dict[int, dict[str, Array]] = {}
+    for key, match in matches.items():
+        assert match is not None
+        found.setdefault(int(match[1]), {})[match[2]] = arrays[key]
+    if sorted(found) != list(range(len(found))):
+        listed = ", ".join(f"feed{k}" for k in sorted(found))
+        raise UsageError(f"{where}: expected feed0 to feed{len(found) - 1}, found {listed}")
+    return [found[k] for k in sorted(found)]
