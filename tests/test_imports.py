@@ -42,21 +42,21 @@ ALLOWED = {
     "read": "errors context model keras.config read.tensorbundle read.dialects",
     "lower.tensorflow": "errors model weights graph graph.passes recurrences lower.projection",
     "lower": "errors model weights graph graph.passes recurrences lower.tensorflow",
-    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.projection lower.block_lstm "
-    "version errors model weights graph graph.passes recurrences lower.projection lower.block_lstm",
+    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.projection "
+    "lower.block_lstm",
     "plan": "errors formats context model options weights graph graph.passes recurrences keras keras.config "
     "read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
     "targets": "errors formats context model options weights report graph graph.passes recurrences keras "
     "keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
-    "verify.pieces": "errors formats model weights reference report graph graph.passes recurrences plan artifacts "
-    "verify",
+    "verify.pieces": "errors formats model weights reference report graph graph.passes recurrences plan "
+    "artifacts verify",
     "verify": "errors formats context model weights reference report graph graph.passes recurrences "
     "keras.config plan artifacts verify.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verify",
-    "inspection": "errors formats context model options weights graph graph.passes recurrences keras keras.config "
-    "read read.dialects read.tensorbundle plan targets",
+    "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
+    "keras.config read read.dialects read.tensorbundle plan targets",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
     "targets artifacts verify weight_map",
     "torch": "errors model options recurrences lower plan pipeline",
