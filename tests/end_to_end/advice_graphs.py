@@ -212,7 +212,7 @@ ASKED: Final = (
         r"make it an input with (--inputs \S+) in the place of (?P<gone>--set)",
     ),
     Advice(
-        ["states.py: expected a tensor that is no state", "states.py: in the place of"],
+        ["plan/requests.py: expected a tensor that is no state", "plan/requests.py: in the place of"],
         "1.15.5-state_lstm",
         ["--set", "stream/h_state=0"],
         r"leave it out, or name it with (--inputs) in the place of (?P<gone>--set)",
@@ -327,19 +327,19 @@ ASKED: Final = (
 
 #: Notes of conversions that are done, on what else there is.
 NOTES: Final = (
-    Advice(["notes.py: --outputs"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    Advice(["plan/notes.py: --outputs"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
     Advice(
         ["plan/from_weights.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"
     ),
-    Advice(["states.py: --outputs"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"),
+    Advice(["plan/requests.py: --outputs"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"),
     Advice(
-        ["targets.py: keep them with"],
+        ["targets/registry.py: keep them with"],
         "1.15.5-twins_training",
         ["--format", "checkpoint"],
         r"dropped; keep them with (--slots)",
     ),
     Advice(
-        ["notes.py: feeds.npz of serialized tf.Examples"],
+        ["plan/notes.py: feeds.npz of serialized tf.Examples"],
         "1.15.5-estimator_examples",
         [],
         r"keep it with (--data feeds.npz)",
