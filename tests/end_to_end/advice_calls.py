@@ -290,11 +290,11 @@ LIMITED: Final = (
 #: What a proof needs, or what reads and runs a model without converting it.
 PROVEN: Final = (
     Advice(
-        ["verify/feeds.py: needs more"],
+        ["verification/feeds.py: needs more"],
         asking.plain,
         [],
         r"convert with (--no-verify)",
-        patch=("cudnn_convert.verify.feeds._sizes", exhausted),
+        patch=("cudnn_convert.verification.feeds._sizes", exhausted),
     ),
     Advice(
         ["pipeline.py: or convert with"],
@@ -303,10 +303,10 @@ PROVEN: Final = (
         r"give inputs on which one does with (--data)|convert with (--no-verify)",
         {"--data": "{here}/feeds.npz"},
         prepare=with_feeds(x=X + 20),
-        patch=("cudnn_convert.verify.compare.proven_alone", lambda _: ()),
+        patch=("cudnn_convert.verification.compare.proven_alone", lambda _: ()),
     ),
     Advice(
-        ["verify/compare.py: give inputs on which they do"],
+        ["verification/compare.py: give inputs on which they do"],
         asking.rare,
         [],
         r"give inputs on which they do with (--data)",
@@ -322,7 +322,7 @@ PROVEN: Final = (
         prepare=lambda here, _: asking_files.acting_artifact(here / "acting"),
     ),
     Advice(
-        ["verify/record.py: --trust"],
+        ["verification/record.py: --trust"],
         asking.acting_without_recurrence,
         ["--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
         r"vouch for the file with (--trust)",

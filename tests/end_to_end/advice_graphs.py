@@ -263,7 +263,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X, n=np.int32(3)),
     ),
     Advice(
-        ["verify/feeds.py: give --data"],
+        ["verification/feeds.py: give --data"],
         asking.guarded,
         [],
         r"give (--data)",
@@ -271,7 +271,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X + 200),
     ),
     Advice(
-        ["verify/graph_judge.py: or convert with"],
+        ["verification/graph_judge.py: or convert with"],
         asking.acting,
         ["--outputs", "scores"],
         r"(?:file|convert) with (--trust|--no-verify)",
@@ -347,7 +347,7 @@ NOTES: Final = (
         prepare=lambda here, _: asking_files.examples(here / "feeds.npz"),
     ),
     Advice(
-        ["verify/compare.py: give milder inputs"],
+        ["verification/compare.py: give milder inputs"],
         asking.ill_conditioned,
         [],
         r"give milder inputs with (--data)",
