@@ -52,7 +52,7 @@ QUANTIZED: Final = (
         then="--quantize: expected --format onnx",
     ),
     Advice(
-        ["targets/registry.py: expected --format onnx"],
+        ["targets/registry.py: {}: expected --format onnx"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--data", "{here}/feeds.npz"],
         r"expected (--format onnx)",
@@ -108,14 +108,14 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: --quantize: expected"],
+        ["targets/registry.py: --quantize: expected {}, found none"],
         asking.of_relu,
         [*INT8, "--max-error", "0.5"],
         r"(?P<gone>--quantize: .*; leave it out, and --max-error)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["lower/onnx/reduced_precision.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out --quantize"],
         asking.infinite,
         [*INT8, "--max-error", "0.5"],
         r"leave out (?P<gone>--quantize and --max-error)",
@@ -134,7 +134,7 @@ FORMATS: Final = (
         r"expected (--format checkpoint)",
     ),
     Advice(
-        ["targets/registry.py: --weights-dtype"],
+        ["targets/registry.py: --weights-dtype:"],
         asking.plain,
         ["--weights-dtype", "float16"],
         r"expected (--format onnx)",
@@ -249,7 +249,7 @@ FORMATS: Final = (
         patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
     ),
     Advice(
-        ["lower/onnx/reduced_precision.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],
         asking.of_large_weights,
         ["--format", "onnx", "--weights-dtype", "float16"],
         r"leave out (?P<gone>--weights-dtype)",

@@ -67,7 +67,7 @@ ASKED: Final = (
         r"cut before it with (--outputs \S+)$",
     ),
     Advice(
-        ["plan/choose_outputs.py: --outputs"],
+        ["plan/choose_outputs.py: --outputs {}"],
         "1.15.5-horovod_gathered",
         [],
         r"(--outputs \S+)(?= \| |$)",
@@ -182,7 +182,7 @@ ASKED: Final = (
         r"name (--outputs)",
         {"--outputs": "one"},
     ),
-    Advice(["plan/choose_outputs.py: --outputs"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
+    Advice(["plan/choose_outputs.py: --outputs {}"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
     Advice(
         ["graph/passes/subgraphs.py: or narrower"],
         asking.plain,
@@ -327,11 +327,13 @@ ASKED: Final = (
 
 #: Notes of conversions that are done, on what else there is.
 NOTES: Final = (
-    Advice(["plan/notes.py: --outputs"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    Advice(["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
     Advice(
         ["plan/from_weights.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"
     ),
-    Advice(["plan/requests.py: --outputs"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"),
+    Advice(
+        ["plan/requests.py: --outputs {}"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"
+    ),
     Advice(
         ["targets/registry.py: keep them with"],
         "1.15.5-twins_training",

@@ -57,7 +57,7 @@ EXCEPTIONS: Final = MappingProxyType(
 _COSTLY: Final = frozenset(
     {
         "cli/tables.py: --json",
-        "plan/choose_outputs.py: --outputs",
+        "plan/choose_outputs.py: --outputs {}",
         "recurrences/graphless.py: --mode {} --layers",
         "recurrences/graphless.py: --mode, --layers",
         "recurrences/graphless.py: --mode chooses",
@@ -66,7 +66,7 @@ _COSTLY: Final = frozenset(
         "keras/build_keras3.py: one that Keras 3 builds",
         "keras/build_keras3.py: a fixed number of steps",
         "keras/build_keras3.py: {}; write --format h5",
-        "keras/translate.py: found {}; write",
+        "keras/translate.py: found {}; write --format h5",
         "keras/translate.py: a function of both",
         "read/dialects/contrib.py: need --forget-bias",
         "recurrences/graphless.py: --layout chooses",
