@@ -242,7 +242,7 @@ _AWAY: Final = _Away()
 
 
 @contextmanager
-def muted() -> Iterator[None]:
+def mute_output() -> Iterator[None]:
     """What is printed to descriptors 1 and 2 in this context goes nowhere, in the whole process.
 
     A graph may print what looks like a verdict, or until the disk is full (Print, PrintV2); these write past

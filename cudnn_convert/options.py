@@ -155,7 +155,7 @@ def is_seed(value: Any) -> bool:
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
-def kept(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def from_provenance(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     """The options of `READING` among those that a provenance tells. Raises UsageError where one is not so."""
     for name in READING:
         value = told.get(name, ...)
@@ -172,7 +172,7 @@ _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
 
-def limited(work: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+def with_limits(work: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
     """`work` under the limits of the Options among its arguments."""
 
     @wraps(work)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cudnn_convert import context, read, report
 from cudnn_convert.artifacts import origin
 from cudnn_convert.artifacts.runners import Runner
-from cudnn_convert.context import muted, silence
+from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options, is_seed, kept, limited
+from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
 from cudnn_convert.plan import Plan, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @silence()
-@limited
+@with_limits
 def convert(
     source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
 ) -> Report:
@@ -122,7 +122,7 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
     try:
         # In int8 a weight is another number.
         is_copy = options.quantize is None
-        return replace(summary, verification=checked(made, artifact, options, is_copy=is_copy))
+        return replace(summary, verification=verify_plan(made, artifact, options, is_copy=is_copy))
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
     except ReadError as cause:
@@ -131,13 +131,15 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
         raise RuntimeError("the artifact that was just written does not load") from cause
 
 
-def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: bool = False) -> Verification:
+def verify_plan(
+    made: Plan, artifact: Path | Runner, options: Options, *, is_copy: bool = False
+) -> Verification:
     """The verification of an artifact, or of what runs as one.
 
     `is_copy`: this tool wrote it, and its weights are the source's bit for bit. Raises VerificationError
     where the numbers differ.
     """
-    with muted():
+    with mute_output():
         result = verify_artifact(
             made,
             artifact,
@@ -149,7 +151,7 @@ def checked(made: Plan, artifact: Path | Runner, options: Options, *, is_copy: b
             rtol=options.rtol,
             max_error=options.max_error,
             seed=_seed(options),
-            vouched=prepare.vouched(options),
+            vouched=prepare.user_code(options),
         )
     if isinstance(artifact, Path):
         result = _mapped(result, made, artifact, options, is_copy=is_copy)
@@ -218,18 +220,18 @@ def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     found = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    found |= registry.recorded(options) | {"seed": _seed(options)}
+    found |= registry.gate_provenance(options) | {"seed": _seed(options)}
     return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
 @silence()
-@limited
+@with_limits
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
     """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
-    pair = paired(source, artifact, options)
+    pair = plan_for_artifact(source, artifact, options)
     context.report_progress("verifying")
     try:
-        result = checked(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
+        result = verify_plan(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
     except VerificationError as error:
         result = replace(error.report, subject=_subject(pair.plan, source, pair.path, pair.options))
         raise VerificationError(result, *error.reasons) from error
@@ -237,15 +239,15 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
 
 
 @silence()
-@limited
-def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
+@with_limits
+def map_weights(source: Path, artifact: Path | None, options: Options) -> Subject:
     """Where each weight of `source` went in an artifact, by default in one that a conversion would write.
 
     That one is written to a temporary folder, and nothing is compared. Raises as `convert` and `verify` do.
     """
     options = replace(options, lineage=True, verify=False, force_convert=True)
     if artifact is not None:
-        pair = paired(source, artifact, options)
+        pair = plan_for_artifact(source, artifact, options)
         return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
         found = convert(source, Path(folder, "out"), options)
@@ -254,19 +256,19 @@ def mapped(source: Path, artifact: Path | None, options: Options) -> Subject:
 
 
 @silence()
-@limited
+@with_limits
 def alone(source: Path, options: Options) -> Plan:
     """The plan of a source's recurrences by themselves, for a format of weights."""
     return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
-@limited
+@with_limits
 def load(source: Path, options: Options) -> Loaded:
     """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
     from cudnn_convert.recurrences import named_weights
 
     made = alone(source, options)
-    found = tuple(named_weights.decoded(one) for one in made.singles)
+    found = tuple(named_weights.decode(one) for one in made.singles)
     return named_weights.Loaded(str(source), made.model.kind, found, made.notes)
 
 
@@ -282,13 +284,13 @@ class Pair:
     is_copy: bool
 
 
-def paired(source: Path, artifact: Path, options: Options) -> Pair:
+def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plans a source as an artifact's provenance says, or as the options where it carries none."""
     with context.on(artifact):
         form, path, recorded = _opened(artifact, trust=options.trust)
     told = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
-    again = kept(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
+    again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
     model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
     if recorded and told:
         given = replace(options, format=form, **again)
@@ -344,11 +346,11 @@ def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
     from cudnn_convert import weight_map
 
     with context.on(artifact):
-        return weight_map.traced(made, options.format, artifact)
+        return weight_map.trace_weights(made, options.format, artifact)
 
 
 @silence()
-@limited
+@with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """Runs the original on `options.data` and writes what it answers to `out`; gives the file's `meta`.
 
@@ -363,12 +365,12 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
-    from cudnn_convert.verification.record import recorded
+    from cudnn_convert.verification.record import record_source
 
     made = prepare.make_plan(model, options)
-    with atomic_output.atomic_output(destination, folder=False) as fresh, muted():
+    with atomic_output.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
-        return recorded(made, options.data, fresh, constants=options.set, trust=options.trust)
+        return record_source(made, options.data, fresh, constants=options.set, trust=options.trust)
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

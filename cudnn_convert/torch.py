@@ -18,7 +18,7 @@ from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_weights import joined
+from cudnn_convert.plan.from_weights import join_plans
 from cudnn_convert.recurrences.graphless import Single
 
 try:
@@ -73,8 +73,8 @@ def load_rnn(
     single = _chosen(source, made.singles, name)
     module = _module(single, single.batch_major if batch_first is None else batch_first)
     if verify:
-        one = joined(made.model, [single], notes=(), flags=())
-        pipeline.checked(one, lambda feeds: _run(module, single, feeds), options)
+        one = join_plans(made.model, [single], notes=(), flags=())
+        pipeline.verify_plan(one, lambda feeds: _run(module, single, feeds), options)
     return module
 
 

@@ -230,7 +230,7 @@ def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
     """Why an artifact is refused; None where it is proven."""
     _, path, _ = origin.identify(artifact)
     try:
-        pipeline.checked(plan, path, options, is_copy=True)
+        pipeline.verify_plan(plan, path, options, is_copy=True)
     except CudnnConvertError as error:
         return first_line(error)
     return None
@@ -239,7 +239,7 @@ def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
 def _seen(plan: Plan, artifact: Path, form: str) -> tuple[bool, str]:
     """Whether recurrences, asked by themselves alone, show other weights, and how."""
     _, path, _ = origin.identify(artifact)
-    answer = runners.opened(form, path, plan.parts)
+    answer = runners.open_artifact(form, path, plan.parts)
     reports = ask.reports(Artifact(form, path, plan, answer), stored="float32", seed=0)
     silent = [one.message for one in reports if not one.asked]
     wrong = [one for one in reports if not one.passed]

@@ -89,7 +89,7 @@ def refusal(one: Converted, seed: int) -> str | None:
     try:
         with silence():
             _, artifact, _ = origin.identify(one.out)
-            pipeline.checked(one.plan, artifact, replace(one.options, seed=seed), is_copy=True)
+            pipeline.verify_plan(one.plan, artifact, replace(one.options, seed=seed), is_copy=True)
     except CudnnConvertError as error:
         return f"{type(error).__name__}: {error}"
     return None

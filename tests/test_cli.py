@@ -28,10 +28,16 @@ HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "k
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
 UNNEEDED = (
     *("tensorflow", "tf2onnx", "tf_keras", "keras", "h5py", "rich", "safetensors", "torch"),
-    *(f"cudnn_convert.{name}" for name in ("tables", "inspection", "page", "cli.bar")),
-    *(f"cudnn_convert.keras.{name}" for name in ("rewrite", "vetting", "modern", "trace")),
-    *(f"cudnn_convert.write.{name}" for name in ("saver", "keras_archive", "keras_hdf5", "tflite")),
-    *(f"cudnn_convert.verify.{name}" for name in ("by_hand", "graphs", "loading", "source")),
+    *(
+        f"cudnn_convert.{name}"
+        for name in ("report.console", "inspection.inspect", "report.page", "cli.progress_bar")
+    ),
+    *(
+        f"cudnn_convert.keras.{name}"
+        for name in ("cpu_layers", "config.validate", "translate", "trace_tf_keras")
+    ),
+    *(f"cudnn_convert.targets.{name}" for name in ("bundle", "keras", "h5", "tflite")),
+    *(f"cudnn_convert.{name}" for name in ("artifacts.safety", "verification.graph_judge")),
 )
 
 

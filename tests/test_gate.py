@@ -113,8 +113,8 @@ def test_a_gate_that_holds_tells_the_largest_error() -> None:
 
 
 def test_the_provenance_tells_the_gate_and_what_was_measured() -> None:
-    assert registry.recorded(Options()) == {}
-    assert registry.recorded(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
+    assert registry.gate_provenance(Options()) == {}
+    assert registry.gate_provenance(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
     text = json.dumps({"format": "onnx", "options": {"quantize": "int8"}}, indent=2)
     told = registry.add_errors(text, result(output("a", 0.125)))
     assert told == json.dumps({**json.loads(text), "errors": {"a": 0.125}}, indent=2)

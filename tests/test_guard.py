@@ -21,7 +21,7 @@ PROGRAM = """
 import argparse, os, signal, sys, tempfile, time
 from pathlib import Path
 from cudnn_convert import cli
-from cudnn_convert.write import place
+from cudnn_convert.storage import atomic_output
 out = Path(sys.argv[2])
 def work():
 {work}
@@ -33,9 +33,9 @@ cli.run()
 """
 #: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.
 WRITING = """
-target = place.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
-with place.placed(target, folder=True) as fresh:
-    (fresh / place.RECORD).write_text("{{}}")
+target = atomic_output.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+with atomic_output.atomic_output(target, folder=True) as fresh:
+    (fresh / atomic_output.RECORD).write_text("{{}}")
     print("ready", os.getpid(), flush=True)
     {then}
 """
@@ -140,7 +140,7 @@ def test_scratch_files_of_a_crash_are_gone(tmp_path: Path) -> None:
 
 def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str], int]:
     """A run that has said it is ready, and the process id of its child; `first` comes before all."""
-    text = f"{HEARING}from cudnn_convert.cli import guard\n{first}\n{program(work)}"
+    text = f"{HEARING}from cudnn_convert.cli import child_process\n{first}\n{program(work)}"
     call = [sys.executable, "-c", text, "formats", str(out)]
     run = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout is not None
@@ -232,7 +232,7 @@ def test_temporary_folders_of_a_run_that_was_killed_are_removed_by_the_next(tmp_
 
 @pytest.mark.parametrize("end", ["os.abort()", "time.sleep(60)"])
 def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None:
-    text = f"from cudnn_convert import progress\nwith progress.on('their\x1bs.onnx'): {end}"
+    text = f"from cudnn_convert import context\nwith context.on('their\x1bs.onnx'): {end}"
     _, _, said = done(text, tmp_path / "out", "seconds=1")
     assert said.startswith("cudnn-convert: SOURCE: expected ")  # a conversion made that file itself
     reads = program(text).replace("out=str(out), ", "")
@@ -243,7 +243,9 @@ def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None
 
 
 def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
-    run, _ = begun(DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="guard._GRACE = 1")
+    run, _ = begun(
+        DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="child_process._GRACE = 1"
+    )
     run.send_signal(signal.SIGINT)
     assert run.wait(30) == 130
     assert run.communicate()[1] == "cudnn-convert: SOURCE: stopped in the middle of native code\n"

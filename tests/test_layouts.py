@@ -20,7 +20,7 @@ def test_columns_multiply_from_the_right_and_rows_from_the_left() -> None:
     np.testing.assert_array_equal(recurrent_columns, [[10, 12], [11, 13]])
     np.testing.assert_array_equal(layouts.rows(found, layouts.ONNX)[0], [[[1, 2, 3], [4, 5, 6]]])
     np.testing.assert_array_equal(
-        layouts.stacked_columns(found, layouts.LOOP), [[1, 4], [2, 5], [3, 6], [10, 12], [11, 13]]
+        layouts.stack_columns(found, layouts.LOOP), [[1, 4], [2, 5], [3, 6], [10, 12], [11, 13]]
     )
 
 

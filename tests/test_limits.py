@@ -11,7 +11,7 @@ import cudnn_convert
 from cudnn_convert import context
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import UsageError
-from cudnn_convert.options import Options, limited
+from cudnn_convert.options import Options, with_limits
 
 
 def test_numbers_may_have_units() -> None:
@@ -38,7 +38,7 @@ def test_limits_hold_where_they_are_set() -> None:
 
 
 def test_a_call_works_under_the_limits_of_its_options() -> None:
-    @limited
+    @with_limits
     def call(_: str, options: Options) -> int:
         return context.current().expansion
 

@@ -14,7 +14,7 @@ from graphs import BLOB, UNITS, drawing, lstm, model, ops, placeholder, resource
 from samples import REAL, fixture
 
 import cudnn_convert
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.plan import Plan
@@ -246,7 +246,7 @@ def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, fo
     assert report.outputs == {"w": "w:0", "scores": "scores:0"}
     made = plan_graph(read(prefix), outputs=["w", "scores"])
     feeds = {"x": np.ones((4, 2, 3), np.float32)}
-    found = opened(form, Path(report.out), made.parts)(feeds)
+    found = open_artifact(form, Path(report.out), made.parts)(feeds)
     np.testing.assert_array_equal(found["w"], W)
 
 
@@ -259,7 +259,7 @@ def test_an_input_can_be_an_output(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(prefix, tmp_path / "out", format=form, **names)
     made = plan_graph(read(prefix), **names)
     x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
-    np.testing.assert_array_equal(opened(form, Path(report.out), made.parts)({"x": x})["again"], x)
+    np.testing.assert_array_equal(open_artifact(form, Path(report.out), made.parts)({"x": x})["again"], x)
 
 
 def test_a_default_is_an_input_only_when_it_is_named() -> None:

@@ -24,14 +24,14 @@ FLAGS = ("--format", "onnx", "--mode", "lstm")
 PROGRAM = """
 import os, signal, time
 from cudnn_convert import cli, pipeline
-from cudnn_convert.cli import bar
-bar._AFTER = {after}
-planned = pipeline.planning.planned
+from cudnn_convert.cli import progress_bar
+progress_bar._AFTER = {after}
+planned = pipeline.prepare.make_plan
 def slowly(*given):
     made = planned(*given)
     {before}
     return made
-pipeline.planning.planned = slowly
+pipeline.prepare.make_plan = slowly
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
 cli.run()
 """
@@ -116,9 +116,12 @@ def test_a_terminal_sees_a_line_that_goes(tmp_path: Path) -> None:
 
 @at_a_terminal
 def test_amounts_are_shown_where_they_are_known(tmp_path: Path) -> None:
-    told = "from cudnn_convert import progress; progress.at('writing', 1500, 4000000); time.sleep(0.5)"
+    told = (
+        "from cudnn_convert import context; "
+        "context.report_progress('writing', 1500, 4000000); time.sleep(0.5)"
+    )
     assert re.search("writing .*1.5 kB of 4.0 MB", seen(tmp_path / "one", before=told)[1])
-    told = "from cudnn_convert import progress; progress.at('verifying', 3, 8); time.sleep(0.5)"
+    told = told.replace("'writing', 1500, 4000000", "'verifying', 3, 8")
     assert re.search("verifying .* 3 of 8 ", seen(tmp_path / "other", before=told)[1])
 
 

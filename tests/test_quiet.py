@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from cudnn_convert.context import muted
+from cudnn_convert.context import mute_output
 
 
 def test_the_last_one_to_end_brings_the_descriptors_back(capfd: pytest.CaptureFixture[str]) -> None:
-    first, second = muted(), muted()
+    first, second = mute_output(), mute_output()
     os.write(1, b"before ")
     first.__enter__()
     second.__enter__()
@@ -23,7 +23,7 @@ def test_the_last_one_to_end_brings_the_descriptors_back(capfd: pytest.CaptureFi
 
 
 def test_a_failure_brings_them_back_too(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RuntimeError), muted():
+    with pytest.raises(RuntimeError), mute_output():
         os.write(1, b"within")
         raise RuntimeError
     os.write(1, b"after")
@@ -34,7 +34,7 @@ def test_a_stream_that_is_closed_stays_so() -> None:
     kept = os.dup(2)
     os.close(2)
     try:
-        with muted():
+        with mute_output():
             pass
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(2)

@@ -331,7 +331,7 @@ def test_parameters_left_over_are_an_error() -> None:
 
 def test_values_without_a_gate_are_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        steps.ordered("ifgo", [np.zeros(1)] * 3, "ifgo")
+        steps.order_gates("ifgo", [np.zeros(1)] * 3, "ifgo")
 
 
 def test_a_keras_layer_is_one_layer() -> None:

@@ -53,17 +53,17 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_the_key_is_the_op_name_without_slashes() -> None:
     found = [Spec(None, "a/b:0"), Spec(None, "a/b:2"), Spec("mine", "c:0"), Spec(None, "a_b:0")]
-    assert notes.keyed(found) == {"a_b": "a/b:0", "a_b_2": "a/b:2", "mine": "c:0", "a_b_1": "a_b:0"}
+    assert notes.key_tensors(found) == {"a_b": "a/b:0", "a_b_2": "a/b:2", "mine": "c:0", "a_b_1": "a_b:0"}
 
 
 def test_one_tensor_can_have_two_keys() -> None:
-    assert notes.keyed([Spec("a", "x:0"), Spec("b", "x:0")]) == {"a": "x:0", "b": "x:0"}
+    assert notes.key_tensors([Spec("a", "x:0"), Spec("b", "x:0")]) == {"a": "x:0", "b": "x:0"}
 
 
 def test_a_chosen_key_comes_before_a_made_one() -> None:
-    assert notes.keyed([Spec(None, "a:0"), Spec("a", "b:0")]) == {"a_1": "a:0", "a": "b:0"}
+    assert notes.key_tensors([Spec(None, "a:0"), Spec("a", "b:0")]) == {"a_1": "a:0", "a": "b:0"}
 
 
 def test_a_key_chosen_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="expected keys that differ, found a twice"):
-        notes.keyed([Spec("a", "x:0"), Spec("a", "y:0")])
+        notes.key_tensors([Spec("a", "x:0"), Spec("a", "y:0")])

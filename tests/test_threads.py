@@ -35,7 +35,7 @@ def sized(path: Path, size: int) -> Path:
 @pytest.mark.parametrize(("size", "bound"), [(LARGE - 1, True), (LARGE, False)], ids=["small", "large"])
 def test_a_file_counts(tmp_path: Path, size: int, bound: bool) -> None:
     sized(tmp_path / "other.pb", LARGE)
-    threads.bound(sized(tmp_path / "model.pb", size))
+    threads.limit_threads(sized(tmp_path / "model.pb", size))
     assert os.environ.get(THREADS) == ("1" if bound else None)
 
 
@@ -44,7 +44,7 @@ def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
     for number in range(2):
         sized(tmp_path / f"model.ckpt.data-0000{number}-of-00002", LARGE // 2)
     sized(tmp_path / "model.ckpt.index", 1)
-    threads.bound(tmp_path / named)
+    threads.limit_threads(tmp_path / named)
     assert THREADS not in os.environ
 
 
@@ -52,29 +52,29 @@ def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
 def test_all_files_of_a_folder_count(tmp_path: Path, inner: str) -> None:
     sized(tmp_path / "model" / "saved_model.pb", 1)
     sized(tmp_path / "model" / inner, LARGE)
-    threads.bound(tmp_path / "model")
+    threads.limit_threads(tmp_path / "model")
     assert THREADS not in os.environ
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_the_user_said_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "3")
-    threads.bound(sized(tmp_path / "model.pb", 1))
+    threads.limit_threads(sized(tmp_path / "model.pb", 1))
     assert {name: os.environ[name] for name in SAID if name in os.environ} == {name: "3"}
 
 
 def test_a_source_that_is_not_there_is_for_its_reader_to_refuse(tmp_path: Path) -> None:
-    threads.bound(tmp_path / "nowhere" / "model.ckpt")
+    threads.limit_threads(tmp_path / "nowhere" / "model.ckpt")
     assert os.environ[THREADS] == "1"
 
 
 def test_numpy_is_not_there_before(tmp_path: Path) -> None:
     program = (
-        "import os, sys\nfrom cudnn_convert import cli\nfrom cudnn_convert.cli import guard\n"
+        "import os, sys\nfrom cudnn_convert import cli\nfrom cudnn_convert.cli import child_process\n"
         "def guarded(work, **_):\n"
         "    print('numpy' in sys.modules, os.environ.get('OPENBLAS_NUM_THREADS'))\n"
         "    return 0\n"
-        "guard.guarded = guarded\nguard.can_fork = lambda: True\ncli.run()"
+        "child_process.run_in_child = guarded\nchild_process.can_fork = lambda: True\ncli.run()"
     )
     call = [sys.executable, "-c", program, str(tmp_path / "model.pb"), str(tmp_path / "out")]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -224,7 +224,7 @@ def test_a_damaged_file_is_told(tmp_path: Path, form: str) -> None:
 def test_wrong_arrays_fail_the_proof(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str, field: str, change: str
 ) -> None:
-    right = named_weights.decoded
+    right = named_weights.decode
 
     def wrong(single):
         found = right(single)
@@ -237,7 +237,7 @@ def test_wrong_arrays_fail_the_proof(
         found.weights[key] = value
         return found
 
-    monkeypatch.setattr(named_weights, "decoded", wrong)
+    monkeypatch.setattr(named_weights, "decode", wrong)
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.convert(fixture("1.15.5-gru_bi").prefix, tmp_path / "out", format=form, weights="raw")
     assert not (tmp_path / "out").exists()

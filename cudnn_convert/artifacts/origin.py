@@ -19,7 +19,7 @@ from cudnn_convert.formats import FORMATS, FROZEN_KEY, PROVENANCE
 from cudnn_convert.storage.atomic_output import RECORD
 
 
-def frozen_provenance(path: Path) -> str | None:
+def read_frozen_provenance(path: Path) -> str | None:
     """What `write` said of a graph's origin, None of another tool's. Raises DecodeError for no graph."""
     graph = graph_pb2.GraphDef.FromString(path.read_bytes())
     found = next((node.attr[FROZEN_KEY].s for node in graph.node if FROZEN_KEY in node.attr), None)
@@ -77,10 +77,10 @@ def is_ours(path: Path) -> bool:
 def _json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    return _parsed(path, path.read_bytes())
+    return _parse(path, path.read_bytes())
 
 
-def _parsed(path: Path, text: Any) -> dict[str, Any]:
+def _parse(path: Path, text: Any) -> dict[str, Any]:
     """A provenance as it was written. Raises ReadError for another text, or none."""
     try:
         found = json.loads(text)
@@ -106,7 +106,7 @@ def _onnx(path: Path) -> dict[str, Any] | None:
     except DecodeError as cause:
         raise ReadError(path, "file", expected="an ONNX model", found="none") from cause
     found = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
-    return None if found is None else _parsed(path, found)
+    return None if found is None else _parse(path, found)
 
 
 def _tflite(path: Path) -> dict[str, Any] | None:
@@ -116,26 +116,26 @@ def _tflite(path: Path) -> dict[str, Any] | None:
         found = tflite_file.tflite_provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
         raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
-    return None if found is None else _parsed(path, found)
+    return None if found is None else _parse(path, found)
 
 
 def _frozen(path: Path) -> dict[str, Any] | None:
     from google.protobuf.message import DecodeError
 
     try:
-        found = frozen_provenance(path)
+        found = read_frozen_provenance(path)
     except (DecodeError, ValueError):  # what it is, the runtime will say
         return None
-    return None if found is None else _parsed(path, found)
+    return None if found is None else _parse(path, found)
 
 
 def _archive(path: Path) -> dict[str, Any] | None:
     from cudnn_convert import formats
     from cudnn_convert.read import hdf5, keras_archive
 
-    told = hdf5.parsed(path, keras_archive.METADATA, keras_archive.member(path, keras_archive.METADATA))
+    told = hdf5.parse_json(path, keras_archive.METADATA, keras_archive.member(path, keras_archive.METADATA))
     found = told.get(formats.KERAS_PROVENANCE)
-    return None if found is None else _parsed(path, json.dumps(found))
+    return None if found is None else _parse(path, json.dumps(found))
 
 
 def _hdf5(path: Path) -> dict[str, Any] | None:
@@ -144,18 +144,18 @@ def _hdf5(path: Path) -> dict[str, Any] | None:
 
     with hdf5.Store(path).checked().open() as file:
         found = file.attrs.get(formats.KERAS_PROVENANCE)
-    return None if found is None else _parsed(path, found)
+    return None if found is None else _parse(path, found)
 
 
 def _arrays(path: Path) -> dict[str, Any] | None:
     from cudnn_convert.recurrences import named_weights
 
     try:
-        said = named_weights.said(path)
+        said = named_weights.file_metadata(path)
     except Exception as cause:  # NumPy's and safetensors' own, several of each
         expected = "weights as --format npz or safetensors writes them"
         raise ReadError(path, "file", expected=expected, found="a damaged or another file") from cause
-    return _parsed(path, json.dumps(said)) if said else None
+    return _parse(path, json.dumps(said)) if said else None
 
 
 _FILES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, Any] | None]]]] = MappingProxyType(

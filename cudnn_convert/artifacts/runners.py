@@ -30,7 +30,7 @@ _LOADERS: Final = frozenset({"savedmodel", "checkpoint", "frozen", "keras", "h5"
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
+def run_saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
     """A SavedModel folder through `tf.saved_model.load`; a Session alone would hide frame errors.
 
     Its parts share their variables, and so the state in them. A part that is no signature is a function.
@@ -41,7 +41,7 @@ def saved_model(path: Path, parts: Sequence[Part]) -> list[Runner]:
 
     loaded = tf.saved_model.load(str(path))
     beside = [part.name for part in parts if part.name not in loaded.signatures]
-    others = saved_functions.opened(path, beside) if beside and len(parts) > 1 else {}
+    others = saved_functions.open_functions(path, beside) if beside and len(parts) > 1 else {}
 
     def runner(part: Part) -> Runner:
         if part.name in others:
@@ -77,7 +77,7 @@ def checkpoint(path: Path, part: Part) -> Runner:
     return answering(session, *pair_names.tensors(path, part.signature, ops))
 
 
-def frozen(path: Path, part: Part) -> Runner:
+def run_frozen(path: Path, part: Part) -> Runner:
     """A frozen graph in a Session, by the tensor names of the signature."""
     import tensorflow as tf
 
@@ -206,7 +206,7 @@ def weights(path: Path, parts: Sequence[Part]) -> list[Runner]:
     """A file of weights, each recurrence computed as the file's documentation says."""
     from cudnn_convert.artifacts import weights
 
-    return [*weights.opened(path, parts)]
+    return [*weights.open_weights(path, parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class Opened:
         return found
 
 
-def examined(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
+def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
     """Looks at an artifact as far as no runtime is needed for it, and raises what `opened` raises then."""
     with _loading(form, path):
         if form == "tflite":
@@ -271,13 +271,13 @@ def examined(form: str, path: Path, parts: Sequence[Part], *, trust: bool = Fals
             safety.refuse(form, path, parts)
 
 
-def opened(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Opened:
+def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Opened:
     """The runner of an artifact. Raises ReadError where it does not load.
 
     Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
     """
     brought = (vouched,) if FORMATS[form].layers else ()
-    examined(form, path, parts, trust=vouched.trust)
+    examine(form, path, parts, trust=vouched.trust)
     with _loading(form, path), context.on(path):
         runners = [*zip(parts, RUNNERS[form](path, parts, *brought), strict=True)]
     return Opened(form, path, runners)
@@ -305,9 +305,9 @@ def _each(opener: Callable[..., Runner]) -> Callable[..., list[Runner]]:
 
 RUNNERS: Final[Mapping[str, Callable[..., list[Runner]]]] = MappingProxyType(
     {
-        "savedmodel": saved_model,
+        "savedmodel": run_saved_model,
         "checkpoint": _each(checkpoint),
-        "frozen": _each(frozen),
+        "frozen": _each(run_frozen),
         "onnx": _each(onnx),
         "tflite": _each(tflite),
         "keras": _each(keras),

@@ -61,7 +61,7 @@ def _saved_model(path: Path, parts: Collection[Part]) -> None:
         found = graph_def.signatures(meta)
         named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
         ends = [name for one in named for name in one.outputs.values()]
-        tables = _Filling(graph_def.initializers(meta), graph_def.listed(meta, path))
+        tables = _Filling(graph_def.initializers(meta), graph_def.list_assets(meta, path))
         if len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def"):
             tables = _NONE  # a loader of objects runs nothing of the graph beside them
         library = {function.signature.name for function in meta.graph_def.library.function}
@@ -139,7 +139,7 @@ def _refuse_evaluated(path: Path, graph: Any) -> None:
     """Of what loaders import, all that they may run by that, whether anything needs it or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(
-            path, node_defs.with_nodes(graph_pb2.GraphDef(), safe_ops.evaluated(nodes)), cure=_CURE
+            path, node_defs.with_nodes(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
         )
 
 

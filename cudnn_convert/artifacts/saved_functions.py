@@ -14,7 +14,9 @@ from cudnn_convert.model import Array
 from cudnn_convert.recurrences import saved_functions
 
 
-def opened(path: Path, names: Iterable[str]) -> dict[str, Callable[[Mapping[str, Array]], dict[str, Array]]]:
+def open_functions(
+    path: Path, names: Iterable[str]
+) -> dict[str, Callable[[Mapping[str, Array]], dict[str, Array]]]:
     """A runner for each function, as `artifacts.runners` has them for signatures."""
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     (meta,) = saved.meta_graphs

@@ -176,10 +176,10 @@ _Step = Callable[[Mapping[str, Array], Mapping[str, Array], Array, Array], tuple
 _Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-def opened(path: Path, parts: Sequence[Part]) -> list[_Runner]:
+def open_weights(path: Path, parts: Sequence[Part]) -> list[_Runner]:
     """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
     arrays = named_weights.arrays(path)
-    described = {one["name"]: one for one in named_weights.said(path)["weights"]}
+    described = {one["name"]: one for one in named_weights.file_metadata(path)["weights"]}
     return [_runner(described[part.name], arrays) for part in parts]
 
 

@@ -100,13 +100,13 @@ def _native_stderr() -> IO[bytes] | None:
 
 
 def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    threads.bound(Path(flags.source))
+    threads.limit_threads(Path(flags.source))
     return within(work, flags)
 
 
 def _guarded(held: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    return child_process.guarded(
-        lambda: _answered(work),
+    return child_process.run_in_child(
+        lambda: _exit_code(work),
         subject=flags.source,
         out=Path(flags.out) if "out" in flags else None,
         limits=Limits.of(flags.limit),
@@ -127,8 +127,8 @@ def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = _COMMANDS.get(words[0]) if words else None
     if command:
-        return _answered(lambda: command(words[1:], within))
-    return _answered(lambda: _converted(words, within))
+        return _exit_code(lambda: command(words[1:], within))
+    return _exit_code(lambda: _converted(words, within))
 
 
 def _converted(words: Sequence[str], within: Within) -> int:
@@ -140,7 +140,7 @@ def _converted(words: Sequence[str], within: Within) -> int:
     return commands.convert(words, within)
 
 
-def _answered(work: Callable[[], int]) -> int:
+def _exit_code(work: Callable[[], int]) -> int:
     """The exit code of `work`, its errors in words."""
     try:
         return work()

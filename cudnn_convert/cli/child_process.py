@@ -42,7 +42,7 @@ _SHARED: Final = 8192
 _DUMB, _CLEAR_LINE = "dumb", "\r\x1b[2K"
 
 
-def guarded(
+def run_in_child(
     work: Callable[[], int], *, subject: str, out: Path | None, limits: Limits, native: IO[bytes] | None
 ) -> int:
     """The exit code of `work`, done in a child process.

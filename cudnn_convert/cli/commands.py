@@ -172,7 +172,7 @@ def _map(flags: argparse.Namespace) -> int:
 
     options = Options(format=flags.format or "savedmodel", **_reading(flags))
     with _watched(flags):
-        found = pipeline.mapped(Path(flags.source), flags.artifact, options)
+        found = pipeline.map_weights(Path(flags.source), flags.artifact, options)
     if flags.json:
         print(found.to_json())
     else:
@@ -292,7 +292,7 @@ def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> I
 
     failed: VerificationError | None = None
     with ExitStack() as stack:
-        keep = stack.enter_context(page.prepared(flags.report, apart=apart, force=flags.force))
+        keep = stack.enter_context(page.prepare_report(flags.report, apart=apart, force=flags.force))
         try:
             with _told(flags, keep):
                 yield keep
@@ -327,7 +327,7 @@ def _watched(flags: argparse.Namespace) -> Iterator[None]:
         return
     from cudnn_convert.cli import progress_bar
 
-    with progress_bar.shown() as listener, listen(listener):
+    with progress_bar.show_progress() as listener, listen(listener):
         yield
 
 

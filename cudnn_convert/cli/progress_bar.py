@@ -30,7 +30,7 @@ _BYTES: Final = "writing"
 
 
 @contextmanager
-def shown() -> Iterator[Listener]:
+def show_progress() -> Iterator[Listener]:
     """A listener whose last word is a line on stderr, from when this context is a second old to its end."""
     line = _Line()
     try:

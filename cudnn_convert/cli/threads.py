@@ -20,7 +20,7 @@ _SAID: Final = (_THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 _SMALL: Final = 64 << 20
 
 
-def bound(source: Path) -> None:
+def limit_threads(source: Path) -> None:
     """One thread for the products of this process where the files of `source` are small."""
     if not any(name in os.environ for name in _SAID) and _size(source) < _SMALL:
         os.environ[_THREADS] = "1"

@@ -138,17 +138,17 @@ def import_graph(graph: Any) -> tf.Graph:
     """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
     made = tf.Graph()
     with made.as_default():
-        tf.import_graph_def(_unevaluated(strip_devices(graph)), name="")
+        tf.import_graph_def(_disable_evaluation(strip_devices(graph)), name="")
     return made
 
 
-def _unevaluated(graph: Any) -> Any:
+def _disable_evaluation(graph: Any) -> Any:
     """`graph`, changed in place: what is not arithmetic does not run while it is imported.
 
     Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
     """
     taken = {found.name for found in graph.node}
-    for found in list(safe_ops.evaluated(graph.node)):
+    for found in list(safe_ops.ops_run_by_import(graph.node)):
         if (dtype := _first_input(found)) is None:
             expected = "nodes that hold or take their values"
             raise InvalidModelError(found.name, expected=expected, found=f"{found.op}, which reads them")
@@ -179,7 +179,7 @@ def unknown(graph: Any) -> list[Any]:
     return [one for one in graph.node if op_def_registry.get(one.op) is None and one.op not in library]
 
 
-def _known(graph: Any) -> Any:
+def _replace_unknown_ops(graph: Any) -> Any:
     """`graph` with placeholders for ops that TensorFlow does not know, as far as their types are told.
 
     What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
@@ -198,7 +198,7 @@ def import_checked(graph: Any) -> tf.Graph:
     Raises InvalidModelError where TensorFlow refuses it.
     """
     try:
-        return import_graph(_known(graph))
+        return import_graph(_replace_unknown_ops(graph))
     except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
         found = first_line(cause)
         raise InvalidModelError(

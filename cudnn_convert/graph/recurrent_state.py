@@ -62,10 +62,10 @@ class State:
 
 def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
-    return tuple(found for found in assigned(graph, outputs) if found.read and found.recurs)
+    return tuple(found for found in assigned_variables(graph, outputs) if found.read and found.recurs)
 
 
-def assigned(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+def assigned_variables(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
     """Every variable that such a graph assigns."""
     index = Index(graph)
     ends = {split(name)[0] for name in outputs}
@@ -135,11 +135,11 @@ def _recurs(index: Index, write: str) -> bool:
     """Whether an assignment writes what depends on a recurrence; a moving average of it does not count."""
     node = index.nodes[write]
     return node.op not in SUBTRACTIONS and any(
-        index.nodes[op].op in RECURRENCES for op in needed(index, node)
+        index.nodes[op].op in RECURRENCES for op in ops_of_assignment(index, node)
     )
 
 
-def needed(index: Index, write: Any) -> set[str]:
+def ops_of_assignment(index: Index, write: Any) -> set[str]:
     """What the value needs that an assignment writes."""
     return index.ancestors([split(write.input[1])[0]], control=False)
 
@@ -177,7 +177,7 @@ def last_writes(index: Index, state: State) -> list[str]:
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
-def left_out(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
+def dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
     kept = {node.name: node for node in graph.node}
     recurrences = {name for name, node in kept.items() if node.op in RECURRENCES}
@@ -185,7 +185,7 @@ def left_out(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     for node in index.nodes.values():
         if node.op in WRITES - SUBTRACTIONS and node.name not in kept:
             variable = root(index, node.name)
-            if variable is not None and variable in kept and recurrences & needed(index, node):
+            if variable is not None and variable in kept and recurrences & ops_of_assignment(index, node):
                 found.append((node.name, variable))
     return tuple(found)
 

@@ -97,7 +97,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
-def computed(graph: Any) -> Iterator[Any]:
+def ops_run_by_converter(graph: Any) -> Iterator[Any]:
     """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
     for node in others(graph):
         definition = op_def_registry.get(node.op)
@@ -105,7 +105,7 @@ def computed(graph: Any) -> Iterator[Any]:
             yield node
 
 
-def evaluated(nodes: Iterable[Any]) -> Iterator[Any]:
+def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
     """The `nodes` of a graph or a function that may not run, and yet do where TensorFlow imports them.
 
     To tell static shapes it computes ops on constants, any that it calls stateless: ReadFile too

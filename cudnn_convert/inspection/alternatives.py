@@ -44,7 +44,7 @@ _TAGS: Final = 4
 _TENSORFLOW: Final = 5
 
 
-def recorded(model: Model) -> dict[str, str]:
+def library_versions(model: Model) -> dict[str, str]:
     """By name: `tensorflow`, `graph` (the producer's number), `keras`, `backend`; none that is not there."""
     found: dict[str, str] = {}
     if model.architecture is not None:
@@ -146,7 +146,7 @@ _CLAIMS: Final = ("mode", "layers", "units", "directions")
 PORTABLE: Final = "portable already: nothing reaches a cuDNN op; --force-convert writes a copy all the same"
 
 
-def told(
+def build_inspection(
     source: Path,
     model: Model,
     *,
@@ -160,7 +160,7 @@ def told(
     return Inspection(
         source=str(source),
         kind=model.kind,
-        versions=recorded(model),
+        versions=library_versions(model),
         runs_on_cpu=runs_on_cpu,
         recurrences=tuple(recurrences),
         signatures=tuple(signatures),
@@ -204,16 +204,16 @@ _NUMBERS: Final = frozenset({"layers", "units", "directions"})
 Change = Mapping[str, Any]
 
 
-def followed(reasons: Sequence[str], model: Model, options: Options) -> list[Options]:
+def follow_remedies(reasons: Sequence[str], model: Model, options: Options) -> list[Options]:
     """The options that the reasons of a refusal lead to: one set where each reason leaves one way, else one
     for each way of the first reason that leaves several. None that contradict what was said already.
     """
     ways = [found for reason in reasons if (found := _ways(reason, model, options))]
     sure: dict[str, Any] = {}
     for (change,) in (found for found in ways if len(found) == 1):
-        sure = _merged(sure, change)
+        sure = _merge(sure, change)
     several: Sequence[Change] = next((found for found in ways if len(found) > 1), [{}])
-    made = (_applied(options, _merged(sure, change)) for change in several)
+    made = (_apply(options, _merge(sure, change)) for change in several)
     return [found for found in made if found != options]
 
 
@@ -259,7 +259,7 @@ def _is_open(options: Options, name: str, value: Any) -> bool:
     return name == "set" or given in (usual, value)
 
 
-def _merged(change: Change, more: Change) -> dict[str, Any]:
+def _merge(change: Change, more: Change) -> dict[str, Any]:
     """Both changes; a repeated flag has the items of both."""
     made = {**change, **more}
     for name in _REPEATED & change.keys() & more.keys():
@@ -267,9 +267,9 @@ def _merged(change: Change, more: Change) -> dict[str, Any]:
     return made
 
 
-def _applied(options: Options, change: Change) -> Options:
+def _apply(options: Options, change: Change) -> Options:
     given = {"set": tuple(options.set)} if "set" in change else {}
-    return replace(options, **_merged(given, change))
+    return replace(options, **_merge(given, change))
 
 
 #: How often advice is followed, and how many ways are tried: a plan of a large graph takes seconds.
@@ -285,15 +285,15 @@ class Ways:
     reasons: tuple[str, ...] = ()
 
 
-def found(model: Model, options: Options) -> Ways:
+def plan_alternatives(model: Model, options: Options) -> Ways:
     """Every way to plan a model's conversion by `options`, or by what a refusal of them advises.
 
     Raises what planning raises but for refusals: UsageError for `options`, ReadError for the file.
     """
-    return _tried(model, options, _DEPTH)
+    return _try_plan(model, options, _DEPTH)
 
 
-def _tried(model: Model, options: Options, depth: int) -> Ways:
+def _try_plan(model: Model, options: Options, depth: int) -> Ways:
     try:
         return Ways(((options, prepare.make_plan(model, options)),))
     except RefusalError as error:
@@ -301,9 +301,9 @@ def _tried(model: Model, options: Options, depth: int) -> Ways:
     except InvalidModelError as error:
         reasons = (f"{model.path}: {error}",)
     plans: list[tuple[Options, Plan]] = []
-    for advised in followed(reasons, model, options)[:_WIDTH] if depth else ():
+    for advised in follow_remedies(reasons, model, options)[:_WIDTH] if depth else ():
         try:
-            plans += _tried(model, advised, depth - 1).plans
+            plans += _try_plan(model, advised, depth - 1).plans
         except (UsageError, ReadError):
             continue  # what one reason advises may not go with another's, or with half of the keys
     kept = {repr(one): (one, plan) for one, plan in plans}

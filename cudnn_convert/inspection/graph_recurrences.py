@@ -82,7 +82,7 @@ def hollow(model: Model) -> Model:
     return replace(model, graph=node_defs.with_nodes(graph, made), variables={**model.variables, **held})
 
 
-def seen(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
+def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     """A cuDNN or block node; `tensors` are its inputs as TensorFlow sees them, None where it does not."""
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
@@ -90,7 +90,7 @@ def seen(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     leaves = tuple(held for name in origin.leaves if (held := _held(model, index, name)) is not None)
     if node.op not in CUDNN_OPS:
         return _block(node, tensors, leaves)
-    facts = resolve.described(node, tensors)
+    facts = resolve.describe_node(node, tensors)
     blob = leaves[0] if leaves and not origin.computed else None
     known = Seen(
         mode=facts.mode,
@@ -243,13 +243,13 @@ class Graph:
         blob = self.model.variables.get(one.blob.name) if one.blob else None
         if one.keys is None or blob is None or one.sizes is None:
             return None
-        return weights_only.compared(one.keys, blob, one.sizes, one.dtype, convention)
+        return weights_only.describe_difference(one.keys, blob, one.sizes, one.dtype, convention)
 
 
 def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
     """None for a node with attributes that no cuDNN op has, as a refusal says."""
     try:
-        return seen(model, index, node, tensors)
+        return describe_node(model, index, node, tensors)
     except (CudnnConvertError, ValueError):
         return None
 

@@ -19,7 +19,7 @@ from cudnn_convert.inspection import alternatives, keras_model, weights_only
 from cudnn_convert.inspection.alternatives import Ways
 from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
 from cudnn_convert.model import SERVING, Convention, Model, Signature
-from cudnn_convert.options import Options, limited
+from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
 from cudnn_convert.read import keras_hdf5
 from cudnn_convert.targets import registry
@@ -35,7 +35,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 
     Where no format was asked for, ONNX is also what names that no graph can hold become.
     """
-    found = alternatives.found(model, replace(options, format="onnx"))
+    found = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in found.plans]
     recurrences = tuple(
         weights_only.recurrences(model, plans, _convention(found, options), checked=_checked(found))
@@ -43,7 +43,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     names = [name for plan in plans for one in plan.singles for name in (one.name, one.recurrence.shared)]
     if form is None and not all(is_op_name(name) for name in names if name):
         options = replace(options, format="onnx")
-    told = alternatives.told(
+    told = alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=False if recurrences else True if model.plain.whole else None,
@@ -59,7 +59,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     from cudnn_convert.inspection.graph_recurrences import Graph, hollow
 
     model = hollow(model)
-    found = alternatives.found(model, options)
+    found = alternatives.plan_alternatives(model, options)
     whole = prepare.ensure_graph(model, options)
     chosen = [plan.source for _, plan in found.plans]
     seen = Graph(whole, [name for one in chosen for of in (one.inputs, one.outputs) for name in of.values()])
@@ -67,7 +67,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     recurrences = tuple(
         seen.recurrences(_live(seen, whole, found, options), checked, _convention(found, options))
     )
-    told = alternatives.told(
+    told = alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=_runs_on_cpu(recurrences, found),
@@ -82,7 +82,7 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
     from cudnn_convert.inspection.graph_recurrences import Graph
 
     seen = Graph(prepare.ensure_graph(model, options))
-    return alternatives.told(
+    return alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=True,
@@ -146,7 +146,7 @@ def _offered(seen: Graph, key: str, found: Signature, *, taken: bool) -> Offered
 
 
 @silence()
-@limited
+@with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
     """The inspection of `source`, with the command for the format `form`, or for the one that fits it.
 
@@ -164,7 +164,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         return _by_tag(source, options, tags, error.reasons, form)
     registry.check_source(model, options)
     if model.architecture is not None:
-        return keras_model.inspected(source, model, options, form)
+        return keras_model.inspect_keras(source, model, options, form)
     if prepare.is_portable(model, options) and not options.force_convert:
         return portable(source, model, options)
     if model.graph is None:

@@ -130,7 +130,7 @@ def _found(path: str, entry: Entry, around: Entry | None, held: tuple[Held, ...]
     )
 
 
-def inspected(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
+def inspect_keras(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
     """A Keras model, by its config alone."""
     found = model.architecture
     assert found is not None
@@ -143,13 +143,13 @@ def inspected(source: Path, model: Model, options: Options, form: str | None) ->
     if reasons := _needs_no_conversion(model, options):
         kept = None
     elif not FORMATS[options.format].layers:
-        reasons = tuple(refused(found, brought))
+        reasons = tuple(layers_not_built(found, brought))
         kept = None if reasons else options
     elif reasons := tuple(unproven(found, brought)):
         kept = replace(options, verify=False)
     recurrences = tuple(describe_layers(found))
-    is_known = validate.unlisted(found.config, options.brought) is None
-    return alternatives.told(
+    is_known = validate.describe_unknown_model(found.config, options.brought) is None
+    return alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=not any(one.needs_gpu for one in recurrences) if is_known else None,
@@ -163,7 +163,7 @@ def inspected(source: Path, model: Model, options: Options, form: str | None) ->
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
     """Why a Keras model needs no conversion, where it has no cuDNN layer, or why nothing is known of it."""
     assert model.architecture is not None
-    if reason := validate.unlisted(model.architecture.config, options.brought):
+    if reason := validate.describe_unknown_model(model.architecture.config, options.brought):
         return (reason,)
     if prepare.is_portable(model, options):
         return (alternatives.PORTABLE,)
@@ -225,14 +225,14 @@ def fitting(path: Path, model: Architecture, brought: Vouched) -> str:
     return "keras"
 
 
-def refused(model: Architecture, brought: Vouched) -> list[str]:
+def layers_not_built(model: Architecture, brought: Vouched) -> list[str]:
     """The layers that may not be built, which every format of graphs needs."""
-    return [str(found) for found in validate.refused(model.config, brought)]
+    return [str(found) for found in validate.layers_not_allowed(model.config, brought)]
 
 
 def unproven(model: Architecture, brought: Vouched) -> list[str]:
     """Why nothing of the model can be verified, where its first layer is one that may not be built."""
-    found = [*validate.refused(model.config, brought)]
+    found = [*validate.layers_not_allowed(model.config, brought)]
     if found and validate.own_part(model, brought) is None:
         return [f"{found[0]}; nothing stands before this layer that could be verified"]
     return []

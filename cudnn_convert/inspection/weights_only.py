@@ -134,11 +134,13 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
-        found[one.scope] = held(model.variables, dict.fromkeys(names))
+        found[one.scope] = describe_tensors(model.variables, dict.fromkeys(names))
     return found
 
 
-def held(tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]) -> tuple[Held, ...]:
+def describe_tensors(
+    tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]
+) -> tuple[Held, ...]:
     """The tensors of `names` as the inspection shows them."""
     return tuple(Held(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
 
@@ -152,7 +154,7 @@ def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | N
     return f"both, differ: {compared}" if compared else AGREE
 
 
-def compared(
+def describe_difference(
     found: CanonicalParameters, raw: Tensor, sizes: Sizes, dtype: np.dtype[Any], convention: Convention
 ) -> str | None:
     """Where the copies differ, "" where they agree, None where there is too much to compare."""
@@ -286,9 +288,9 @@ def _compared(model: Model, one: Found, scope: str, single: Single, convention: 
     if not (one.raw and one.canonical and fitting):
         return one.copies
     blob = model.variables[one.raw[0].name]
-    difference = compared(fitting[0], blob, sizes, single.recurrence.dtype, convention)
+    difference = describe_difference(fitting[0], blob, sizes, single.recurrence.dtype, convention)
     return describe_copies(one.raw, one.canonical, difference)
 
 
 def _raw(model: Model, key: str) -> tuple[Held, ...]:
-    return held(model.variables, [key] if key in model.variables else [])
+    return describe_tensors(model.variables, [key] if key in model.variables else [])

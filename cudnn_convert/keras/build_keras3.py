@@ -52,7 +52,7 @@ def first(model: Entry) -> Sequence[int | None]:
     return [None]
 
 
-def tried(weights: Sequence[tuple[str, Tensor]], batch: int | None) -> Iterator[tuple[Any, ...]]:
+def candidate_shapes(weights: Sequence[tuple[str, Tensor]], batch: int | None) -> Iterator[tuple[Any, ...]]:
     """Arguments for `build` of a layer with these weights, the likely ones first.
 
     One shape for most layers, a list of two or two shapes for those of attention. The last size of a shape is
@@ -133,9 +133,9 @@ class _Pieces:
         """A layer of Keras, built for the first shape that gives it weights like those listed."""
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), Told(self.brought))
         if layer_tree.is_model(entry):
-            made = deserialized(self.source, config, self.brought)
+            made = deserialize(self.source, config, self.brought)
             refuse_open_steps(self.source, made)
-            if filled(made, entry, listed):
+            if fill_variables(made, entry, listed):
                 return made
         elif (found := self._shaped(entry, config, listed)) is not None:
             return found
@@ -146,14 +146,14 @@ class _Pieces:
     def _shaped(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
         """A layer that holds the weights listed for it; None where it takes others. One without any may stay
         without a shape, if it takes none of those tried."""
-        unshaped = None if listed else deserialized(self.source, config, self.brought)
-        for call in tried(listed, self.given[0]):
-            made = deserialized(self.source, config, self.brought)
+        unshaped = None if listed else deserialize(self.source, config, self.brought)
+        for call in candidate_shapes(listed, self.given[0]):
+            made = deserialize(self.source, config, self.brought)
             try:
                 made.build(*call)
             except Exception:  # noqa: BLE001 - whatever a layer says to a shape not its own
                 continue
-            if filled(made, entry, listed):
+            if fill_variables(made, entry, listed):
                 return made
             unshaped = None
         return unshaped
@@ -262,22 +262,22 @@ _SHARPER: Final = 1.2
 Pairs = list[tuple[Any, Mode | None]]
 
 
-def built(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any]) -> Any:
+def build_model(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any]) -> Any:
     """The `keras.Model` of a rewritten model. Raises UnsupportedModelError for what Keras 3 cannot build."""
     config = translate.modern(source, model, vouched=custom_objects).config
-    made = deserialized(source, config, classes.by_all_names(custom_objects, model.config))
+    made = deserialize(source, config, classes.by_all_names(custom_objects, model.config))
     _assign(source, made, model)
     refuse_open_steps(source, made)
     settle_seeds(made)
     return made
 
 
-def scaled(model: Architecture) -> tuple[str, ...]:
+def scaled_layers(model: Architecture) -> tuple[str, ...]:
     """The paths of the layers whose gates get other weights than the source's, for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
 
-def deserialized(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
+def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
     """What Keras 3 makes of a config in its safe mode. Raises UnsupportedModelError."""
     import keras
 
@@ -314,14 +314,14 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         if entry["class_name"] == "InputLayer":
             continue
         layer, listed = built.get_layer(name), model.weights.get(name, ())
-        if not filled(layer, entry, listed):
+        if not fill_variables(layer, entry, listed):
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             found = ", ".join(str(tensor.shape) for _, tensor in listed)
             told = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {found or 'none'}"
             raise UnsupportedModelError(source, [f"{told}; write --format h5"])
 
 
-def filled(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
+def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
     """Whether a built layer's variables have the shapes of what is listed for it, which they then hold."""
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
@@ -337,7 +337,7 @@ def _pairs(layer: Any, entry: Entry) -> Pairs:
 
 
 def _scaled(mode: Mode | None, tensor: Tensor) -> Array:
-    return tensor.read() if mode is None else layouts.scaled_keras(mode, tensor.read(), _SHARPER)
+    return tensor.read() if mode is None else layouts.scale_keras(mode, tensor.read(), _SHARPER)
 
 
 def _scale(entry: Entry) -> Mode | None:

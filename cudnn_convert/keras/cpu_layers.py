@@ -87,7 +87,7 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
         name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()
     }
     optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
-    config = _with_dtype(model, layer_tree.mapped(model.config, _changed))
+    config = _with_dtype(model, layer_tree.map_entries(model.config, _changed))
     made = replace(model, config=config, weights=weights, optimizer=optimizer)
     notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
     return Rewritten(made, tuple(classes.cudnn_layers(model)), notes)
@@ -124,7 +124,7 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
         )
         return {**entry, "config": {"dtype": dtype.name, **entry["config"]}} if own else entry
 
-    return layer_tree.mapped(config, said)
+    return layer_tree.map_entries(config, said)
 
 
 def _changed(entry: Entry) -> Entry:

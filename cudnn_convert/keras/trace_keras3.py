@@ -31,7 +31,7 @@ _CALL: Final = "model"
 _EXPORT: Final = "export it where it loads, and convert that"
 
 
-def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
+def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
     """The model with a graph, its variables' values and the signature of its inputs and outputs.
 
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
@@ -54,7 +54,7 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
     variables: dict[str, Tensor] = {}
     captured = []
     for place, found in enumerate(concrete.captured_inputs):
-        node, value = _captured(held.get(id(found)), found, f"constant_{place}", variables)
+        node, value = _placeholder_of_capture(held.get(id(found)), found, f"constant_{place}", variables)
         variables |= {} if value is None else {node.name: value}
         captured.append(node.name)
         graph.node.append(node)
@@ -69,7 +69,7 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
 def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
     import keras
 
-    refused = validate.refused(described.config, vouched.for_keras_3())
+    refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
     found = [str(replace(one, library="Keras 3")) for one in refused]
     config = classes.by_name(vouched.keras, described.config)
     if not found and (names := validate.modules(config)):
@@ -135,7 +135,9 @@ def _function(built: Any) -> Any:
     return tf.function(call, autograph=False).get_concrete_function(*specs)
 
 
-def _captured(held: Any, found: Any, name: str, taken: Collection[str]) -> tuple[Any, Tensor | None]:
+def _placeholder_of_capture(
+    held: Any, found: Any, name: str, taken: Collection[str]
+) -> tuple[Any, Tensor | None]:
     """The node that stands for what a function captures, called `name` for a constant; a variable's value."""
     if held is None:
         return node_defs.constant(name, np.asarray(found)), None

@@ -156,7 +156,7 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
     return found
 
 
-def renamed(graph: Any, names: Mapping[str, str]) -> Any:
+def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
     """The graph with its state variables called what they are: tf_keras calls them all Variable."""
     for node in graph.node:
         if node.name in names:
@@ -170,7 +170,7 @@ def renamed(graph: Any, names: Mapping[str, str]) -> Any:
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
-def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
+def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
     """The model with a graph, its variables' values and the signature of its input and output layers.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
@@ -179,14 +179,14 @@ def traced(model: Model, vouched: Vouched = NOTHING) -> Model:
     """
     assert model.architecture is not None
     if model.architecture.keras_version.partition(".")[0] == "3":
-        return trace_keras3.traced(model, vouched)
-    found = [*validate.refused(model.architecture.config, vouched)]
+        return trace_keras3.trace_model(model, vouched)
+    found = [*validate.layers_not_allowed(model.architecture.config, vouched)]
     if found:
         raise UnsupportedModelError(model.path, [str(one) for one in found])
-    return _traced(model, model.architecture, vouched.tf_keras)
+    return _trace(model, model.architecture, vouched.tf_keras)
 
 
-def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True) -> Model:
+def trace_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True) -> Model:
     """As `traced`, of what stands before the first layer that may not be built; notes say so.
 
     Where that is nothing: its inputs alone, unless someone is to `verify` it.
@@ -196,7 +196,7 @@ def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True
     if version.partition(".")[0] == "3":
         told = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
         raise UnsupportedModelError(model.path, [told])
-    found = [*validate.refused(model.architecture.config, vouched)]
+    found = [*validate.layers_not_allowed(model.architecture.config, vouched)]
     part = validate.own_part(model.architecture, vouched) if found else model.architecture
     if part is None and verify:
         more = "" if found[0].runs else ", for --format keras one for Keras 3 too"
@@ -206,7 +206,7 @@ def traced_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True
     if part is None:
         return _inputs_alone(model, model.architecture.config)
     notes = validate.notes(model.architecture.config, vouched)
-    return replace(_traced(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
+    return replace(_trace(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
 
 
 def _inputs_alone(model: Model, config: Entry) -> Model:
@@ -227,8 +227,8 @@ def _inputs_alone(model: Model, config: Entry) -> Model:
     return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
 
 
-def _traced(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
-    lost = layer_tree.unreached(described.config)
+def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
+    lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected calls on what other layers give"
         reason = f"layer {lost[0]}: {expected}, found one on nothing; {EXPORT}"
@@ -242,7 +242,7 @@ def _traced(model: Model, described: Architecture, vouched: Mapping[str, Any]) -
     named = {old: name for old, (name, _, _) in held.items()}
     return replace(
         model,
-        graph=renamed(graph.as_graph_def(), named),
+        graph=rename_state_variables(graph.as_graph_def(), named),
         variables=variables,
         signatures={SERVING: signature},
     )

@@ -74,7 +74,7 @@ _GONE_IN: Final = {
     "SpatialDropout2D": _SPATIAL,
     "SpatialDropout3D": _SPATIAL,
 }
-#: Layers whose gates Keras 3 computes as Keras 2 did once `layouts.scaled_keras` scaled their weights.
+#: Layers whose gates Keras 3 computes as Keras 2 did once `layouts.scale_keras` scaled their weights.
 SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 
@@ -125,7 +125,7 @@ def _value(key: str, value: Any, place: Place) -> Any:
     if key == "cells" and isinstance(value, list):
         return [place.entry(one, f"{path}/{number}", told) for number, one in enumerate(value)]
     if key.endswith(("_initializer", "_regularizer", "_constraint")):
-        made, lost = values.translated(key.rpartition("_")[2], value)
+        made, lost = values.translate_object(key.rpartition("_")[2], value)
         if lost:
             told.notes.append(f"layer {path}: {key} {lost} left out, for training alone needs it")
         return made
@@ -295,7 +295,7 @@ def translate_entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:
         told.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
     if classes.class_name(entry) in told.vouched or classes.is_foreign(entry, told.vouched):
         try:
-            return classes.untouched(entry, told.vouched)
+            return classes.keep_as_is(entry, told.vouched)
         except ValueError as cause:
             told.reasons.append(f"{where}: {cause}; write --format h5")
             return {}
@@ -316,7 +316,7 @@ def translate_entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:
         made["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
         made = translate_config(config, Place(kind, path, told, translate_entry))
-    return values.written("keras.layers", kind, made)
+    return values.write_object("keras.layers", kind, made)
 
 
 def each_step(entry: Entry) -> Entry | None:
@@ -349,9 +349,9 @@ def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
             )
         name = f"{layer_tree.layer_name(held[0])}_input"
         first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
-        made.insert(0, values.written("keras.layers", "InputLayer", first))
+        made.insert(0, values.write_object("keras.layers", "InputLayer", first))
     name = layer_tree.layer_name(entry) or "sequential"
-    return values.written("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
+    return values.write_object("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
 
 
 def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
@@ -375,4 +375,4 @@ def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
         "input_layers": calls.ends(config["input_layers"]),
         "output_layers": calls.ends(config["output_layers"]),
     }
-    return values.written("keras.src.models.functional", "Functional", made)
+    return values.write_object("keras.src.models.functional", "Functional", made)

@@ -29,7 +29,7 @@ from cudnn_convert.recurrences.block_lstm import Block
 _NODE: Final = "cudnn"
 
 
-def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
     """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
 
     `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
@@ -44,7 +44,7 @@ def lowered(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, 
     library = {function.signature.name: function for function in graph.library.function}
     for found in wanted:
         fused = _is_fused(found)
-        body = inlining.traced(_fused(found) if fused else _loop(found), *_specs(found))
+        body = inlining.trace_function(_fuse(found) if fused else _loop(found), *_specs(found))
         nodes = inlining.call(body, found.node.name, [reference(name) for name in found.inputs])
         for node in nodes:
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
@@ -98,7 +98,7 @@ def _specs(found: Block) -> list[Any]:
     return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, found.dtype) for shape in shapes)]
 
 
-def _fused(found: Block) -> Callable[..., list[Any]]:
+def _fuse(found: Block) -> Callable[..., list[Any]]:
     """The results of a block by a cuDNN node; of the cell states the last step alone."""
 
     def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:

@@ -60,9 +60,9 @@ def lower_tflite(
     UnsupportedModelError where one of those stands inside a loop, or where the constants would not fit a
     GraphDef.
     """
-    made = _lowered(graph, recurrences, values, ends)
-    made, blocks = block_lstm.lowered(made, ends)
-    made = _unchecked(_single(_lowered(made, blocks, {}, ends) if blocks else made))
+    made = _lower(graph, recurrences, values, ends)
+    made, blocks = block_lstm.lower_block_lstm(made, ends)
+    made = _unchecked(_single(_lower(made, blocks, {}, ends) if blocks else made))
     return Lowered(made, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -82,13 +82,13 @@ def notes(graph: Any) -> tuple[str, ...]:
     return (found,) if kinds else ()
 
 
-def _lowered(
+def _lower(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
 ) -> Any:
     graph = _behind_switches(graph, recurrences)
     made = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     found = to_resource_variables(
-        tf1_ops.written_to_resource_variables(made.graph, made.variables), made.variables
+        tf1_ops.convert_assigned_variables(made.graph, made.variables), made.variables
     )
     return session.freeze_variables(found, made.variables, ends)
 
@@ -221,15 +221,15 @@ def _layer(
                 y = tf.where(alive, y, tf.zeros_like(y))
             return t + 1, _written(steps, y[None], t - first), *new
 
-        _, steps, *new = _repeated(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
+        _, steps, *new = _repeat(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
         return first + _STEPS, _written(held, steps, first), *new
 
-    _, y, *last = _repeated(block, time, (tf.constant(0), blocks, *state), name=names[arrays[0].ref()])
+    _, y, *last = _repeat(block, time, (tf.constant(0), blocks, *state), name=names[arrays[0].ref()])
     y = tf.ensure_shape(y[:time], [None, None, width])
     return tf.reverse(y, [0]) if backward else y, last[0], last[-1]
 
 
-def _repeated(
+def _repeat(
     step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...], *, name: str | None = None
 ) -> Any:
     """`step` while the first of its arguments is below `end`; of shapes the last axis alone is kept."""

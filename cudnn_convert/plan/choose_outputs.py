@@ -100,7 +100,9 @@ def _is_total(tensor: tf.Tensor) -> bool:
     return True
 
 
-def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection[Source]) -> list[str]:
+def order_candidates(
+    graph: Any, walk: Walk, leaves: Collection[str], sources: Collection[Source]
+) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
     closed = {name for source in sources if source.is_label for name in source.below}
@@ -109,7 +111,7 @@ def ordered(graph: Any, walk: Walk, leaves: Collection[str], sources: Collection
     places = {name: place for place, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}
     ranks: dict[str, int] = {}
-    for name, rank in _ranked(walk, open_, ends):
+    for name, rank in _rank(walk, open_, ends):
         ranks[name] = min(rank, ranks.get(name, rank))
     inside = control_flow.inside(index)
     likely = [name for name in ranks if name not in inside]
@@ -129,12 +131,12 @@ def everywhere(graph: Any, index: Index) -> list[str]:
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
     ends = [name for name in reached if walk.is_unread(name)]
-    listed = ordered(graph, walk, ends, ()) if ends else []
+    listed = order_candidates(graph, walk, ends, ()) if ends else []
     unread = [name for name in listed if split(name)[0] in ends and index.nodes[split(name)[0]].op != "Exit"]
     return [",".join(unread), *listed] if unread else listed
 
 
-def _ranked(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
+def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
     index, known = walk.index, frozenset(names)
     predictions = {split(name)[0] for name in walk.predictions()}
     heavy = {name for name in names if walk.weights(index.nodes[name])}
@@ -243,7 +245,7 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: 
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
 
     def listed() -> list[str]:
-        return ordered(graph, walk, found, sources)
+        return order_candidates(graph, walk, found, sources)
 
     if not found:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"

@@ -21,7 +21,7 @@ from cudnn_convert.graph.passes.state_io import Settled
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, from_weights, notes, obstacles, requests
-from cudnn_convert.plan.from_weights import joined, repeated
+from cudnn_convert.plan.from_weights import describe_choices, join_plans
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
 from cudnn_convert.recurrences import parameter_source, resolve
@@ -74,9 +74,9 @@ def section(
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
         },
     )
-    keys = notes.keyed(_inputs(model, settled, moved, request, parsed))
+    keys = notes.key_tensors(_inputs(model, settled, moved, request, parsed))
     ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
-    source = Signature(keys, notes.keyed([*request.outputs, *(spec for spec, _ in ends)]))
+    source = Signature(keys, notes.key_tensors([*request.outputs, *(spec for spec, _ in ends)]))
     tensors = [*settled.outputs, *(name for _, name in ends)]
     union = Signature(
         {key: moved.get(name, name) for key, name in keys.items()},
@@ -138,7 +138,7 @@ def plan_graph(
     Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
     inputs, the features parsed out of them are.
     """
-    model = flattened(model)
+    model = inline_model(model)
     model, copy = from_weights.use_moving_averages(model, weights)
     index = Index(model.graph)
     wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
@@ -153,18 +153,18 @@ def plan_graph(
     model, graph = found.settled.model, found.settled.graph
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
-    hint = notes.chosen(found.asked) if chosen else None
+    hint = notes.note_outputs(found.asked) if chosen else None
     obstacles.check_runs_on_cpu(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     session.check_values(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
     told = (
         *model.notes,
         *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
-        *notes.parsed(found.features),
-        *notes.left(wanted.left, wanted.names),
+        *notes.note_examples(found.features),
+        *notes.note_other_outputs(wanted.left, wanted.names),
         *notes.untaken(left),
         *from_weights.describe_unused_averages(model, weights, _variables(graph, recurrences)),
-        *requests.state_notes(found.settled, recurrent_state.left_out(index, graph), wanted.names),
+        *requests.state_notes(found.settled, recurrent_state.dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
@@ -209,7 +209,7 @@ def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
     return {node.name for node in graph.node} | {one.shared for one in recurrences}
 
 
-def flattened(model: Model) -> Model:
+def inline_model(model: Model) -> Model:
     """The model with a graph without calls; a model with signatures is asked for nothing else."""
     graph: Any = model.graph
     signatures = model.signatures.values()
@@ -247,9 +247,9 @@ def plan_recurrences(
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
-    model = flattened(model)
+    model = inline_model(model)
     model, copy = from_weights.use_moving_averages(model, weights)
-    graph = _needed(model)
+    graph = _extract_needed(model)
     found = resolve.recurrences(model, graph, copy=copy, convention=convention)
     if not found:
         reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
@@ -258,7 +258,7 @@ def plan_recurrences(
     for one in _distinct(found, twins):
         singles.append(Single(one.node, replace(one, time_major=True), not one.time_major, states=True))
     notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    return joined(
+    return join_plans(
         model,
         singles,
         notes=(
@@ -266,12 +266,12 @@ def plan_recurrences(
             *notes,
             *from_weights.describe_unused_averages(model, weights, [one.shared for one in found]),
         ),
-        flags=repeated(Interface(), signature, weights),
+        flags=describe_choices(Interface(), signature, weights),
         graph=graph,
     )
 
 
-def _needed(model: Model) -> Any:
+def _extract_needed(model: Model) -> Any:
     """The graph as far as the recurrences need it. Raises UnsupportedModelError where it is not sound."""
     graph: Any = model.graph
     index = Index(graph)

@@ -28,10 +28,10 @@ _AVERAGE: Final = "ExponentialMovingAverage"
 
 def use_moving_averages(model: Model, weights: str) -> tuple[Model, str]:
     """The model with the values that `--weights` asks for, and which copy of each to take."""
-    return (_averaged(model), "raw") if weights == "ema" else (model, weights)
+    return (_use_averages(model), "raw") if weights == "ema" else (model, weights)
 
 
-def _averaged(model: Model) -> Model:
+def _use_averages(model: Model) -> Model:
     """The model with each variable's moving average for its value. Canonical keys hold no averages.
 
     A saver of averages alone leaves the variables themselves out.
@@ -93,15 +93,15 @@ def plan_weights(
     model, copy = use_moving_averages(model, weights)
     alone = _chosen(model, graphless.find_blob_recurrences(model, said, wanted=signature), signature)
     left_out = describe_unused_averages(model, weights, [one.variable for one in alone])
-    return joined(
+    return join_plans(
         model,
         _singles(model, alone, interface, copy=copy, convention=convention),
         notes=(*model.notes, *(note for one in alone for note in interface.notes(one)), *left_out),
-        flags=repeated(interface, signature, weights),
+        flags=describe_choices(interface, signature, weights),
     )
 
 
-def joined(
+def join_plans(
     model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
 ) -> Plan:
     """The plan of recurrences, each a signature of its own; `graph` is what their weights came from."""
@@ -185,7 +185,7 @@ def _recurrence(
     )
 
 
-def repeated(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
     """What says again all that may have been chosen: sizes are told by the file, or were told already."""
     said = {"signature": signature, "layout": interface.layout}
     said |= {"weights": None if weights == "auto" else weights}

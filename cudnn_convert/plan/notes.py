@@ -86,7 +86,7 @@ def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | N
         raise UsageError(f"{flag}: expected a shape like [?,?,39], found {item!r}") from cause
 
 
-def keyed(found: Iterable[Spec]) -> dict[str, str]:
+def key_tensors(found: Iterable[Spec]) -> dict[str, str]:
     """Signature key -> tensor: the user's own key, else the op's name with `/` as `_`."""
     found = list(found)
     named: dict[str, str] = {}
@@ -114,12 +114,12 @@ def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[st
     return (*found, *(f"--set={setting}" for setting in constants))
 
 
-def chosen(source: Signature) -> str:
+def note_outputs(source: Signature) -> str:
     """Which outputs were taken where nobody named any."""
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
 
 
-def left(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
+def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
     """Tensors that `outputs`, chosen from a graph, leave out, by their type, and how to have them."""
     if tensors:
         listed = ", ".join(f"{name} ({kind})" for name, kind in tensors.items())
@@ -137,7 +137,7 @@ def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:
     """Everything that was decided without being asked for; `streams` are components that became inputs."""
-    found = [chosen(source)] if chosen_here else []
+    found = [note_outputs(source)] if chosen_here else []
     if streams:
         found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
     if not recurrences:
@@ -146,7 +146,7 @@ def notes(
     return (*found, *no_numbers(recurrences))
 
 
-def parsed(features: Sequence[Feature]) -> Iterator[str]:
+def note_examples(features: Sequence[Feature]) -> Iterator[str]:
     """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
     if features:
         parsers = ", ".join(dict.fromkeys(found.parser for found in features))

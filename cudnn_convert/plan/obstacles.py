@@ -41,7 +41,7 @@ def check_runs_on_cpu(
         *_random(index),
         *_training(index, whole),
         *_without_kernel(graph, index),
-        *reserved(index, outputs),
+        *reserve_space_readers(index, outputs),
     ]
     if reasons:
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
@@ -123,7 +123,7 @@ def _has_cpu_kernel(op: str) -> bool:
     )
 
 
-def reserved(index: Index, outputs: Iterable[str]) -> Iterator[str]:
+def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]:
     """Readers of what a cuDNN node keeps for its gradient, which no CPU form has."""
     for node in index.nodes.values():
         if node.op in CUDNN_OPS:
@@ -198,7 +198,7 @@ def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
 
 
 def _bracketed(shape: Shape | None) -> str:
-    return "" if shape is None else subgraphs.written(shape)
+    return "" if shape is None else subgraphs.shape_as_text(shape)
 
 
 def _likely(plan: Plan, name: str) -> Shape | None:

@@ -111,7 +111,7 @@ def _require_layers(model: Model, options: Options) -> None:
         return
     from cudnn_convert.keras.config import validate
 
-    if reason := validate.unlisted(model.architecture.config, options.brought):
+    if reason := validate.describe_unknown_model(model.architecture.config, options.brought):
         raise UnsupportedModelError(model.path, [reason])
 
 
@@ -138,17 +138,17 @@ def ensure_graph(model: Model, options: Options) -> Model:
     said, interface = _said(options), _interface(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
     if model.architecture is not None:
-        model = _traced(model, model.architecture, options)
+        model = _trace(model, model.architecture, options)
     if model.graph is None:
-        from cudnn_convert.recurrences.graph_from_weights import assembled
+        from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
-        return assembled(model, said, interface, wanted=options.signature)
+        return assemble_graph(model, said, interface, wanted=options.signature)
     if said != Described() or interface != Interface():
         flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
 
-    return replace(model, graph=tf1_ops.replaced(model.graph))
+    return replace(model, graph=tf1_ops.replace_gather_tree(model.graph))
 
 
 def stays_whole(model: Model, options: Options) -> bool:
@@ -177,18 +177,18 @@ def _whole(model: Model) -> Model:
     return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
 
 
-def _traced(model: Model, found: Architecture, options: Options) -> Model:
+def _trace(model: Model, found: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
     from cudnn_convert.keras import cpu_layers, trace_tf_keras
 
     if model.kind != keras_archive.KIND and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, found)
     if FORMATS[options.format].layers:
-        return trace_tf_keras.traced_part(model, vouched(options), verify=options.verify)
-    return trace_tf_keras.traced(model, vouched(options))
+        return trace_tf_keras.trace_part(model, user_code(options), verify=options.verify)
+    return trace_tf_keras.trace_model(model, user_code(options))
 
 
-def vouched(options: Options) -> Vouched:
+def user_code(options: Options) -> Vouched:
     """What the user brought and vouches for, in the form that the format asks for."""
-    brought = classes.vouched(options.custom_objects, trust=options.trust)
+    brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
     return brought.for_both() if options.format == "keras" else brought

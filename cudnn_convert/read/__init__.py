@@ -41,12 +41,12 @@ def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
     Raises ReadError where no reader knows it, AmbiguousSourceError where several do, AccessError, UsageError.
     """
     try:
-        return _recognised(path, tag, trust)
+        return _recognise(path, tag, trust)
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
-def _recognised(path: Path, tag: str | None, trust: bool) -> Model:
+def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     paths.refuse(path, trust=trust)
     known = [(reader, found) for reader in READERS if (found := reader.recognise(path)) is not None]
     if len(known) > 1:

@@ -128,7 +128,7 @@ def read(found: Found) -> Model:
     tensors = bundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)
     if meta is None:
-        plain = plain_layers.described(tensors, parameters)
+        plain = plain_layers.describe_layers(tensors, parameters)
         told = (*notes, *_of_other_steps(prefix))
         return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
     restored = variable_keys.find(meta, tensors)

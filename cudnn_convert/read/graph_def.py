@@ -168,7 +168,7 @@ _WHOLE: Final = "copy the whole folder"
 _FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 
 
-def listed(meta: Any, folder: Path) -> dict[str, Path]:
+def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
     """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere.
 
     Where links lead is for `read.paths` to say.

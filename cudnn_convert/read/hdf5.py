@@ -279,7 +279,7 @@ def names(group: Any, name: str) -> tuple[str, ...] | None:
     return tuple(text(value) for part in parts for value in np.ravel(group.attrs[part])) if parts else None
 
 
-def parsed(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
+def parse_json(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
     """A JSON object. Raises ReadError."""
     try:
         found = json.loads(text(stored))

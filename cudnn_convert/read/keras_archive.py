@@ -51,11 +51,11 @@ def recognise(path: Path) -> Path | None:
 
 def read(path: Path) -> Model:
     """The model as its `architecture`. Raises ReadError, UnsupportedModelError."""
-    config = hdf5.parsed(path, _CONFIG, member(path, _CONFIG))
+    config = hdf5.parse_json(path, _CONFIG, member(path, _CONFIG))
     if "class_name" not in config or not isinstance(config.get("config"), dict):
         raise ReadError(path, _CONFIG, expected="class_name and config", found=", ".join(config))
     validate.require(path, _CONFIG, {key: value for key, value in config.items() if key in _KEPT})
-    metadata = hdf5.parsed(path, METADATA, member(path, METADATA, default=b"{}"))
+    metadata = hdf5.parse_json(path, METADATA, member(path, METADATA, default=b"{}"))
     store = Store(path, _WEIGHTS, member(path, _WEIGHTS)).checked()
     with store.open() as file:
         weights = read_weights(store, file, config)

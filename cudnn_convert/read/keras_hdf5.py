@@ -68,7 +68,7 @@ def with_architecture(model: Model, path: Path) -> Model:
         content = path.read_bytes()
     except OSError as cause:
         raise AccessError(path, cause.strerror or str(cause)) from cause
-    config = hdf5.parsed(path, "model.json", content)
+    config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
         raise ReadError(
             path, "model.json", expected="class_name and config, as model.to_json() writes", found="neither"
@@ -90,7 +90,7 @@ def _holder(store: Store, file: Any) -> Any:
 
 
 def _architecture(store: Store, file: Any) -> Architecture:
-    config = hdf5.parsed(store.path, "model_config", file.attrs["model_config"])
+    config = hdf5.parse_json(store.path, "model_config", file.attrs["model_config"])
     if "class_name" not in config or "config" not in config:
         raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
     validate.require(store.path, "model_config", config)
@@ -102,7 +102,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
         _weights(store, holder),
         keras_version=hdf5.text(version),
         backend=hdf5.text(backend),
-        training=None if stored is None else hdf5.parsed(store.path, "training_config", stored),
+        training=None if stored is None else hdf5.parse_json(store.path, "training_config", stored),
         optimizer=_listed(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
         extras=dict(_extras(store, file)),
         attributes={name: value for name, value in file.attrs.items() if name not in _ATTRIBUTES},
@@ -170,7 +170,9 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
         f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
     }
     canonical = tuple(_canonical(lists))
-    return Model(path, kind, None, variables, canonical, plain=plain_layers.described(variables, canonical))
+    return Model(
+        path, kind, None, variables, canonical, plain=plain_layers.describe_layers(variables, canonical)
+    )
 
 
 def _bare(name: str) -> str:
@@ -197,6 +199,6 @@ def _is_pair(names: Sequence[str]) -> bool:
 def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:
     """The CuDNN layers of a list of weights, each with the name of its kernel."""
     for three in zip(listed, listed[1:], listed[2:], strict=False):
-        layer = keras.recognised(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
+        layer = keras.recognise_layer(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
         if layer is not None:
             yield three[0][0], layer

@@ -51,7 +51,7 @@ def read(folder: Path, tag: str | None) -> Model:
         found = f"{len(saved.meta_graphs)}, one of them with objects"
         reason = f"meta_graphs: expected one where objects are saved, found {found}; save it with one"
         raise UnsupportedModelError(folder, [reason])
-    files = graph_def.listed(meta, folder)
+    files = graph_def.list_assets(meta, folder)
     values: dict[str, Tensor]
     renamed = variable_keys.Values()
     if of_objects:

@@ -20,7 +20,9 @@ from cudnn_convert.weights import cudnn_blob
 _CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
 
 
-def assembled(model: Model, said: Described, interface: Interface, *, wanted: str | None = None) -> Model:
+def assemble_graph(
+    model: Model, said: Described, interface: Interface, *, wanted: str | None = None
+) -> Model:
     """The model with a graph and a signature for each of its recurrences. Raises as
     `graphless.find_blob_recurrences`."""
     alone = graphless.find_blob_recurrences(model, said, wanted=wanted)

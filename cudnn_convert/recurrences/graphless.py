@@ -38,7 +38,7 @@ def find_blob_recurrences(model: Model, said: Described, *, wanted: str | None =
     if not alone and not blobs:
         left = [_of_any_name(model, said, wanted)]
     everything = [*alone, *(_described(model, key, said) for key in left if _is(key, wanted))]
-    return tuple(named(everything))
+    return tuple(name_signatures(everything))
 
 
 def _is(key: str, wanted: str | None) -> bool:
@@ -69,7 +69,7 @@ def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
     where = f"{key}: a blob of {math.prod(tensor.shape)} values without its graph"
     if not fitting:
         return f"{where}: expected sizes that fit its length, found none; check {FLAGS}"
-    listed = "; ".join(told(sizes) for sizes in fitting[:_LISTED])
+    listed = "; ".join(sizes_as_flags(sizes) for sizes in fitting[:_LISTED])
     more = f" and {len(fitting) - _LISTED} more" if len(fitting) > _LISTED else ""
     return f"{where}: name {FLAGS}; its length fits {listed}{more}"
 
@@ -186,7 +186,7 @@ def mode_by_name(scope: str) -> Mode | None:
     return Mode(match[1]) if match else None
 
 
-def named(alone: Sequence[Alone]) -> Iterator[Alone]:
+def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
     """The recurrences with the names of their signatures, which all differ."""
     taken: list[str] = []
     for one in alone:
@@ -200,7 +200,7 @@ def name(key: str) -> str:
     return re.sub(r"\W", "_", scope) or "rnn"
 
 
-def told(sizes: Sizes) -> str:
+def sizes_as_flags(sizes: Sizes) -> str:
     """Sizes as the flags that say them."""
     return (
         f"--mode {sizes.mode.value} --layers {sizes.layers} --units {sizes.units} "
@@ -233,7 +233,7 @@ def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | N
     if not fitting:
         if said.directions == 2 and all(found.may_be_half for found in sets):
             return None
-        listed = "; ".join(told(sizes) for _, sizes in readings)
+        listed = "; ".join(sizes_as_flags(sizes) for _, sizes in readings)
         raise UnsupportedModelError(
             model.path, [f"{where}: expected what the flags say, found {listed}; say that"]
         )
@@ -242,7 +242,7 @@ def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | N
         fitting = [pair for pair in fitting if pair[1].mode is mode] or fitting
         note = f"{where}: {mode.value} by the name of its scope; --mode chooses"
     if len(fitting) > 1:
-        listed = " or ".join(told(sizes) for _, sizes in fitting)
+        listed = " or ".join(sizes_as_flags(sizes) for _, sizes in fitting)
         raise AmbiguousSourceError(model.path, [f"{where}: keys and shapes fit {listed}; choose with --mode"])
     ((found, sizes),) = fitting
     if found.may_be_half and said.directions is None:

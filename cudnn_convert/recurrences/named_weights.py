@@ -68,7 +68,7 @@ class Loaded:
     notes: tuple[str, ...]
 
 
-def decoded(single: Single) -> Weights:
+def decode(single: Single) -> Weights:
     """A recurrence's weights by name; views of what was decoded."""
     recurrence = single.recurrence
     sizes, named = recurrence.sizes, dict[str, Array]()
@@ -99,7 +99,7 @@ def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
             yield key, value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
-def said(path: Path) -> dict[str, Any]:
+def file_metadata(path: Path) -> dict[str, Any]:
     """What a file, `.npz` or safetensors, says of itself: the provenance, and `weights`, each `described`.
 
     Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.

@@ -230,7 +230,7 @@ def scope(leaves: Sequence[str]) -> str:
     return "/".join(common)
 
 
-def shared(names: Names, origin: Origin, evidence: BlobEvidence | CanonicalEvidence) -> str:
+def parameter_name(names: Names, origin: Origin, evidence: BlobEvidence | CanonicalEvidence) -> str:
     """What parameters are called: their variable's name, or one for the same values of the same variables.
 
     `names` has the computed ones of the graph so far, and is added to.

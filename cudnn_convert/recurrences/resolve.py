@@ -110,7 +110,7 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
     origin = parameter_source.find_parameters(around.index, node)
     time_major = is_time_major(node)
     tensors = around.seen.get_operation_by_name(node.name).inputs
-    facts = described(node, tensors)
+    facts = describe_node(node, tensors)
     reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
     if reasons:
         raise UnsupportedModelError(around.model.path, reasons)
@@ -128,7 +128,7 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         dtype=facts.dtype,
         cells=found.cells,
         evidence=found.evidence,
-        shared=parameter_source.shared(around.names, origin, found.evidence),
+        shared=parameter_source.parameter_name(around.names, origin, found.evidence),
         passage=origin.passage,
         dropout=dropout(node),
     )
@@ -167,7 +167,7 @@ def is_time_major(node: Any) -> bool:
     return "time_major" not in node.attr or bool(node.attr["time_major"].b)
 
 
-def described(node: Any, tensors: Any) -> Facts:
+def describe_node(node: Any, tensors: Any) -> Facts:
     """What a cuDNN node and the static shapes of its input `tensors` say."""
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.

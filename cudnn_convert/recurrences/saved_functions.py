@@ -65,7 +65,7 @@ def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
     return found
 
 
-def called(meta: Any) -> Any:
+def call_functions(meta: Any) -> Any:
     """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     made = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
@@ -126,11 +126,11 @@ def uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[s
     index = Index(meta.graph_def)
     ends = [split(name)[0] for found in signatures.values() for name in found.outputs.values()]
     nodes = [index.nodes[op] for op in index.ancestors(ends)]
-    reached = _reached(library, {name for node in nodes for name in inlining.functions(node)})
+    reached = _reachable(library, {name for node in nodes for name in inlining.functions(node)})
     return [
         name
         for name in needing_gpu(meta)
-        if any(_has_cudnn(library[inner]) for inner in _reached(library, {name}) - reached)
+        if any(_has_cudnn(library[inner]) for inner in _reachable(library, {name}) - reached)
     ]
 
 
@@ -144,7 +144,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
     for number, name in enumerate(names):
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
-        inner = [node for one in _reached(library, {name}) for node in library[one].node_def]
+        inner = [node for one in _reachable(library, {name}) for node in library[one].node_def]
         if all(held in variables for held in bound) and not any(node.op in WRITES for node in inner):
             made = [*call(op, library[name], [variables[held] for held in bound])]
             nodes += made
@@ -175,7 +175,7 @@ def _has_cudnn(function: Any) -> bool:
     return any(node.op in CUDNN_OPS for node in function.node_def)
 
 
-def _reached(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
+def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
     """The functions of `names`, and all that they call."""
     found: set[str] = set()
     todo = [*names]
@@ -247,7 +247,7 @@ def _stored(
     index: Index, seen: tf.Graph, node: Any, place: tuple[str, str], convention: Convention
 ) -> Stored:
     tensors = seen.get_operation_by_name(node.name).inputs
-    facts = resolve.described(node, tensors)
+    facts = resolve.describe_node(node, tensors)
     elements = tensors[PARAMS].shape.num_elements()
     if None in (facts.layers, facts.units, elements):
         expected = "static shapes of its states and parameters"
@@ -283,8 +283,8 @@ def _matrices(
     computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
     if not all(one.dtype == computed and one.shape.is_fully_defined() for one in sources.values()):
         return None
-    numbers = _numbered({name: one.shape.as_list() for name, one in sources.items()})
-    packed = _packed(index, origin.tensor, numbers)
+    numbers = _number_elements({name: one.shape.as_list() for name, one in sources.items()})
+    packed = _pack(index, origin.tensor, numbers)
     if packed is None or packed.size != cudnn_blob.length(sizes):
         return None
     ((cell,),) = cudnn_blob.split(packed, sizes, where=node.name)
@@ -322,7 +322,7 @@ def _sources(index: Index, op: str) -> list[str]:
     return sorted(found)
 
 
-def _numbered(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
+def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
     """For each tensor the numbers of its elements, from 1; no two elements have the same."""
     numbers, first = {}, 1
     for name, shape in shapes.items():
@@ -332,12 +332,12 @@ def _numbered(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
     return numbers
 
 
-def _packed(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
+def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
     """What the packing makes of the numbers, or None where it does more than move them."""
     ops = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
     if any(index.nodes[op].op not in _MOVES for op in ops - numbers.keys()):
         return None
-    nodes = [*_doubled(index.nodes[op] for op in sorted(ops - numbers.keys()))]
+    nodes = [*_to_float64(index.nodes[op] for op in sorted(ops - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
         nodes_by_op = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
@@ -348,7 +348,7 @@ def _packed(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | 
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
 
 
-def _doubled(nodes: Iterator[Any]) -> Iterator[Any]:
+def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
     """The nodes with float64 for every float: it holds each number of an element exactly."""
     for node in nodes:
         copy = type(node)()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.reference.steps import F64, Gates, finished
+from cudnn_convert.reference.steps import F64, Gates, finish_step
 
 #: A single weight is moved by this share of its gate matrix's Frobenius norm.
 MOVED: Final = 1e-3
@@ -93,7 +93,7 @@ def structural(ways: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64
 def _answer(first: First, sums: _Sums) -> tuple[F64, F64]:
     inputs = [one + bias for one, bias in zip(sums.wx, sums.bias, strict=True)]
     states = [one + bias for one, bias in zip(sums.rh, sums.recurrent_bias, strict=True)]
-    h, c = finished(first.gates.mode, inputs, states, first.h, first.c)
+    h, c = finish_step(first.gates.mode, inputs, states, first.h, first.c)
     return h if first.gates.projection is None else h @ first.gates.projection.T, c
 
 
@@ -189,7 +189,9 @@ class Weights:
         gates = self._gates
         inputs = [one + bias for one, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
         states = [one + bias for one, bias in zip(gates.recur(first.h), gates.recurrent_bias, strict=True)]
-        shown = _Shown(first, self._units, atol, rtol, finished(gates.mode, inputs, states, first.h, first.c))
+        shown = _Shown(
+            first, self._units, atol, rtol, finish_step(gates.mode, inputs, states, first.h, first.c)
+        )
         for gate in range(len(gates.names)):
             moved = [*inputs]
             moved[gate] = inputs[gate] + _NUDGE
@@ -243,7 +245,7 @@ class _Shown:
     def tolerances(self, inputs: Sequence[F64], states: Sequence[F64]) -> F64:
         """`[batch, units]`: tolerances that one unit of a moved gate's sum would make, to first order."""
         gates, units, before = self.first.gates, self.units, self.before
-        after = finished(gates.mode, inputs, states, self.first.h, self.first.c)
+        after = finish_step(gates.mode, inputs, states, self.first.h, self.first.c)
         moved = [np.abs(one - other)[:, units] / _NUDGE for one, other in zip(after, before, strict=True)]
         if gates.projection is None:
             shares = moved[0] / (self.atol + self.rtol * np.abs(before[0][:, units]))

@@ -22,7 +22,7 @@ from cudnn_convert.reference.steps import (
     Step,
     Steps,
     activation,
-    ordered,
+    order_gates,
     sigmoid,
 )
 
@@ -86,14 +86,14 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> S
 
     def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         sums = (wx[k] + times(k + 4, h) + b[k] + b[k + 4] for k in range(4))
-        i, f, g, o = ordered(lstm_order, sums, "ifgo")
+        i, f, g, o = order_gates(lstm_order, sums, "ifgo")
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         return times(8, h) if len(m) == 9 else h, c
 
     def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         sums = (sigmoid(wx[k] + times(k + 3, h) + b[k] + b[k + 3]) for k in range(2))
-        r, z = ordered(gru_order, sums, "rz")
+        r, z = order_gates(gru_order, sums, "rz")
         n = np.tanh(wx[2] + b[2] + r * (times(5, h) + b[5]))
         return (1 - z) * n + z * h, c
 
@@ -105,7 +105,7 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> S
         orders = {"lstm": (lstm_order, "ifgo"), "gru": (f"{gru_order}n", "rzn")}
         stored, wanted = orders.get(mode, ("h", "h"))
         groups: list[Any] = [m[:many], m[many : 2 * many], b[:many], b[many:]]
-        W, R, bias, other = (tuple(ordered(stored, group, wanted)) for group in groups)
+        W, R, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
         return Gates(mode, None if m[0] is None else W, R, bias, other, m[8] if len(m) == 9 else None)
 
     return Step(
@@ -191,7 +191,7 @@ def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_
 
     def lstm(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
         sums = np.split(products[0] + h @ recurrent + bias, 4, axis=1)
-        i, f, g, o = ordered(ORDERS[gate_order][2], sums, "ifgo")
+        i, f, g, o = order_gates(ORDERS[gate_order][2], sums, "ifgo")
         c = c * sigmoid(f + c.dtype.type(forget_bias)) + sigmoid(i) * np.tanh(g)
         return np.tanh(c) * sigmoid(o), c
 
@@ -201,7 +201,7 @@ def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_
     def gates() -> Gates:
         stored, wanted = (ORDERS[gate_order][2], "ifgo") if mode == "lstm" else ("h", "h")
         groups = (np.split(part, len(stored), axis=-1) for part in (inputs, recurrent, bias))
-        W, R, b = (tuple(ordered(stored, group, wanted)) for group in groups)
+        W, R, b = (tuple(order_gates(stored, group, wanted)) for group in groups)
         if mode == "lstm":
             b = (b[0], b[1] + bias.dtype.type(forget_bias), *b[2:])
         # The cells keep one bias, the sum of cuDNN's two.
@@ -220,7 +220,7 @@ def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
 
     def gru(products: Products, h: F64, c: F64) -> tuple[F64, F64]:
         gates = np.split(sigmoid(products[0] + h @ gate_kernel[-units:] + gate_bias), 2, axis=1)
-        r, u = ordered(order, gates, "rz")
+        r, u = order_gates(order, gates, "rz")
         candidate = np.tanh(products[1] + in_bias + r * (h @ re_kernel + re_bias))
         return (1 - u) * candidate + u * h, c
 
@@ -285,14 +285,14 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
 
     def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         sums = (wx[k] + h @ R[k].T + b[0, k] + b[1, k] for k in range(4))
-        i, f, g, o = ordered(ORDERS[gate_order][0], sums, "ifgo")
+        i, f, g, o = order_gates(ORDERS[gate_order][0], sums, "ifgo")
         c = sigmoid(f + c.dtype.type(forget_bias)) * c + sigmoid(i) * np.tanh(g)
         return sigmoid(o) * np.tanh(c), c
 
     def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         # The layer hands these on as r, z: what cuDNN has for z lies first.
         gates = [sigmoid(wx[k] + h @ R[k].T + b[0, k] + b[1, k]) for k in (1, 0)]
-        r, z = ordered(ORDERS[gate_order][1], gates, "rz")
+        r, z = order_gates(ORDERS[gate_order][1], gates, "rz")
         n = np.tanh(wx[2] + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
         return (1 - z) * n + z * h, c
 
@@ -302,7 +302,7 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
         # As above: what cuDNN has for z lies first.
         places = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
         groups = ([part[k] for k in places] for part in (W, R, b[0], b[1]))
-        kernel, recurrent, bias, other = (tuple(ordered(stored, group, wanted)) for group in groups)
+        kernel, recurrent, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
         if mode == "lstm":
             bias = (bias[0], bias[1] + bias[1].dtype.type(forget_bias), *bias[2:])
         return Gates(mode, kernel, recurrent, bias, other)

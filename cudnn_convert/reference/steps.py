@@ -79,7 +79,7 @@ def activation(mode: str) -> Callable[[F64], F64]:
     return np.tanh if mode == "rnn_tanh" else relu
 
 
-def ordered(stored: str, values: Iterable[F64], wanted: str) -> Iterator[F64]:
+def order_gates(stored: str, values: Iterable[F64], wanted: str) -> Iterator[F64]:
     """The values of gates `stored`, a letter each, in the order of the letters `wanted`."""
     named = dict(zip(stored, values, strict=True))
     return (named[gate] for gate in wanted)
@@ -188,7 +188,7 @@ class Gates:
     ) -> tuple[F64, F64]:
         """The next `h` and `c` from both shares of each gate; the biases are added here."""
         sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)
-        h, c = finished(self.mode, *sums, h, c, order=order)
+        h, c = finish_step(self.mode, *sums, h, c, order=order)
         return h if self.projection is None else h @ self.projection.T, c
 
     @staticmethod
@@ -196,7 +196,7 @@ class Gates:
         return [product + bias for product, bias in zip(products, biases, strict=True)]
 
 
-def finished(
+def finish_step(
     mode: str,
     wx: Sequence[F64],
     rh: Sequence[F64],

@@ -120,7 +120,7 @@ def place(index: Iterable[int]) -> Markup:
     return tag("code", f"[{', '.join(map(str, index))}]", class_="short")
 
 
-def joined(parts: Iterable[Any], between: str = "") -> Markup:
+def join(parts: Iterable[Any], between: str = "") -> Markup:
     """The parts one after the other; `between` is HTML."""
     return Markup(between.join(map(text, parts)))
 

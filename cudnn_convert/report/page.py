@@ -19,7 +19,7 @@ from typing import Final
 
 from cudnn_convert.errors import WriteError
 from cudnn_convert.report import Report, Subject, Verification, sections
-from cudnn_convert.report.html import SHEET, Markup, bullets, joined, name, pairs, section, table, tag
+from cudnn_convert.report.html import SHEET, Markup, bullets, join, name, pairs, section, table, tag
 from cudnn_convert.storage import atomic_output
 
 #: By which a page is known as one of this tool's.
@@ -38,7 +38,7 @@ def of(report: Report | Verification) -> str:
         proof, subject, copied = report, report.subject, True
     title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
     main = tag("main", *_sections(proof, subject, copied=copied))
-    head = joined(
+    head = join(
         [
             Markup('<meta charset="utf-8">'),
             Markup(MARK),
@@ -110,7 +110,7 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
         judge = "the recording" if proof.recording else reference
         lines += [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
         lines += [
-            joined([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
+            join([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
         ]
         lines += sections.verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
@@ -168,7 +168,7 @@ Keep = Callable[[Report | Verification], None]
 
 
 @contextmanager
-def prepared(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
+def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
     """Yields what writes a report, JSON or where `path` ends in .html a page too, and then puts it in place.
 
     Of the files `apart` none is touched; with `force` a report that is there is replaced. Raises UsageError

@@ -34,7 +34,7 @@ from cudnn_convert.report.html import (
     NOTHING,
     Markup,
     bullets,
-    joined,
+    join,
     name,
     number,
     pairs,
@@ -199,7 +199,7 @@ def _share(needed: float) -> Markup:
 
 
 def _element(found: Element) -> Markup:
-    return joined([f"feed {found.feed + 1} ", place(found.index)])
+    return join([f"feed {found.feed + 1} ", place(found.index)])
 
 
 def _output_card(found: OutputReport) -> Markup:
@@ -246,13 +246,13 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
     if not proof.recurrences:
         return
     rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
-    said = [joined([name(one.node), ": ", one.message]) for one in proof.recurrences if one.message]
+    said = [join([name(one.node), ": ", one.message]) for one in proof.recurrences if one.message]
     said += [
-        joined([name(one.node), f": the weakest weight is that of {one.sampled} rows of each gate's matrix"])
+        join([name(one.node), f": the weakest weight is that of {one.sampled} rows of each gate's matrix"])
         for one in proof.recurrences
         if one.sampled is not None
     ]
-    hidden = [joined([name(one.node), ", ", line]) for one in proof.recurrences for line in one.unseen]
+    hidden = [join([name(one.node), ", ", line]) for one in proof.recurrences for line in one.unseen]
     cards = [tag("div", bullets(said), class_="card warn")] if said else []
     if hidden:
         head = tag("p", "These changes would have moved it by less than ten tolerances:")
@@ -349,14 +349,14 @@ def _weight_row(row: GateReport) -> Iterator[object]:
     yield row.gate
     yield row.weights.replace("_", " ")
     doubt = [Markup("<br>"), tag("span", row.doubt, class_="chip bad wrap")] if row.doubt else []
-    yield joined([_place(row.target), *doubt])
+    yield join([_place(row.target), *doubt])
 
 
 def _place(found: Place | None) -> Markup:
     if found is None:
         return tag("span", _UNKNOWN, class_="chip warn")
     how = [] if found.axes == "as it is" else [Markup("<br>"), tag("span", found.axes, class_="soft")]
-    return joined([name(f"{found.tensor}{found.part}"), *how])
+    return join([name(f"{found.tensor}{found.part}"), *how])
 
 
 def others(found: Sequence[VariableReport]) -> Markup:

@@ -52,7 +52,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
     handle = None
     while handle is None:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_SUFFIX, dir=out.parent))
-        handle = _claimed(folder)
+        handle = _claim(folder)
     try:
         yield folder
     finally:
@@ -61,7 +61,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def _claimed(folder: Path) -> int | None:
+def _claim(folder: Path) -> int | None:
     """The handle that holds a new folder's lock; None where another run took the folder for one left over."""
     try:
         handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
@@ -71,7 +71,7 @@ def _claimed(folder: Path) -> int | None:
         folder.rmdir()
         raise
     try:
-        locked = _locked(handle)
+        locked = _lock(handle)
     except OSError:
         locked = True  # a file system without locks: nothing is ever taken for left over there
     if locked and (folder / _LOCK).exists():
@@ -94,7 +94,7 @@ def stale_folders(out: Path) -> Iterator[Path]:
         with suppress(OSError):  # no folder, nothing of ours, or gone in the meantime
             handle = os.open(found / _LOCK, os.O_RDWR)
             try:
-                if _locked(handle):
+                if _lock(handle):
                     yield found
             finally:
                 os.close(handle)
@@ -124,7 +124,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool:
+def _lock(handle: int) -> bool:
     """Whether the lock of an open file is ours now. Raises OSError where the file system has none."""
     if not fcntl:
         return True
@@ -269,11 +269,11 @@ def _move(fresh: Path, out: Path) -> None:
     elif out.is_dir() and not any(out.iterdir()):
         out.rmdir()
         fresh.rename(out)
-    elif not _exchanged(fresh, out):
+    elif not _exchange(fresh, out):
         _replace(fresh, out)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchange(one: Path, other: Path) -> bool:
     """Swaps two paths atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False

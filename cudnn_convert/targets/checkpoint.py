@@ -50,7 +50,7 @@ def write(
     checkpoint, `renames` the values of `--rename`. Raises UsageError where those do not fit.
     """
     keys = [checkpoint_key(node) for node in variable_ops(graph)]
-    renamed = renamed_keys({**dict.fromkeys(keys), **others}, renames)
+    renamed = rename_keys({**dict.fromkeys(keys), **others}, renames)
     tensors = [
         name
         for part in parts
@@ -112,7 +112,7 @@ def _called(nodes: Iterable[Any]) -> Iterable[str]:
 _NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
-def renamed_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]:
+def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]:
     """Each of `names` and its new one; OLD is a name, or what comes before a `/` of one, NEW "" to drop it.
 
     Settings apply one after the other. Raises UsageError where OLD is nowhere or two names become one.

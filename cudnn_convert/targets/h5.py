@@ -25,7 +25,7 @@ _VERSION: Final = "2.2.4"
 
 def notes(model: Architecture) -> tuple[str, ...]:
     """What of a model's training the file leaves out, and what of its code it keeps."""
-    compiled, told = values.kept(model.training)
+    compiled, told = values.keep_training_config(model.training)
     lost = (
         ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
     )
@@ -36,7 +36,7 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
     """Writes `model`, whose weights are read one at a time, to the file `path`."""
     import h5py
 
-    compiled, _ = values.kept(model.training)
+    compiled, _ = values.keep_training_config(model.training)
     version, backend = model.keras_version or _VERSION, model.backend or "tensorflow"
     with h5py.File(path, "w") as file:
         for name, value in model.attributes.items():

@@ -39,7 +39,7 @@ def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any
         found.append(f"{', '.join(dict.fromkeys(kept))}: {told}")
     if model.training is not None:
         found.append("training config dropped: compile the model to train it on")
-    scaled = build_keras3.scaled(model)
+    scaled = build_keras3.scaled_layers(model)
     if scaled:
         told = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
         found.append(f"{', '.join(scaled)}: {told}")
@@ -64,7 +64,7 @@ def write(
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / "model.keras"
         if is_whole:
-            build_keras3.built(source, model, custom_objects=custom_objects).save(saved)
+            build_keras3.build_model(source, model, custom_objects=custom_objects).save(saved)
         else:
             brought = {**dict.fromkeys(found.functions, _never_called), **custom_objects}
             made = build_keras3.build_unconnected(source, model, classes.by_all_names(brought, model.config))

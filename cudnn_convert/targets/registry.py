@@ -57,7 +57,7 @@ def check_gate_options(options: Options) -> None:
         raise UsageError(f"{flag}: expected --max-error alone, found --atol or --rtol")
 
 
-def recorded(options: Options) -> dict[str, Any]:
+def gate_provenance(options: Options) -> dict[str, Any]:
     """What an artifact says of its gate; nothing where it has none."""
     if options.quantize is None:
         return {}
@@ -104,7 +104,7 @@ def add_errors(text: str, result: Verification) -> str:
     return json.dumps({**json.loads(text), "errors": errors(result)}, indent=2)
 
 
-def _lowered(made: Plan, options: Options, form: Form | None = None) -> Lowered:
+def _lower(made: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, with the signature's inputs even where nothing reads them."""
     from cudnn_convert.lower.tensorflow import lower
 
@@ -134,12 +134,14 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
         from cudnn_convert.lower.tensorflow import functions
 
         convention = Convention(options.gate_order, options.forget_bias)
-        saved = functions.lowered(made.model.path, made.model.saved, convention, lowering=_lowering(options))
+        saved = functions.lower_functions(
+            made.model.path, made.model.saved, convention, lowering=_lowering(options)
+        )
         write_saved_model.write_repaired(
             path, made.model.path, saved, provenance=provenance, trust=options.trust
         )
         return
-    lowered = _lowered(made, options)
+    lowered = _lower(made, options)
     write_saved_model.write(
         path,
         lowered.graph,
@@ -158,8 +160,8 @@ def _write_checkpoint(made: Plan, path: Path, _: str, options: Options) -> None:
     cells = tf1_cells.cells(
         made.model, made.graph, made.recurrences, cell=options.cell, lowering=options.lowering
     )
-    others = tf1_cells.kept(_slots(made), made.recurrences, cells) if options.slots else {}
-    lowered = _lowered(made, options, cells.form)
+    others = tf1_cells.keep_slots(_slots(made), made.recurrences, cells) if options.slots else {}
+    lowered = _lower(made, options, cells.form)
     renames = options.rename
     write_checkpoint.write(path, lowered.graph, made.parts, lowered.variables, others=others, renames=renames)
 
@@ -174,7 +176,7 @@ def _write_frozen(made: Plan, path: Path, provenance: str, options: Options) -> 
     from cudnn_convert.graph import session
     from cudnn_convert.targets import frozen
 
-    lowered = _lowered(made, options)
+    lowered = _lower(made, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     kept = [*made.signature.inputs.values(), *made.signature.outputs.values()]
     frozen.write(
@@ -191,12 +193,12 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tu
         if options.weights_dtype == "float16":
             from cudnn_convert.lower.onnx import reduced_precision
 
-            found = reduced_precision.halved(found)  # noqa: PLW2901 - the same model
+            found = reduced_precision.to_float16(found)  # noqa: PLW2901 - the same model
         file = part_file(path, part.name)
         if options.quantize:
             from cudnn_convert.lower.onnx import reduced_precision
 
-            quantized = reduced_precision.quantized(found)
+            quantized = reduced_precision.to_int8(found)
             found, count = quantized.model, count + quantized.nodes  # noqa: PLW2901
             said += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
         said_of = report.with_pieces(provenance, found.pieces)
@@ -250,7 +252,7 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
 def _write_keras(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.targets import keras as write_keras
 
-    brought = classes.vouched(options.custom_objects).keras
+    brought = classes.import_user_objects(options.custom_objects).keras
     model = _rewritten(made, options).architecture
     write_keras.write(path, made.model.path, model, provenance=provenance, custom_objects=brought)
 
@@ -272,7 +274,7 @@ def _write_weights(made: Plan, path: Path, provenance: str, options: Options) ->
     from cudnn_convert.recurrences import named_weights
     from cudnn_convert.targets import weights
 
-    found = [named_weights.decoded(one) for one in made.singles]
+    found = [named_weights.decode(one) for one in made.singles]
     weights.write(path, found, form=options.format, provenance=provenance)
 
 
@@ -333,7 +335,10 @@ def target_notes(made: Plan, options: Options) -> tuple[str, ...]:
     if options.format == "keras":
         from cudnn_convert.targets import keras as write_keras
 
-        model, brought = _rewritten(made, options).architecture, classes.vouched(options.custom_objects).keras
+        model, brought = (
+            _rewritten(made, options).architecture,
+            classes.import_user_objects(options.custom_objects).keras,
+        )
         return write_keras.notes(made.model.path, model, custom_objects=brought)
     if options.format == "h5":
         from cudnn_convert.targets import h5 as write_h5

@@ -59,7 +59,7 @@ def write(
     graph = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in ends))
     index = Index(graph)
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
-    if others := [*safe_ops.computed(graph)]:
+    if others := [*safe_ops.ops_run_by_converter(graph)]:
         names = {node.name for node in others}
         reasons = [_unknown([one.name], one.op, cuts.before(one.name, names) or _ELSE) for one in others]
         raise UnsupportedModelError("tflite", reasons)

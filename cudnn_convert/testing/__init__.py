@@ -23,7 +23,7 @@ import numpy as np
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import Verification
 from cudnn_convert.testing import compare, files, sides
-from cudnn_convert.testing.compare import EquivalenceError, Terms, judged
+from cudnn_convert.testing.compare import EquivalenceError, Terms, judge_sides
 from cudnn_convert.testing.sides import Side
 
 __all__ = ["EquivalenceError", "assert_equivalent"]
@@ -68,8 +68,8 @@ def assert_equivalent(
         time_axis=time_axis,
         lengths=lengths,
     )
-    result = judged(ours, theirs, fed, terms)
-    lines = () if report is None else (kept(result, Path(report)),)
+    result = judge_sides(ours, theirs, fed, terms)
+    lines = () if report is None else (write_report(result, Path(report)),)
     if not result.passed:
         raise EquivalenceError(result, *compare.lines(result), *lines)
     return result
@@ -77,12 +77,12 @@ def assert_equivalent(
 
 def _opened(given: Any, where: str, signature: str | None) -> Side:
     if isinstance(given, str | os.PathLike):
-        return files.opened(Path(given), where=where, signature=signature)
+        return files.open_file(Path(given), where=where, signature=signature)
     if isinstance(given, Mapping) or sides.is_array(given):
-        return sides.recorded(where, [given])
+        return sides.recorded_answers(where, [given])
     if isinstance(given, list | tuple):
-        return sides.recorded(where, given)
-    return sides.opened(given, where=where, signature=signature)
+        return sides.recorded_answers(where, given)
+    return sides.open_model(given, where=where, signature=signature)
 
 
 def _float(dtype: Any) -> np.dtype[Any]:
@@ -95,13 +95,13 @@ def _float(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def kept(result: Verification, path: Path) -> str:
+def write_report(result: Verification, path: Path) -> str:
     """Writes the report, over an older one, and gives the line that says so.
 
     Raises UsageError where another file is there, WriteError.
     """
     from cudnn_convert.report import page
 
-    with page.prepared(path, force=True) as keep:
+    with page.prepare_report(path, force=True) as keep:
         keep(result)
     return f"report: {path}"

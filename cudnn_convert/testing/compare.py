@@ -106,7 +106,7 @@ def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str,
     return found
 
 
-def uncounted(difference: Difference, late: Mapping[str, Array]) -> Difference:
+def compare_without(difference: Difference, late: Mapping[str, Array]) -> Difference:
     """The difference of values that were compared `without` those that are `late`, which prove nothing."""
     there = late.get(difference.output)
     if there is None or not difference.compared:
@@ -132,7 +132,9 @@ class Terms:
     lengths: Any
 
 
-def judged(actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], terms: Terms) -> Verification:
+def judge_sides(
+    actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], terms: Terms
+) -> Verification:
     """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
     keys = [*feeds[0]]
     told = {theirs: ours for ours, theirs in terms.inputs.items()}
@@ -159,7 +161,7 @@ def judged(actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], t
             mixed=terms.dtype is not None,
             axes=axes,
         )
-        differences.append([uncounted(one, late) for one in told_apart])
+        differences.append([compare_without(one, late) for one in told_apart])
     reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
     return Verification(
         all(report.passed for report in reports),

@@ -23,7 +23,7 @@ _TFLITE: Final = b"TFL3"
 
 
 @silence()
-def opened(path: Path, *, where: str, signature: str | None) -> Side:
+def open_file(path: Path, *, where: str, signature: str | None) -> Side:
     """The side of a file or folder. Raises UsageError for what is none, ReadError where it does not load."""
     try:
         if path.is_file() and path.name != "saved_model.pb":
@@ -49,7 +49,7 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
         return _saved_model(found, signature)
     if found.is_dir():
         parts = {file.stem: file for file in sorted(found.glob(f"*{FORMATS[form].suffix}"))}
-        return _file(parts[chosen(str(found), signature, parts)], where, None, signed=True)
+        return _file(parts[choose_signature(str(found), signature, parts)], where, None, signed=True)
     if form not in ("frozen", "checkpoint"):
         return _file(found, where, signature)
     if told is None:
@@ -81,7 +81,7 @@ def _unknown(path: Path, where: str, found: str) -> UsageError:
     return UsageError(f"{where} {path}: expected {kinds}, found {found}; load it, and give a function")
 
 
-def chosen(where: str, signature: str | None, there: Collection[str]) -> str:
+def choose_signature(where: str, signature: str | None, there: Collection[str]) -> str:
     """The signature asked for, the usual one, or the only one. Raises UsageError."""
     wanted = signature or (SERVING if SERVING in there or len(there) != 1 else next(iter(there)))
     if wanted in there:
@@ -94,7 +94,7 @@ def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Si
     """An artifact as the verification runs it: as its user will."""
     from cudnn_convert.artifacts import runners
 
-    runner = runners.opened(form, path, [part])
+    runner = runners.open_artifact(form, path, [part])
     taken = tuple(part.signature.inputs)
     return Side(form, str(path), runner, taken, signed=signed)
 
@@ -109,7 +109,7 @@ def _saved_model(path: Path, signature: str | None) -> Side:
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     there = {name: told for meta in saved.meta_graphs for name, told in meta.signature_def.items()}
     there.pop("__saved_model_init_op", None)
-    name = chosen(str(path), signature, there)
+    name = choose_signature(str(path), signature, there)
     part = Part(name, _named(there[name].inputs, there[name].outputs))
     return _by_runner("savedmodel", path, part, signed=True)
 
@@ -137,8 +137,8 @@ def _tflite(path: Path, signature: str | None) -> Side:
         interpreter = tf.lite.Interpreter(str(path))
     there = interpreter.get_signature_list()
     if there:
-        name = chosen(str(path), signature, there)
-        if name != chosen(str(path), None, there):
+        name = choose_signature(str(path), signature, there)
+        if name != choose_signature(str(path), None, there):
             cure = "give a function that calls it"
             raise UsageError(f"{path}: signatures: expected {SERVING} of several, found {name}; {cure}")
         told = _named(there[name]["inputs"], there[name]["outputs"])
@@ -152,13 +152,13 @@ def _answers(path: Path) -> Side:
     """What was recorded in an `.npz`: by `record`, or by anyone as `feed0/KEY`."""
     found = npz_archive.load_user_arrays(path, flag="answers")
     if not sides.is_recording(found):
-        side = sides.recorded(str(path), npz_archive.calls(found, where=str(path)))
+        side = sides.recorded_answers(str(path), npz_archive.calls(found, where=str(path)))
         return Side("arrays", str(path), side.run, calls=side.calls)
     from cudnn_convert.verification import recordings
     from cudnn_convert.verification.recordings import Golden
 
     told = recordings.read_recording(path)
-    side, golden = sides.recorded(str(path), told.answers), Golden(told, (), ())
+    side, golden = sides.recorded_answers(str(path), told.answers), Golden(told, (), ())
     return Side(
         "recording", str(path), side.run, calls=side.calls, recording=golden.facts, bound=golden.bound
     )

@@ -48,7 +48,7 @@ def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verificat
                 raise
             pages.append(_page(Path(folder), request.node.nodeid, len(pages)))
             pages[-1].parent.mkdir(parents=True, exist_ok=True)
-            told = testing.kept(error.report, pages[-1])
+            told = testing.write_report(error.report, pages[-1])
             request.node.user_properties.append((_PROPERTY, str(pages[-1])))
             failed = testing.EquivalenceError(error.report, f"{error}\n{told}")
         raise failed

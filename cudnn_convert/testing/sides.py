@@ -73,7 +73,7 @@ def of_hdf5(path: Path, where: str) -> Side:
     if config is None:
         cure = "load them into it, and give the model"
         raise UsageError(f"{where} {path}: expected a model, found weights alone; {cure}")
-    running = [found for found in validate.refused(config) if found.runs]
+    running = [found for found in validate.layers_not_allowed(config) if found.runs]
     if running or (_is_old(version) and not validate.is_plain(config)):
         found = ", ".join(f"layer {one.layer}, {one.class_name}" for one in running) or "modules of others"
         raise UsageError(f"{where} {path}: expected layers, found code: {found}; load it, and give the model")
@@ -144,7 +144,7 @@ def _listed(names: Collection[str]) -> str:
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def opened(given: Any, *, where: str, signature: str | None) -> Side:
+def open_model(given: Any, *, where: str, signature: str | None) -> Side:
     """The side of a model that is in memory already. Raises UsageError for what cannot be called."""
     if _is(given, "onnxruntime", "InferenceSession"):
         return _session(given)
@@ -221,9 +221,9 @@ def _concrete(function: Any, name: str, *, signed: bool = False) -> Side:
 
 
 def _loaded(loaded: Any, where: str, signature: str | None) -> Side:
-    from cudnn_convert.testing.files import chosen
+    from cudnn_convert.testing.files import choose_signature
 
-    name = chosen(where, signature, loaded.signatures)
+    name = choose_signature(where, signature, loaded.signatures)
     # Whoever gave it holds `loaded`, which owns the variables: a function alone does not keep them alive.
     return _concrete(loaded.signatures[name], f"the signature {name} of a loaded SavedModel", signed=True)
 
@@ -301,7 +301,7 @@ class Side:
     bound: Callable[[Tolerance, np.dtype[Any]], Tolerance] = lambda bound, _: bound
 
 
-def recorded(where: str, answers: Sequence[Any]) -> Side:
+def recorded_answers(where: str, answers: Sequence[Any]) -> Side:
     """Answers that were given already, one for each call."""
     stored: Iterator[Any] = iter(answers)
     return Side("arrays", f"arrays given as {where}", lambda _: next(stored), calls=len(answers))

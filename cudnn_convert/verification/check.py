@@ -55,7 +55,7 @@ def verify_artifact(
     judging = judges.judge_for(plan)
     scores = judging.scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
-    told = recordings.opened(plan, recording) if recording else None
+    told = recordings.open_recording(plan, recording) if recording else None
     with judging.opened(plan, trust=trust) as judge:
         fed = _fed(plan, judge, told, data, more=_more(plan, form), seed=seed)
         judge.restart()
@@ -66,7 +66,9 @@ def verify_artifact(
 
         nodes, runs = [one.node for one in plan.recurrences], _Runs(fed, exact, wanted)
         still = not _moving(plan, judge, runs, nodes) if nodes else False
-    answer = runners.opened(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
+    answer = (
+        runners.open_artifact(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
+    )
     found = _called(plan, answer, fed)
     dtype = _coarsest(plan, form, weights_dtype)
     given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
@@ -266,7 +268,7 @@ def _fed(
         recordings.require_accepted(plan, judge, told)
         return [*told.feeds]
     if data:
-        fed = recordings.accepted(plan, judge, data)
+        fed = recordings.accept_feeds(plan, judge, data)
     else:
         fed = judges.judge_for(plan).generated(plan, judge, seed=seed, more=more)
     # What stays in variables shows from the second call on.

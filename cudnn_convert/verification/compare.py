@@ -272,7 +272,7 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
     compared = sum(difference.compared for difference in group)
     message = worst.message or next((found.message for found in group if found.message), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
-    told = error_statistics.merged([difference.figures for difference in group])
+    told = error_statistics.merge_figures([difference.figures for difference in group])
     return OutputReport(
         output=worst.output,
         passed=compared > 0 and all(difference.passed for difference in group),

@@ -192,7 +192,7 @@ class Whole:
     @property
     def kinds(self) -> list[np.dtype[Any]]:
         """For each wanted tensor the type whose bound it gets."""
-        return [judged(value, self.given.dtype) for value in self.exact[0]]
+        return [bound_dtype(value, self.given.dtype) for value in self.exact[0]]
 
     @property
     def expected(self) -> Sequence[Sequence[Array]]:
@@ -266,7 +266,7 @@ class Whole:
         return list(self.told.disagreements(self.exact, self.expected, listed, failed))
 
 
-def judged(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type whose bound an output gets: its own or the recurrences', whichever is coarser."""
     if value.dtype.name not in COARSENESS:
         return value.dtype

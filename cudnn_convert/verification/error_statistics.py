@@ -138,7 +138,7 @@ def _counts(share: Array) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def merged(group: Sequence[Figures]) -> Merged:
+def merge_figures(group: Sequence[Figures]) -> Merged:
     """One set of figures for all feeds."""
     worst = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
     found = group[worst].element

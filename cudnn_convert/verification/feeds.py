@@ -59,7 +59,7 @@ def value(index: Index, name: str) -> Any:
     return None
 
 
-def padded(
+def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
     """`drawn` with each row of a random length: `padding` from there on and nowhere before, if there is any.
@@ -94,11 +94,11 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
 
     `count` gives the rows of the table of one gather.
     """
-    partitions = {name for name in _reached(index, ids, _ARITHMETIC) if index.nodes[name].op == _PARTITION}
+    partitions = {name for name in _readers(index, ids, _ARITHMETIC) if index.nodes[name].op == _PARTITION}
     tables: dict[str, Any] = {}
     for name in partitions:
         for k in range(index.nodes[name].attr["num_partitions"].i):
-            for found in _reached(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
+            for found in _readers(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
                 gather = index.nodes[found]
                 if gather.op in _GATHERS:
                     tables[_root(index, gather)] = gather
@@ -107,7 +107,7 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
     return sum(known) if known and len(known) == len(counts) else None
 
 
-def _reached(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
+def _readers(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
     """The ops that read a tensor, directly or through `carriers`."""
     found: set[str] = set()
     todo = [split(name)]
@@ -139,7 +139,7 @@ _TRIES: Final = 64
 _UNKNOWN: Final = b"\xff"
 
 
-def generated(
+def generate(
     plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
     """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
@@ -154,15 +154,14 @@ def generated(
     usual = usual or judges.sizes(plan)
     kinds = [(*usual, *more), usual] if more else [usual]
     parts = [
-        _generated(replace(plan, signature=part.signature), source, seed, kinds, floats)
-        for part in plan.parts
+        _generate(replace(plan, signature=part.signature), source, seed, kinds, floats) for part in plan.parts
     ]
     return [
         {name: value for feed in feeds for name, value in feed.items()} for feeds in zip(*parts, strict=False)
     ]
 
 
-def _generated(
+def _generate(
     plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], floats: Floats
 ) -> list[dict[str, Array]]:
     seen, index = node_defs.import_graph(plan.graph), Index(plan.graph)
@@ -178,7 +177,7 @@ def _generated(
             rng = np.random.default_rng(seed)
             fed = [
                 {
-                    name: padded(
+                    name: pad_rows(
                         rng,
                         _value(
                             rng,

@@ -113,7 +113,7 @@ class _Answered:
 
 
 @contextmanager
-def opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
     """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
@@ -238,4 +238,4 @@ def _dtypes(plan: Plan) -> set[np.dtype[Any]]:
     return {np.dtype(kind.as_numpy_dtype) for kind in block_lstm.dtypes(plan.graph)}
 
 
-WAY: Final = Way(opened, feeds.generated, feeds.fitting, feeds.require_accepted, _dtypes, _scores)
+WAY: Final = Way(open_source, feeds.generate, feeds.fitting, feeds.require_accepted, _dtypes, _scores)

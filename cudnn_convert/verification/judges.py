@@ -113,4 +113,4 @@ def with_judging_values(plan: Plan) -> Plan:
         return plan
     from cudnn_convert.verification import state_variables
 
-    return state_variables.judged(plan)
+    return state_variables.with_restored_values(plan)

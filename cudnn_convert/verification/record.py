@@ -87,7 +87,9 @@ _NO_KERNEL: Final = re.compile(r"No OpKernel was registered to support Op '(\w+)
 _STATE: Final = "the feeds ran in order in one session; variables keep what a feed left in them"
 
 
-def recorded(plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool) -> dict[str, Any]:
+def record_source(
+    plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool
+) -> dict[str, Any]:
     """Runs the source of `plan` on the feeds in `data` and writes the recording to `out`; gives its `meta`.
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
@@ -223,7 +225,7 @@ def _described(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any)
     """The source's own name for each tensor of the cut graph, and its type."""
     seen = node_defs.import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}
-    return recordings.described({key: (name, dtypes[key]) for key, name in names.items()})
+    return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 
 
 def _refused(plan: Plan, data: Path, cause: Any) -> Exception:

@@ -35,7 +35,7 @@ from cudnn_convert.weights import npz_archive
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-def accepted(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
+def accept_feeds(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
     """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
     feeds, where = read_feeds(plan, path), f"--data {path}"
     try:
@@ -111,7 +111,7 @@ class Recording:
         return bool(self.facts["tf32"]["on"])
 
 
-def described(pairs: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
+def describe_tensors(pairs: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
     """What `meta` says of inputs or outputs, from `(tensor, dtype)` by key."""
     return {key: {"tensor": name, "dtype": dtype} for key, (name, dtype) in pairs.items()}
 
@@ -263,16 +263,16 @@ class Golden:
         return list(found.values())
 
 
-def opened(plan: Plan, path: Path) -> Golden:
+def open_recording(plan: Plan, path: Path) -> Golden:
     """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
     told = read_recording(path)
     signature, source = plan.signature, plan.source
     starts = {held.start for held in plan.states if held.start is not None}
     ends = {held.end for held in plan.states if held.end is not None}
     free = {key for key, name in signature.inputs.items() if name in starts}
-    inputs = _paired(path, "inputs", source.inputs, told.inputs, free)
+    inputs = _pair(path, "inputs", source.inputs, told.inputs, free)
     free = {key for key, name in signature.outputs.items() if name in ends}
-    outputs = _paired(path, "outputs", source.outputs, told.outputs, free)
+    outputs = _pair(path, "outputs", source.outputs, told.outputs, free)
     fed = []
     for k, feed in enumerate(told.feeds):
         where = f"{FLAG} {path}: feed{k}/in"
@@ -287,7 +287,7 @@ def opened(plan: Plan, path: Path) -> Golden:
     return Golden(told, tuple(fed), answers)
 
 
-def _paired(
+def _pair(
     path: Path, side: str, wanted: Mapping[str, str], recorded: Mapping[str, str], free: set[str]
 ) -> dict[str, str]:
     """The recording's key for each key of the plan: the same one, else that of the same tensor of the source.

@@ -208,7 +208,7 @@ def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> 
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
 
-def _generated(
+def _generate(
     plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
@@ -266,4 +266,4 @@ def _require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, 
             raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
 
 
-WAY: Final = Way(_opened, _generated, _fitting, _require_accepted, lambda plan: set(), lambda plan: {})
+WAY: Final = Way(_opened, _generate, _fitting, _require_accepted, lambda plan: set(), lambda plan: {})

@@ -39,7 +39,7 @@ class _Entry:
     slices: str
 
 
-def judged(plan: Plan) -> Plan:
+def with_restored_values(plan: Plan) -> Plan:
     """The plan with the values that the source's restore op names, for the judge alone."""
     checkpoint, taken = plan.model.checkpoint, plan.model.variables
     if checkpoint is None:

@@ -23,7 +23,7 @@ from cudnn_convert.weight_map.search import FIRST, Key, Places, doubt, gate_orde
 from cudnn_convert.weights import layouts
 
 
-def traced(plan: Plan, form: str, artifact: Path) -> WeightsReport:
+def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     """The map of a plan to an artifact of format `form`, which must load."""
     there = weights.read(form, artifact)
     here = {} if plan.graph is None else dict(weights.of_graph(plan.graph))
@@ -62,7 +62,7 @@ def _variables(
     plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], decoded: set[str]
 ) -> Iterator[VariableReport]:
     """What is no recurrence's: variables, and in a graph of constants those."""
-    needed, copies = set(search.needed(plan)), _copies(plan.model, plan.recurrences)
+    needed, copies = set(search.needed_variables(plan)), _copies(plan.model, plan.recurrences)
     for name, tensor in plan.model.variables.items():
         if name in decoded:
             continue

@@ -161,7 +161,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
     if recurrence.shared in variables or recurrence.shared in here:
         return dict(_of_blob(recurrence))
     # Ops pack the blob from variables or constants.
-    stored = {name: variables[name].read() for name in needed(plan) if name in variables} or here
+    stored = {name: variables[name].read() for name in needed_variables(plan) if name in variables} or here
     return dict(_searched({k: v for k, v in stored.items() if v.ndim}, recurrence, source=True))
 
 
@@ -223,7 +223,7 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
         yield Form(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
 
 
-def needed(plan: Plan) -> list[str]:
+def needed_variables(plan: Plan) -> list[str]:
     """The variables that the outputs need, by the names that a checkpoint has."""
     if plan.graph is None:
         return []

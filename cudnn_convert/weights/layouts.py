@@ -136,7 +136,7 @@ def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
 
 
-def stacked_columns(cell: Cell, layout: Layout) -> Array:
+def stack_columns(cell: Cell, layout: Layout) -> Array:
     """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
     return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
 
@@ -199,7 +199,7 @@ def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     return cell.bias[order].reshape(-1), cell.recurrent_bias[order].reshape(-1)
 
 
-def summed_bias(cell: Cell, layout: Layout) -> Array:
+def sum_biases(cell: Cell, layout: Layout) -> Array:
     """Both biases in one, `[gates*units]`; right for every gate but the GRU's candidate."""
     bias, recurrent_bias = biases(cell, layout)
     return np.asarray(bias + recurrent_bias)
@@ -300,7 +300,7 @@ def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[s
     """
     kernel, recurrent = columns(cell, layout)
     if cell.mode is not Mode.GRU:
-        bias = summed_bias(cell, layout)
+        bias = sum_biases(cell, layout)
         if forget_bias:
             bias = bias - forget_row(cell, layout, forget_bias)
         return {"kernel": np.concatenate([kernel, recurrent]), "bias": bias}
@@ -347,11 +347,11 @@ def pack_keras(cell: Cell) -> dict[str, Array]:
     src/saving/legacy/hdf5_format.py `_convert_rnn_weights`.
     """
     kernel, recurrent = columns(cell, KERAS)
-    bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else summed_bias(cell, KERAS)
+    bias = np.stack(biases(cell, KERAS)) if cell.mode is Mode.GRU else sum_biases(cell, KERAS)
     return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias}
 
 
-def scaled_keras(mode: Mode, weights: Array, factor: float) -> Array:
+def scale_keras(mode: Mode, weights: Array, factor: float) -> Array:
     """A weight of Keras's LSTM or GRU, gates in its last axis, with the sigmoid gates' share times `factor`.
 
     All before a gate's activation is linear in these weights, so that the activation sees `factor * x`.

@@ -112,24 +112,24 @@ def _architecture(path: Path) -> None:
 
 def _artifact(path: Path) -> None:
     """Paired with its source, and its weights, which a map of them looks for."""
-    pair = pipeline.paired(origins.SOURCE, path, Options())
+    pair = pipeline.plan_for_artifact(origins.SOURCE, path, Options())
     weights.read(pair.options.format, pair.path)
 
 
 def _verified(path: Path) -> None:
     """As `verify` does before a runtime sees the artifact."""
-    pair = pipeline.paired(origins.SOURCE, path, Options())
-    runners.examined(pair.options.format, pair.path, pair.plan.parts)
+    pair = pipeline.plan_for_artifact(origins.SOURCE, path, Options())
+    runners.examine(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _arrays(path: Path) -> None:
     """Paired with its source, and opened to be computed."""
-    pair = pipeline.paired(origins.SOURCE, path, Options())
-    runners.opened(pair.options.format, pair.path, pair.plan.parts)
+    pair = pipeline.plan_for_artifact(origins.SOURCE, path, Options())
+    runners.open_artifact(pair.options.format, pair.path, pair.plan.parts)
 
 
 def _recording(path: Path) -> None:
-    recordings.opened(_plan(origins.RECORDED), path)
+    recordings.open_recording(_plan(origins.RECORDED), path)
 
 
 def _data(path: Path) -> None:

@@ -62,7 +62,7 @@ WRITTEN: Final = (
         asking.dense(),
         _KERAS,
         _H5,
-        patch=("cudnn_convert.keras.build_keras3.filled", lambda *_: False),
+        patch=("cudnn_convert.keras.build_keras3.fill_variables", lambda *_: False),
     ),
     Advice(
         ["keras/build_keras3.py: expected {}, found {}; write"], asking.apart(_LSTM, "a", "b"), _ALONE, _H5

@@ -11,7 +11,7 @@ from samples import REAL
 
 import cudnn_convert
 from cudnn_convert import reference
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.cli import main
 from cudnn_convert.model import SERVING, Part, Signature
 
@@ -52,7 +52,7 @@ def test_converts_with_the_cuts_of_its_readme(out: Path, form: str) -> None:
     assert [found.units for found in report.recurrences] == [200]
     names = Signature({"images": IMAGES}, {"softmax": SOFTMAX})
     images = np.random.default_rng(5).uniform(0, 1, (3, 37, 48)).astype(np.float32)
-    answer = opened(form, Path(report.out), [Part(SERVING, names)])({"images": images})["softmax"]
+    answer = open_artifact(form, Path(report.out), [Part(SERVING, names)])({"images": images})["softmax"]
     expected = recomputed(images)
     # The softmax stands on the flattened steps: [time * batch, classes], time first.
     np.testing.assert_allclose(answer, expected.reshape(answer.shape), rtol=1e-5, atol=1e-5)

@@ -15,7 +15,7 @@ from samples import EVERY, GRAPH_FORMATS, Fixture, fixture
 import cudnn_convert
 from cudnn_convert import reference
 from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.model import SERVING, Part, Signature
 
 LSTM, GRU = "1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi"
@@ -58,7 +58,7 @@ def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -
     _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
-    run = opened(form, path, [Part(SERVING, names)])
+    run = open_artifact(form, path, [Part(SERVING, names)])
     for feed in sample.feeds():
         found = run({key: feed[name] for key, name in report.inputs.items()})
         for key, name in report.outputs.items():
@@ -121,7 +121,7 @@ def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str
     assert recorded is not None
     signature = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     given = np.random.default_rng(1).normal(size=(5, 3, INPUTS)).astype(np.float16)
-    found = opened(form, path, [Part(SERVING, signature)])({"x": given})["scores"]
+    found = open_artifact(form, path, [Part(SERVING, signature)])({"x": given})["scores"]
     steps = reference.steps_from_blob(
         BLOB.astype(np.float16), "lstm", layers=1, directions=1, units=UNITS, input_size=INPUTS
     )

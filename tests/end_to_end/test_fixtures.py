@@ -15,7 +15,7 @@ from samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.model import SERVING, Part, Signature
 
 #: By dtype of the recurrences. ONNX runtimes and TFLite have no double recurrence: judged as float32.
@@ -100,7 +100,7 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
-    run = opened(form, path, [Part(SERVING, names)])
+    run = open_artifact(form, path, [Part(SERVING, names)])
     for feed in sample.feeds():
         found = run({key: feed[source] for key, source in report.inputs.items()})["side"]
         assert artifacts.within(found, feed[name], atol=1e-5, rtol=1e-5) <= 1

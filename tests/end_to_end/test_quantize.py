@@ -120,7 +120,7 @@ def halved(kept: Callable[..., Iterator[Array]]) -> Callable[..., Iterator[Array
 def test_weights_in_a_wrong_place_do_not_pass(
     wrong: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduced_precision, "_rounded", wrong(reduced_precision._rounded))
+    monkeypatch.setattr(reduced_precision, "_round_to_int8", wrong(reduced_precision._round_to_int8))
     with pytest.raises(VerificationError) as caught:
         quantized(SMALL, tmp_path)
     assert max(one.max_abs for one in caught.value.report.verification.outputs) > 2 * BOUND

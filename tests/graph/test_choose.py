@@ -15,7 +15,7 @@ from samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.plan import Plan, choose_outputs
-from cudnn_convert.plan.from_graph import flattened, plan_graph
+from cudnn_convert.plan.from_graph import inline_model, plan_graph
 from cudnn_convert.read import read
 
 
@@ -570,8 +570,8 @@ def has_a_choice(sample: Fixture) -> bool:
 )
 def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
     """What is listed is a flag that can be given as it stands."""
-    model = flattened(read(sample.prefix))
-    model = replace(model, graph=tf1_ops.replaced(model.graph))
+    model = inline_model(read(sample.prefix))
+    model = replace(model, graph=tf1_ops.replace_gather_tree(model.graph))
     wanted = set(sample.case["outputs"])
     if model.signatures:
         assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}

@@ -38,7 +38,7 @@ def drawn() -> Any:
 def test_beams_are_those_of_the_op(call: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(beams(*(call[name] for name in NAMES)), call["beams"])
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(tf1_ops.replaced(drawn()), name="")
+        tf.import_graph_def(tf1_ops.replace_gather_tree(drawn()), name="")
         with tf.compat.v1.Session(graph=graph) as session:
             found = session.run("tree:0", {f"{name}:0": call[name] for name in NAMES})
     np.testing.assert_array_equal(found, call["beams"])
@@ -56,16 +56,16 @@ def test_a_file_cannot_ask_the_proof_for_beams() -> None:
     graph = drawn()
     graph.node[0].attr[tf1_ops.MARK].b = True
     with pytest.raises(InvalidModelError, match="ids: expected no attribute that this tool alone sets"):
-        tf1_ops.replaced(graph)
+        tf1_ops.replace_gather_tree(graph)
 
 
 def test_a_node_without_its_inputs() -> None:
     graph = drawn()
     del graph.node[-1].input[2:]
     with pytest.raises(InvalidModelError, match="tree: expected ids, parents, lengths and an end token"):
-        tf1_ops.replaced(graph)
+        tf1_ops.replace_gather_tree(graph)
 
 
 def test_a_graph_without_the_op_stays() -> None:
     graph = tf.compat.v1.GraphDef()
-    assert tf1_ops.replaced(graph) is graph
+    assert tf1_ops.replace_gather_tree(graph) is graph

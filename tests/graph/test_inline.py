@@ -26,7 +26,7 @@ def halved(x: Any, bound: Any) -> Any:
 
 def test_branches_stay_calls_and_loops_do_not() -> None:
     """Of a branch made of Switch nodes both sides run, if one without values."""
-    body = inlining.traced(halved, *SPECS)
+    body = inlining.trace_function(halved, *SPECS)
     _, functions = inlining.library(halved, *SPECS)
     for nodes in (body.nodes, body.library, functions):
         inner = [node for function in nodes for node in getattr(function, "node_def", [function])]

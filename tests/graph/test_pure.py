@@ -241,10 +241,10 @@ def test_no_converter_reads_the_file(watched: Watched, tmp_path: Path) -> None:
 )
 def test_what_tensorflow_computes_unasked(node: Any) -> None:
     text = node_defs.string_constant("text", ["a"], scalar=True)
-    assert [found.name for found in safe_ops.evaluated([text, node])] == ["act"]
+    assert [found.name for found in safe_ops.ops_run_by_import([text, node])] == ["act"]
     fed = node_defs.placeholder("text", tf.string, tf.TensorShape([]))
-    assert list(safe_ops.evaluated([fed, node])) == []
-    assert list(safe_ops.evaluated([node])) == [], "an argument of a function"
+    assert list(safe_ops.ops_run_by_import([fed, node])) == []
+    assert list(safe_ops.ops_run_by_import([node])) == [], "an argument of a function"
     assert op_def_registry.get(node.op).input_arg
     node_defs.import_graph(graph_pb2.GraphDef(node=[text, node]))
 

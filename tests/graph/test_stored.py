@@ -35,7 +35,7 @@ def found(module: tf.Module, call: Callable[..., Any], folder: Path, *specs: tf.
     module.call = tf.function(call, input_signature=given, autograph=False)
     tf.saved_model.save(module, str(folder))
     (meta,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    calls = saved_functions.called(meta)
+    calls = saved_functions.call_functions(meta)
     graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)
     return [
         Found(node, held(node, meta))

@@ -62,13 +62,15 @@ ADVICE: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
 @pytest.mark.parametrize(("reasons", "changes"), ADVICE.values(), ids=ADVICE)
 def test_advice_is_taken_at_its_word(reasons: list[str], changes: list[dict[str, Any]]) -> None:
     given = Options()
-    assert alternatives.followed(reasons, MODEL, given) == [replace(given, **change) for change in changes]
+    assert alternatives.follow_remedies(reasons, MODEL, given) == [
+        replace(given, **change) for change in changes
+    ]
 
 
 def test_what_was_said_is_not_contradicted() -> None:
     copies = ["choose with --weights canonical or --weights raw"]
-    assert alternatives.followed(copies, MODEL, Options(weights="ema")) == []
+    assert alternatives.follow_remedies(copies, MODEL, Options(weights="ema")) == []
     said = Options(set=("z:0=2",))
-    [found] = alternatives.followed([DROPOUT.format("a")], MODEL, said)
+    [found] = alternatives.follow_remedies([DROPOUT.format("a")], MODEL, said)
     assert found.set == ("z:0=2", "a:0=1")
-    assert alternatives.followed([DROPOUT.format("a")], MODEL, found) == []
+    assert alternatives.follow_remedies([DROPOUT.format("a")], MODEL, found) == []

@@ -61,7 +61,7 @@ def test_calls_that_are_left_are_counted_anew(model: dict[str, Any]) -> None:
     assert [layer["name"] for layer in config["layers"]] == ["x", "start", "shared", "side"]
     assert len(config["layers"][2]["inbound_nodes"]) == 1
     assert config["output_layers"] == [["side", 0, 0], ["shared", 0, 1]]
-    assert not layer_tree.unreached(kept)
+    assert not layer_tree.unreachable_layers(kept)
 
 
 def test_nothing_before_the_first_layer(model: dict[str, Any]) -> None:
@@ -69,10 +69,10 @@ def test_nothing_before_the_first_layer(model: dict[str, Any]) -> None:
 
 
 def test_a_whole_model_is_reached(model: dict[str, Any]) -> None:
-    assert not layer_tree.unreached(model)
+    assert not layer_tree.unreachable_layers(model)
     model["config"]["output_layers"].append(["nowhere", 0, 0])
     model["config"]["layers"][5]["inbound_nodes"] = [older([("shared", 5, 0)], [])]
-    assert layer_tree.unreached(model) == ["m/side", "m/nowhere"]
+    assert layer_tree.unreachable_layers(model) == ["m/side", "m/nowhere"]
 
 
 @pytest.mark.parametrize("as_list", [False, True], ids=["dict", "list"])
@@ -84,4 +84,4 @@ def test_a_row_ends_before_the_layer(as_list: bool) -> None:
     assert kept is not None
     assert (kept["config"] if as_list else kept["config"]["layers"]) == layers[:2]
     assert layer_tree.model_until(row, ["a"]) is None
-    assert not layer_tree.unreached(row)
+    assert not layer_tree.unreachable_layers(row)

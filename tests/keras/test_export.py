@@ -14,7 +14,7 @@ from samples import ROOT
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
 
@@ -27,7 +27,7 @@ def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict
     form, path, recorded = origin.identify(Path(report.out).parent)
     assert recorded is not None
     tensors = recorded["tensors"]
-    return opened(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])(feeds)
+    return open_artifact(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])(feeds)
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -195,7 +195,7 @@ def test_old_hard_sigmoid_comes_out_of_a_new_layer(tmp_path: Path) -> None:
         **SHAPE,
     )
     listed = [(str(number), array) for number, array in enumerate(weights)]
-    made = build_keras3.built(HERE, model(sequential(config), {"old": listed}), custom_objects={})
+    made = build_keras3.build_model(HERE, model(sequential(config), {"old": listed}), custom_objects={})
     x = rng.normal(size=(2, 6, 5))
     h = c = np.zeros((2, 3))
     for step in range(6):
@@ -204,14 +204,14 @@ def test_old_hard_sigmoid_comes_out_of_a_new_layer(tmp_path: Path) -> None:
         h = sigmoid(o) * np.tanh(c)
     found = made.predict(x, verbose=0)
     np.testing.assert_allclose(found, h, rtol=1e-6, atol=1e-6)
-    assert build_keras3.scaled(model(sequential(config), {})) == ("old",)
+    assert build_keras3.scaled_layers(model(sequential(config), {})) == ("old",)
 
 
 def test_scaling_leaves_the_candidate() -> None:
     row = np.arange(1.0, 13.0)
-    lstm = layouts.scaled_keras(Mode.LSTM, row, 2.0) / row
+    lstm = layouts.scale_keras(Mode.LSTM, row, 2.0) / row
     assert lstm.tolist() == [2.0] * 6 + [1.0] * 3 + [2.0] * 3
-    gru = layouts.scaled_keras(Mode.GRU, np.stack([row, row]), 2.0) / row
+    gru = layouts.scale_keras(Mode.GRU, np.stack([row, row]), 2.0) / row
     assert gru.tolist() == [[2.0] * 8 + [1.0] * 4] * 2
 
 
@@ -221,10 +221,10 @@ def test_time_distributed_over_open_steps_is_refused() -> None:
     rng = np.random.default_rng(2)
     listed = [(str(size), rng.normal(size=size).astype("f")) for size in ((5, 12), (3, 12), (12,))]
     with pytest.raises(UnsupportedModelError, match=r"layer steps: expected a fixed number of steps"):
-        build_keras3.built(HERE, model(sequential(config), {"steps": listed}), custom_objects={})
+        build_keras3.build_model(HERE, model(sequential(config), {"steps": listed}), custom_objects={})
     config["config"]["batch_input_shape"] = [None, 4, 6, 5]
     assert (
-        build_keras3.built(
+        build_keras3.build_model(
             HERE, model(sequential(config), {"steps": listed}), custom_objects={}
         ).count_params()
         == 108

@@ -22,7 +22,7 @@ def row(*layers: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(model: dict[str, Any], vouched: Vouched = classes.NOTHING) -> list[tuple[str, str, bool]]:
-    return [(one.layer, one.class_name, one.runs) for one in validate.refused(model, vouched)]
+    return [(one.layer, one.class_name, one.runs) for one in validate.layers_not_allowed(model, vouched)]
 
 
 RUNS = {
@@ -89,7 +89,7 @@ def test_what_keras_itself_brings() -> None:
 
 
 def test_the_line_says_what_to_do() -> None:
-    (scale, code) = validate.refused(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
+    (scale, code) = validate.layers_not_allowed(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
     assert str(scale) == (
         "layer a: expected a layer of Keras itself, found Mine>Scale; bring it for tf_keras with "
         "--custom-objects MODULE:Scale"
@@ -148,7 +148,7 @@ def test_custom_objects_are_found_in_the_current_folder(
     )
     monkeypatch.chdir(tmp_path)
     path = [*sys.path]
-    brought = classes.vouched([f"layers_of_mine:{name}" for name in ("A", "B", "swish2")])
+    brought = classes.import_user_objects([f"layers_of_mine:{name}" for name in ("A", "B", "swish2")])
     assert (set(brought.tf_keras), set(brought.keras)) == ({"A", "swish2"}, {"B", "swish2"})
     assert sys.path == path
 
@@ -156,4 +156,4 @@ def test_custom_objects_are_found_in_the_current_folder(
 @pytest.mark.parametrize("item", ["no_such_module:A", "os:no_such_name"])
 def test_a_custom_object_that_is_not_there(item: str) -> None:
     with pytest.raises(UsageError, match=f"--custom-objects {item}: expected MODULE:NAME, found "):
-        classes.vouched([item])
+        classes.import_user_objects([item])

@@ -281,14 +281,14 @@ def test_a_graph_without_a_block_stays_as_it_is() -> None:
     for name in ("second", "first"):
         given.library.function.add().signature.name = name
     before = given.SerializeToString()
-    found, recurrences = block_lstm.lowered(given, ["y:0"])
+    found, recurrences = block_lstm.lower_block_lstm(given, ["y:0"])
     assert (found.SerializeToString(), recurrences) == (before, ())
 
 
 def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:
     graph, signature = Node(clip=0.25).graph(last)
     graph.library.function.add().signature.name = "own"
-    found, recurrences = block_lstm.lowered(graph, signature.outputs.values())
+    found, recurrences = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     names = [function.signature.name for function in found.library.function]
     assert names == sorted(names)
     assert "own" in names
@@ -299,7 +299,7 @@ def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:
 def test_a_fused_block_is_told_by_its_sizes_and_weights() -> None:
     node = Node("BlockLSTMV2", peephole=True)
     graph, signature = node.graph(last)
-    _, (found,) = block_lstm.lowered(graph, signature.outputs.values())
+    _, (found,) = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     assert (found.node, found.op) == ("BlockLSTMV2/cudnn", "BlockLSTMV2")
     assert (found.sizes, found.lengths) == (Sizes(Mode.LSTM, 1, 1, UNITS, INPUTS), True)
     ((cell,),) = found.cells

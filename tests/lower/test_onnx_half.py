@@ -64,7 +64,7 @@ def made() -> Finished:
 
 
 def test_matrices_alone_are_stored_as_half() -> None:
-    model = reduced_precision.halved(made()).whole()
+    model = reduced_precision.to_float16(made()).whole()
     stored = {one.name: (one.data_type, [*one.dims]) for one in model.graph.initializer}
     half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
     assert stored == {
@@ -89,7 +89,7 @@ def test_what_is_computed_is_single_of_rounded_weights() -> None:
         if constant.name in ("table", "large"):
             values = rounding(numpy_helper.to_array(constant))
             constant.CopyFrom(numpy_helper.from_array(values, constant.name))
-    for one, other in zip(run(reduced_precision.halved(exact).whole(), x), run(expected, x), strict=True):
+    for one, other in zip(run(reduced_precision.to_float16(exact).whole(), x), run(expected, x), strict=True):
         np.testing.assert_array_equal(one, other)
     assert not np.array_equal(run(exact.whole(), x)[0], run(expected, x)[0])
 
@@ -106,7 +106,7 @@ def run(model: Any, x: Array) -> list[Any]:
 def test_the_model_that_is_given_stays_as_it_is() -> None:
     given = made()
     before = given.model.SerializeToString(deterministic=True), set(given.weights)
-    reduced_precision.halved(given)
+    reduced_precision.to_float16(given)
     assert (given.model.SerializeToString(deterministic=True), set(given.weights)) == before
 
 
@@ -120,7 +120,7 @@ def test_what_half_cannot_hold_is_refused(value: float, fits: bool) -> None:
     def parts() -> Iterator[Array]:
         yield np.where(W[1, 2, 3] == W, np.float32(value), W)
 
-    weights = reduced_precision.halved(Finished(given.model, {**given.weights, "W": parts}))
+    weights = reduced_precision.to_float16(Finished(given.model, {**given.weights, "W": parts}))
     if fits:
         assert np.isfinite(numpy_helper.to_array(weights.whole().graph.initializer[1])).all()
         return
@@ -133,7 +133,7 @@ def test_what_half_cannot_hold_is_refused(value: float, fits: bool) -> None:
 def test_infinities_of_the_source_stay() -> None:
     given = made()
     odd = np.where(W[1, 2, 3] == W, np.float32(np.inf), np.where(W[0, 1, 1] == W, np.float32(np.nan), W))
-    model = reduced_precision.halved(
+    model = reduced_precision.to_float16(
         Finished(given.model, {**given.weights, "W": lambda: iter([odd])})
     ).whole()
     np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[1]), odd.astype("f2"))

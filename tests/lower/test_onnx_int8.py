@@ -124,7 +124,7 @@ def test_short_rows_share_a_scale(layer: Layer, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(reduced_precision, "_FEW_UNITS", UNITS)
     layer.w[0, 2] = 0  # a row without a scale of its own changes nothing for the others
     layer.r[0, 3] /= 40
-    model = reduced_precision.quantized(layer.model()).model.whole()
+    model = reduced_precision.to_int8(layer.model()).model.whole()
     assert 1e-5 < layer.error(model) < 2 * BOUND
     found = values(model)
     for name, exact in (("W", layer.w), ("R", layer.r)):
@@ -146,12 +146,12 @@ def test_up_to_64_units_rows_are_short(units: int, short: bool, monkeypatch: pyt
     graph = helper.make_graph(
         [node], "main", inputs, [helper.make_tensor_value_info("y", 1, None)], [weights]
     )
-    found = values(reduced_precision.quantized(Finished(helper.make_model(graph), {})).model.whole())
+    found = values(reduced_precision.to_int8(Finished(helper.make_model(graph), {})).model.whole())
     assert found["W_scale"].shape == ((2,) if short else (2, 4 * units))
 
 
 def test_answers_are_near_those_of_exact_weights(layer: Layer) -> None:
-    found = reduced_precision.quantized(layer.model())
+    found = reduced_precision.to_int8(layer.model())
     model = found.model.whole()
     assert layer.error(layer.model().whole()) < 1e-5
     assert 1e-5 < layer.error(model) < BOUND
@@ -181,7 +181,7 @@ def test_answers_are_near_those_of_exact_weights(layer: Layer) -> None:
 )
 def test_a_wrong_weight_is_seen(name: str, wrong: Callable[[Array], Array]) -> None:
     layer = Layer(2)
-    model = reduced_precision.quantized(layer.model()).model.whole()
+    model = reduced_precision.to_int8(layer.model()).model.whole()
     (tensor,) = (one for one in model.graph.initializer if one.name == name)
     changed = wrong(numpy_helper.to_array(tensor)).astype(numpy_helper.to_array(tensor).dtype)
     tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(changed), name))
@@ -191,7 +191,7 @@ def test_a_wrong_weight_is_seen(name: str, wrong: Callable[[Array], Array]) -> N
 def test_each_row_has_a_scale_of_its_own_and_seven_bits(layer: Layer) -> None:
     """More bits would saturate where a processor adds two products in 16."""
     layer.w[0, 2] = 0
-    found = values(reduced_precision.quantized(layer.model()).model.whole())
+    found = values(reduced_precision.to_int8(layer.model()).model.whole())
     for name, exact in (("W", layer.w), ("R", layer.r)):
         stored, scale = found[f"{name}_int8"], found[f"{name}_scale"]
         assert stored.shape == (len(exact), exact.shape[2], 4 * UNITS)
@@ -214,7 +214,7 @@ def test_values_come_when_they_are_written(layer: Layer) -> None:
         asked.append("W")
         yield layer.w
 
-    found = reduced_precision.quantized(Finished(given.model, {**given.weights, "W": parts})).model
+    found = reduced_precision.to_int8(Finished(given.model, {**given.weights, "W": parts})).model
     assert asked == ["W"]
     assert set(found.weights) == {"W_int8", "R_int8", "B"}
     stored = [*found.weights["W_int8"]()]
@@ -232,7 +232,7 @@ def test_values_come_when_they_are_written(layer: Layer) -> None:
 def test_the_model_that_is_given_stays_as_it_is(layer: Layer) -> None:
     given = layer.model()
     before = given.model.SerializeToString(deterministic=True), set(given.weights)
-    reduced_precision.quantized(given)
+    reduced_precision.to_int8(given)
     assert (given.model.SerializeToString(deterministic=True), set(given.weights)) == before
 
 
@@ -241,7 +241,7 @@ def test_what_is_no_finite_number_is_refused(value: float) -> None:
     layer = Layer(2)
     layer.r[1, 6, 2] = value
     with pytest.raises(UnsupportedModelError) as caught:
-        reduced_precision.quantized(layer.model())
+        reduced_precision.to_int8(layer.model())
     found = f"{abs(value):g}"
     what = f"expected finite numbers to store as int8, found {found}; leave out --quantize and --max-error"
     assert str(caught.value) == f"onnx: R: {what}"
@@ -251,7 +251,7 @@ def test_the_smallest_numbers_are_stored() -> None:
     """A scale that float32 rounds to zero would divide by it."""
     layer = Layer(1)
     layer.w[0, 2] = np.float32(1e-45)
-    found = values(reduced_precision.quantized(layer.model()).model.whole())
+    found = values(reduced_precision.to_int8(layer.model()).model.whole())
     assert not found["W_int8"][0, :, 2].any()
     assert found["W_scale"][0, 2] == 1
 
@@ -301,7 +301,7 @@ def network() -> Any:
 def test_nodes_that_share_weights_share_what_is_stored() -> None:
     model = network()
     given = values(model)
-    found = reduced_precision.quantized(Finished(model, {"R": lambda: iter([given["R"]])}))
+    found = reduced_precision.to_int8(Finished(model, {"R": lambda: iter([given["R"]])}))
     graph = found.model.model.graph
     first, second, *_, whole = graph.node
     assert [*first.input] == ["x", "W_int8", "R_int8", *[""] * 5, "W_scale_", "W_zero", "R_scale", "R_zero"]
@@ -325,7 +325,7 @@ def test_nodes_that_share_weights_share_what_is_stored() -> None:
 def test_shared_weights_and_branches_compute_as_before(which: bool) -> None:
     model = network()
     del model.graph.node[4]  # ONNX Runtime has no LSTM of doubles
-    found = reduced_precision.quantized(Finished(model, {})).model.whole()
+    found = reduced_precision.to_int8(Finished(model, {})).model.whole()
     x = drawing()(STEPS, BATCH, INPUTS)
     feeds = {"x": x, "xd": x.astype("f8"), "which": np.array(which), "W_scale": np.array(3, np.float32)}
     for one, other in zip(run(found, feeds), run(model, feeds), strict=True):
@@ -336,7 +336,7 @@ def test_shared_weights_and_branches_compute_as_before(which: bool) -> None:
 def test_a_constant_that_is_an_output_stays() -> None:
     given = Layer(1).model()
     given.model.graph.output.append(helper.make_tensor_value_info("W", 1, None))
-    found = reduced_precision.quantized(given).model
+    found = reduced_precision.to_int8(given).model
     assert {"W", "W_int8"} <= set(values(found.whole()))
     assert {"W", "W_int8"} <= set(found.weights)
 
@@ -346,7 +346,7 @@ def test_a_model_without_an_lstm_stays_as_it_is() -> None:
     nodes = [node for node in model.graph.node if node.op_type in ("GRU", "RNN")]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    found = reduced_precision.quantized(Finished(model, {}))
+    found = reduced_precision.to_int8(Finished(model, {}))
     assert found.model.model == model
     assert (found.nodes, found.left) == (0, {"GRU": 1, "RNN": 2})
 

@@ -76,7 +76,7 @@ def test_a_blob_s_slots_lie_where_its_weights_do_and_biases_have_one_half() -> N
     source = trained()
     plain = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0"])
     cells = tf1_cells.cells(source, source.graph, [RECURRENCE], cell="basic_lstm", lowering="fast")
-    found = {key: tensor.read() for key, tensor in tf1_cells.kept(plain, [RECURRENCE], cells).items()}
+    found = {key: tensor.read() for key, tensor in tf1_cells.keep_slots(plain, [RECURRENCE], cells).items()}
     stem = "rnn/multi_rnn_cell/cell_0/basic_lstm_cell"
     moved = {f"{stem}/{name}/{suffix}" for name in ("kernel", "bias") for suffix in ("Adam", "Adam_1")}
     others = {"scope/w/Adam", "scope/w/Momentum", "scope/w/Adam_1", "global_step", "beta1_power"}
@@ -103,7 +103,7 @@ def test_two_blobs_keep_their_slots_apart() -> None:
     source = model(graph, values | {"one/blob/Adam": OTHER, "two/blob/Adam": OTHER + 1})
     cells = tf1_cells.cells(source, source.graph, pair, cell="compatible", lowering="fast")
     plain = tf1_cells.find(source, source.graph, pair, ["one:0", "two:0"])
-    found = tf1_cells.kept(plain, pair, cells)
+    found = tf1_cells.keep_slots(plain, pair, cells)
     assert len(found) == 4
     for name, blob in (("one", OTHER), ("two", OTHER + 1)):
         bias = found[f"{name}/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias/Adam"].read()

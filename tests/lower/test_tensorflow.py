@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from cases import UNITS, Case, swapped
 
-from cudnn_convert.artifacts.runners import saved_model as opened
+from cudnn_convert.artifacts.runners import run_saved_model as opened
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.tensorflow.layer_stack import COMPILED, layer_weights, stack, uses_block

@@ -133,7 +133,7 @@ def test_a_part_spoiled(
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("to", ["savedmodel-fast", "onnx-fast"])
-@pytest.mark.parametrize("spoiled", ["composed", "inverse"])
+@pytest.mark.parametrize("spoiled", ["compose", "inverse"])
 def test_what_stands_for_a_projection_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: str
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_cell_in_the_order_of_a_row(data: st.DataObject, named: tuple[Mode, st
     found = dict(zip(["rows", "recurrent rows"], map(np.vstack, layouts.rows(cell, row)), strict=True))
     found |= zip(["columns", "recurrent columns"], layouts.columns(cell, row), strict=True)
     found |= zip(["bias", "recurrent bias"], layouts.biases(cell, row), strict=True)
-    found |= {"stacked": layouts.stacked_columns(cell, row), "sum": layouts.summed_bias(cell, row)}
+    found |= {"stacked": layouts.stack_columns(cell, row), "sum": layouts.sum_biases(cell, row)}
     found |= zip(["projection"], layouts.projection_columns(cell), strict=False)
     expected = {"rows": W, "recurrent rows": R, "columns": W.T, "recurrent columns": R.T}
     expected |= {
@@ -172,6 +172,6 @@ def test_the_sigmoid_gates_of_keras_scaled(data: st.DataObject, mode: Mode, fact
 
     wanted = by_hand.on_cpu(mode, Parts(*map(scaled, parts.groups)))
     for key, value in by_hand.on_cpu(mode, parts).items():
-        found = layouts.scaled_keras(mode, value, factor)
+        found = layouts.scale_keras(mode, value, factor)
         close = float(np.finfo(value.dtype).eps) * 4  # a sum is rounded before or after it is scaled
         np.testing.assert_allclose(found, wanted[key], rtol=close, atol=close)

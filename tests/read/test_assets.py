@@ -39,14 +39,14 @@ def put(folder: Path, *names: str) -> Path:
 @pytest.mark.parametrize("packed", [False, True])
 def test_listed_files_are_known_by_their_tensors(tmp_path: Path, packed: bool) -> None:
     put(tmp_path, "assets/words.txt", "assets/more/tags.txt")
-    found = graph_def.listed(meta("words.txt", "more/tags.txt", packed=packed), tmp_path)
+    found = graph_def.list_assets(meta("words.txt", "more/tags.txt", packed=packed), tmp_path)
     folder = tmp_path / "assets"
     assert found == {"asset:0": folder / "words.txt", "asset_1:0": folder / "more" / "tags.txt"}
 
 
 def test_a_model_may_list_no_files_and_stays_as_it_is(tmp_path: Path) -> None:
     made = meta()
-    assert graph_def.listed(made, tmp_path) == {}
+    assert graph_def.list_assets(made, tmp_path) == {}
     assert made == meta_graph_pb2.MetaGraphDef()
 
 
@@ -55,7 +55,7 @@ def test_the_list_itself_goes_before_the_collection(tmp_path: Path) -> None:
     made.collection_def["saved_model_assets"].CopyFrom(
         meta("old.txt", packed=True).collection_def["saved_model_assets"]
     )
-    assert graph_def.listed(made, put(tmp_path, "assets/words.txt")) == {
+    assert graph_def.list_assets(made, put(tmp_path, "assets/words.txt")) == {
         "asset:0": tmp_path / "assets" / "words.txt"
     }
 
@@ -73,7 +73,7 @@ def test_the_list_itself_goes_before_the_collection(tmp_path: Path) -> None:
 def test_a_file_must_lie_among_the_assets(tmp_path: Path, name: str, told: str) -> None:
     put(tmp_path, "secret.txt", "assets_too/a.txt", "assets/folder/a.txt")
     with pytest.raises(ReadError) as caught:
-        graph_def.listed(meta(name), tmp_path)
+        graph_def.list_assets(meta(name), tmp_path)
     assert str(caught.value) == f"{tmp_path}: asset: {told}"
 
 

@@ -265,13 +265,13 @@ def test_children_are_those_in_the_file_itself(tmp_path: Path) -> None:
 )
 def test_an_attribute_that_is_no_json_object(tmp_path: Path, stored: Any, told: str) -> None:
     with pytest.raises(ReadError) as caught:
-        hdf5.parsed(tmp_path, "a", stored)
+        hdf5.parse_json(tmp_path, "a", stored)
     assert str(caught.value).startswith(f"{tmp_path}: {told}")
 
 
 def test_json_may_have_any_letters(tmp_path: Path) -> None:
     for stored in ('{"b": "ä\u4e00"}', r'{"b": "\u00e4\u4e00"}', '{"b": "ä\u4e00"}'.encode()):
-        assert hdf5.parsed(tmp_path, "a", stored) == {"b": "ä\u4e00"}
+        assert hdf5.parse_json(tmp_path, "a", stored) == {"b": "ä\u4e00"}
 
 
 def sound(file: Any) -> None:

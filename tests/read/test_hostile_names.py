@@ -28,7 +28,7 @@ def tensors(dtype: object, **others: object) -> dict[str, InMemory]:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 def test_floats_of_every_width_are_weights(dtype: object) -> None:
     assert is_float(np.dtype(dtype))
-    found = keras.recognised(tensors(dtype))
+    found = keras.recognise_layer(tensors(dtype))
     assert found is not None
     assert (found.mode, found.units, found.inputs) == (Mode.LSTM, 3, 4)
 
@@ -38,7 +38,7 @@ def test_floats_of_every_width_are_weights(dtype: object) -> None:
 def test_nothing_else_is(dtype: object, name: str) -> None:
     assert not is_float(np.dtype(dtype))
     held = tensors(np.float32, **{name: dtype})
-    assert keras.recognised(held) is None
+    assert keras.recognise_layer(held) is None
     entry = {"class_name": "CuDNNLSTM", "config": {"name": "lstm", "units": 3}}
     model = Architecture({"class_name": "Sequential", "config": [entry]}, {"lstm": tuple(held.items())})
     with pytest.raises(

@@ -234,12 +234,12 @@ def test_no_code_of_a_file_runs(tmp_path: Path) -> None:
         "sys.modules['cudnn_convert.read'] = package\n"
         "h5 = importlib.import_module('cudnn_convert.read.keras_hdf5')\n"
         "archive = importlib.import_module('cudnn_convert.read.keras_archive')\n"
-        "from cudnn_convert.keras import architecture, layers\n"
+        "from cudnn_convert.keras.config import classes, layer_tree\n"
         "for name in sys.argv[1:]:\n"
         "    path = pathlib.Path(name)\n"
         "    reader = archive if archive.recognise(path) else h5\n"
-        "    held = architecture.below(reader.read(path).architecture.config)\n"
-        "    assert not all(layers.is_own(found) for _, found in held)\n"
+        "    held = layer_tree.below(reader.read(path).architecture.config)\n"
+        "    assert not all(classes.is_keras_class(found) for _, found in held)\n"
         "assert not {'tensorflow', 'keras', 'tf_keras'} & set(sys.modules), sorted(sys.modules)\n"
     )
     done = subprocess.run(

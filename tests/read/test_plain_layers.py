@@ -141,7 +141,7 @@ def test_a_cudnn_recurrence_is_no_plain_layer(sample: Fixture) -> None:
     ],
 )
 def test_by_names_and_shapes(weights: dict[str, np.ndarray], layers: list[str], whole: bool) -> None:
-    found = plain_layers.described(weights, ())
+    found = plain_layers.describe_layers(weights, ())
     assert [*found.layers] == layers
     assert found.whole is whole
 
@@ -171,5 +171,5 @@ SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 
 @given(st.dictionaries(st.sampled_from([f"{scope}{name}" for scope in ("", "a/") for name in NAMES]), SHAPES))
 def test_no_shapes_are_too_odd(shapes: dict[str, tuple[int, ...]]) -> None:
-    found = plain_layers.described({name: tensor(*shape) for name, shape in shapes.items()}, ())
+    found = plain_layers.describe_layers({name: tensor(*shape) for name, shape in shapes.items()}, ())
     assert found.layers or not found.whole

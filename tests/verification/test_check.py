@@ -35,14 +35,14 @@ def verdict(
 
     def answering(*_: Any) -> Any:
         def answer(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-            with graph_judge.opened(made) as judge:
+            with graph_judge.open_source(made) as judge:
                 named = {made.signature.inputs[key]: value for key, value in feeds.items()}
                 values = judge.run(named, list(made.signature.outputs.values()))
             return change(dict(zip(made.signature.outputs, values, strict=True)))
 
         return answer
 
-    monkeypatch.setattr(runners, "opened", answering)
+    monkeypatch.setattr(runners, "open_artifact", answering)
     return check.verify_artifact(made, Path("artifact"), form="savedmodel", **given)
 
 
@@ -298,13 +298,13 @@ def test_a_conversion_whose_numbers_differ_names_the_worst_element(
     with drawing() as graph:
         tf.identity(rnn(), "scores")
     prefix, out = saved(tmp_path, graph, {"blob": BLOB}), tmp_path / "out"
-    real = runners.opened
+    real = runners.open_artifact
 
     def wrong(*args: Any) -> Any:
         answer = real(*args)
         return lambda feeds: shifted(0.5)(answer(feeds))
 
-    monkeypatch.setattr(runners, "opened", wrong)
+    monkeypatch.setattr(runners, "open_artifact", wrong)
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.convert(prefix, out)
     assert str(caught.value).startswith(f"{prefix}: output scores: at [")

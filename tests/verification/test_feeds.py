@@ -29,8 +29,8 @@ def planned(build: Callable[[], Any], **values: np.ndarray) -> Plan:
 
 def generated(build: Callable[[], Any], **values: np.ndarray) -> list[dict[str, np.ndarray]]:
     made = planned(build, **values)
-    with graph_judge.opened(made) as judge:
-        return feeds.generated(made, judge, seed=5)
+    with graph_judge.open_source(made) as judge:
+        return feeds.generate(made, judge, seed=5)
 
 
 def rnn(x: Any) -> Any:
@@ -158,8 +158,8 @@ def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> li
     elif data is not None:
         np.savez(path, **data)
     made = planned(build or (lambda: rnn(placeholder("x"))))
-    with graph_judge.opened(made) as judge:
-        return recordings.accepted(made, judge, path)
+    with graph_judge.open_source(made) as judge:
+        return recordings.accept_feeds(made, judge, path)
 
 
 def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def of(*feeds: tuple[Any, Any], axis: int | None = None, bound: Tolerance = BOUN
         arrays = {"y": np.asarray(one)}, {"y": np.asarray(other)}
         (difference,) = compare.outputs(*arrays, {"y": bound}, {}, axes={"y": axis})
         found.append(difference.figures)
-    return error_statistics.merged(found)
+    return error_statistics.merge_figures(found)
 
 
 def drawn(*shape: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -153,4 +153,6 @@ def test_the_axis_of_time_is_told_by_what_the_recurrences_saw(
 
 
 def test_nothing_compared_has_no_figures() -> None:
-    assert error_statistics.merged([Figures(), Figures()]) == Merged(None, None, None, None, None, None, None)
+    assert error_statistics.merge_figures([Figures(), Figures()]) == Merged(
+        None, None, None, None, None, None, None
+    )

@@ -30,8 +30,8 @@ META: dict[str, Any] = {
     "cudnn": None,
     "devices": DEVICES,
     "tf32": {"on": False, "reason": "no GPU"},
-    "inputs": recordings.described({"x": ("x:0", "float32")}),
-    "outputs": recordings.described({"scores": ("scores:0", "float32")}),
+    "inputs": recordings.describe_tensors({"x": ("x:0", "float32")}),
+    "outputs": recordings.describe_tensors({"scores": ("scores:0", "float32")}),
 }
 X = np.linspace(-1, 1, 5 * 2 * 3, dtype=np.float32).reshape(5, 2, 3)
 
@@ -44,7 +44,7 @@ def made() -> Plan:
 
 
 def answered(made: Plan, *feeds: np.ndarray) -> list[np.ndarray]:
-    with graph_judge.opened(made) as judge:
+    with graph_judge.open_source(made) as judge:
         return [judge.run({"x:0": feed}, [made.signature.outputs["scores"]])[0] for feed in feeds]
 
 
@@ -62,8 +62,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     feeds = [{"a/b": np.arange(6.0).reshape(2, 3)}, {"a/b": np.ones((1, 2))}]
     answers = [{"y": np.array([b"one", b"two"])}, {"y": np.array([b"three"])}]
     meta = META | {
-        "inputs": recordings.described({"a/b": ("a/b:0", "float64")}),
-        "outputs": recordings.described({"y": ("y:1", "string")}),
+        "inputs": recordings.describe_tensors({"a/b": ("a/b:0", "float64")}),
+        "outputs": recordings.describe_tensors({"y": ("y:1", "string")}),
     }
     recordings.write(tmp_path / "file", meta, feeds, answers)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -78,7 +78,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_bfloat16_survives_a_file_that_does_not_know_it(tmp_path: Path) -> None:
     value = np.array([1.5, -0.25, 3.0], tf.bfloat16.as_numpy_dtype)
-    meta = META | {"outputs": recordings.described({"scores": ("scores:0", "bfloat16")})}
+    meta = META | {"outputs": recordings.describe_tensors({"scores": ("scores:0", "bfloat16")})}
     recordings.write(tmp_path / "file", meta, [{"x": X}], [{"scores": value}])
     (answer,) = recordings.read_recording(tmp_path / "file").answers
     assert answer["scores"].dtype == value.dtype
@@ -90,7 +90,7 @@ def nothing(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_answers_take_the_reference_s_place(tmp_path: Path, made: Plan) -> None:
-    told = recordings.opened(made, written(tmp_path, made, nothing))
+    told = recordings.open_recording(made, written(tmp_path, made, nothing))
     (scores,) = made.signature.outputs.values()
     exact = [[np.zeros((5, 2, UNITS), np.float32), np.ones(3)]]
     ((first, second),) = told.instead(exact, [scores, "other:0"], {scores: "scores"})
@@ -106,7 +106,7 @@ def renamed(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_other_keys_are_paired_by_tensor(tmp_path: Path, made: Plan) -> None:
-    told = recordings.opened(made, written(tmp_path, made, renamed))
+    told = recordings.open_recording(made, written(tmp_path, made, renamed))
     assert [[*feed] for feed in told.feeds] == [["x:0"]]
     np.testing.assert_array_equal(told.answers[0][made.signature.outputs["scores"]], answered(made, X)[0])
 
@@ -186,7 +186,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
 def test_what_does_not_fit_is_refused(
     tmp_path: Path, made: Plan, monkeypatch: pytest.MonkeyPatch, change: Change, message: str
 ) -> None:
-    monkeypatch.setattr(runners, "opened", lambda *_: lambda feeds: {"scores": answered(made, feeds["x"])[0]})
+    monkeypatch.setattr(
+        runners, "open_artifact", lambda *_: lambda feeds: {"scores": answered(made, feeds["x"])[0]}
+    )
     path = written(tmp_path, made, change)
     with pytest.raises(UsageError) as caught:
         check.verify_artifact(made, Path("artifact"), form="savedmodel", recording=path)
@@ -211,7 +213,7 @@ def test_other_files_are_refused(tmp_path: Path, made: Plan, arrays: Arrays | No
     else:
         np.savez(path, **arrays)
     with pytest.raises(UsageError) as caught:
-        recordings.opened(made, path)
+        recordings.open_recording(made, path)
     assert str(caught.value) == f"--golden {path}: {message}"
 
 
@@ -232,10 +234,10 @@ def with_tf32(arrays: Arrays, meta: dict[str, Any]) -> None:
 def test_tf32_is_a_floor_for_float32(
     tmp_path: Path, made: Plan, dtype: str, bound: Tolerance, atol: float
 ) -> None:
-    told = recordings.opened(made, written(tmp_path, made, with_tf32))
+    told = recordings.open_recording(made, written(tmp_path, made, with_tf32))
     found = told.bound(bound, np.dtype(dtype))
     assert found.atol == atol
     assert ("TF32" in found.reason) == (found != bound)
-    plain = recordings.opened(made, written(tmp_path, made, nothing))
+    plain = recordings.open_recording(made, written(tmp_path, made, nothing))
     assert plain.bound(bound, np.dtype(dtype)) == bound
     assert (plain.floor, told.floor) == (0.0, 2.0**-10)

@@ -361,7 +361,7 @@ def test_variables_are_read_from_its_own_checkpoint_alone(tmp_path: Path) -> Non
 
 
 def answer(form: str, path: Path, vouched: Vouched) -> Any:
-    return runners.opened(form, path, PARTS, vouched)(FEED)["y"]
+    return runners.open_artifact(form, path, PARTS, vouched)(FEED)["y"]
 
 
 def test_it_writes_no_file(artifact: tuple[str, Maker], tmp_path: Path) -> None:
@@ -413,5 +413,5 @@ def test_what_an_archive_was_trained_with_is_not_built(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    answer = runners.opened("keras", path, PARTS)({"x": np.ones((4, 2), np.float32)})
+    answer = runners.open_artifact("keras", path, PARTS)({"x": np.ones((4, 2), np.float32)})
     assert answer["y"].shape == (4, 3)

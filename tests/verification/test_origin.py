@@ -15,7 +15,7 @@ import pytest
 
 from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import AccessError, ReadError, UsageError
-from cudnn_convert.options import READING, Options, kept
+from cudnn_convert.options import READING, Options, from_provenance
 from cudnn_convert.verification import recordings
 from cudnn_convert.weights import npz_archive
 
@@ -142,13 +142,13 @@ def test_files_without_provenance_have_none(tmp_path: Path) -> None:
 
 def test_options_are_kept_as_they_were_written() -> None:
     told = OPTIONS | {"forget_bias": 1, "layers": 2**63 - 1, "mode": "lstm", "states": True}
-    assert kept(told | {"lowering": "fast"}, where="a: provenance") == told
+    assert from_provenance(told | {"lowering": "fast"}, where="a: provenance") == told
     with pytest.raises(
         UsageError, match="--layers: expected what this tool writes, found 9223372036854775808"
     ):
-        kept(told | {"layers": 2**63}, where="a: provenance")
+        from_provenance(told | {"layers": 2**63}, where="a: provenance")
     with pytest.raises(UsageError, match="--forget-bias: expected what this tool writes, found -1"):
-        kept(told | {"forget_bias": -(10**400)}, where="a: provenance")
+        from_provenance(told | {"forget_bias": -(10**400)}, where="a: provenance")
 
 
 @pytest.mark.parametrize("name", READING)
@@ -159,7 +159,7 @@ def test_an_option_of_another_type_is_refused(name: str, value: Any) -> None:
     )
     found = "none" if value is ... else repr(value)
     with pytest.raises(UsageError) as caught:
-        kept(told, where="a: provenance")
+        from_provenance(told, where="a: provenance")
     flag = name.replace("_", "-")
     assert str(caught.value) == f"a: provenance: --{flag}: expected what this tool writes, found {found}"
 

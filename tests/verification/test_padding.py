@@ -74,7 +74,7 @@ def test_ids_are_padded_on_the_right(pad: int) -> None:
     rng = np.random.default_rng(1)
     drawn = rng.integers(0, 10, (200, 12))
     assert (drawn == pad).any()
-    found = feeds.padded(rng, drawn.copy(), pad, ["batch", "time"], rows=10)
+    found = feeds.pad_rows(rng, drawn.copy(), pad, ["batch", "time"], rows=10)
     assert (found.dtype, found.shape) == (drawn.dtype, drawn.shape)
     lengths = lengths_of(found, pad)
     assert min(lengths) == 1
@@ -90,7 +90,7 @@ def test_whole_steps_are_padding(roles: list[str | None]) -> None:
     """Of every feature alike, whichever axis is time."""
     rng = np.random.default_rng(2)
     drawn = rng.normal(size=(9, 9, 4)).astype(np.float32)
-    found = feeds.padded(rng, drawn.copy(), -1.0, roles, rows=None)
+    found = feeds.pad_rows(rng, drawn.copy(), -1.0, roles, rows=None)
     assert found.dtype == np.float32
     by_row = found if roles[0] == "batch" else found.swapaxes(0, 1)
     assert len(set(lengths_of(by_row, -1.0))) > 3
@@ -100,21 +100,23 @@ def test_axes_of_known_width_are_taken_as_they_come() -> None:
     """Batch first, time second, where nothing else is said."""
     rng = np.random.default_rng(3)
     drawn = rng.integers(1, 9, (30, 5))
-    assert len(set(lengths_of(feeds.padded(rng, drawn, 0, [None, None], rows=9), 0))) > 2
-    only_time = feeds.padded(rng, drawn, 0, [None, "time"], rows=9)
+    assert len(set(lengths_of(feeds.pad_rows(rng, drawn, 0, [None, None], rows=9), 0))) > 2
+    only_time = feeds.pad_rows(rng, drawn, 0, [None, "time"], rows=9)
     assert len(set(lengths_of(only_time, 0))) > 2
 
 
 def test_one_axis_is_no_sequence() -> None:
     drawn = np.array([0, 4, 2])
-    np.testing.assert_array_equal(feeds.padded(np.random.default_rng(4), drawn, 0, ["batch"], rows=5), drawn)
+    np.testing.assert_array_equal(
+        feeds.pad_rows(np.random.default_rng(4), drawn, 0, ["batch"], rows=5), drawn
+    )
 
 
 @pytest.mark.parametrize(("case", "pad"), [("masked", 0), ("masked_last", 0.0), ("go_backwards_masked", 0.0)])
 def test_what_verification_feeds_an_export_of_keras(case: str, pad: Any) -> None:
     made = plan_graph(read(exported(f"keras-3.15.1-{case}").path), signature="serving_default")
-    with graph_judge.opened(made) as judge:
-        found = feeds.generated(made, judge, seed=11)
+    with graph_judge.open_source(made) as judge:
+        found = feeds.generate(made, judge, seed=11)
     lengths = [length for feed in found for value in feed.values() for length in lengths_of(value, pad)]
     assert min(lengths) >= 1
     assert len(set(lengths)) > 2

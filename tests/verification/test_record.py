@@ -176,7 +176,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
     assert record.restoring(made) == [record.Restore("blob", "save/Assign", ("save/Const:0",), prefix)]
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)
     np.savez(tmp_path / "in.npz", x=x)
-    record.recorded(made, tmp_path / "in.npz", tmp_path / "out", constants=(), trust=False)
+    record.record_source(made, tmp_path / "in.npz", tmp_path / "out", constants=(), trust=False)
     (answer,) = recordings.read_recording(tmp_path / "out").answers
     np.testing.assert_array_equal(answer["scores"], x * np.array([1.0, -2.5, 6.0], np.float32))
     bare = tf.Graph()
@@ -254,7 +254,7 @@ def test_another_checkpoint_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.zeros((2, 1, 3), np.float32))
     call = (made, tmp_path / "in.npz", tmp_path / "out")
     with pytest.raises(UnsupportedModelError, match=r"secret: .* found RestoreV2"):
-        record.recorded(*call, constants=(), trust=False)
-    record.recorded(*call, constants=(), trust=True)
+        record.record_source(*call, constants=(), trust=False)
+    record.record_source(*call, constants=(), trust=True)
     (answer,) = recordings.read_recording(tmp_path / "out").answers
     np.testing.assert_array_equal(answer["scores"], np.ones((2, 1, 3)))

@@ -37,7 +37,7 @@ def test_values_of_a_wrong_key_do_not_verify(
 
 def test_what_the_reader_took_rightly_is_left_to_it() -> None:
     plan = plan_graph(read(fixture(AVERAGES).prefix))
-    judged = state_variables.judged(plan)
+    judged = state_variables.with_restored_values(plan)
     assert judged.model.variables == plan.model.variables
     key = "cudnn_lstm/opaque_kernel/ExponentialMovingAverage"
     for one in (plan, judged):
@@ -48,7 +48,7 @@ def test_what_the_reader_took_rightly_is_left_to_it() -> None:
 
 def test_averages_that_are_asked_for_overrule_the_saver() -> None:
     plan = plan_graph(read(fixture("1.15.5-moving_average").prefix), weights="ema")
-    assert state_variables.judged(plan) is plan
+    assert state_variables.with_restored_values(plan) is plan
 
 
 def test_a_note_names_the_keys() -> None:

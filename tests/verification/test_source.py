@@ -63,13 +63,13 @@ def planned(graph: tf.Graph) -> Plan:
 def test_no_file_is_written_unless_the_file_is_trusted(tmp_path: Path, wrap: Any, scope: str) -> None:
     target = tmp_path / "written"
     made = planned(acting(wrap(write(target))))
-    with pytest.raises(UnsupportedModelError) as refused, graph_judge.opened(made) as judge:
+    with pytest.raises(UnsupportedModelError) as refused, graph_judge.open_source(made) as judge:
         judge.run(FEED, ["scores:0"])
     assert refused.value.reasons == (
         f"{scope}write: expected arithmetic only while verifying, found WriteFile; {CURE}",
     )
     assert not target.exists()
-    with graph_judge.opened(made, trust=True) as judge:
+    with graph_judge.open_source(made, trust=True) as judge:
         judge.run(FEED, ["scores:0"])
     assert target.read_text() == "text"
 
@@ -114,7 +114,7 @@ ACTS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("op", ACTS)
 def test_what_reaches_outside_is_refused(op: str) -> None:
     made = planned(acting(ACTS[op]))
-    with pytest.raises(UnsupportedModelError) as refused, graph_judge.opened(made):
+    with pytest.raises(UnsupportedModelError) as refused, graph_judge.open_source(made):
         pass
     assert refused.value.reasons == (f"act: expected arithmetic only while verifying, found {op}; {CURE}",)
 
@@ -124,7 +124,7 @@ def test_what_only_prints_or_asserts_is_run(capfd: pytest.CaptureFixture[str]) -
         with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[text])]):
             return tf.raw_ops.PrintV2(input=text)
 
-    with graph_judge.opened(planned(acting(act))) as judge:
+    with graph_judge.open_source(planned(acting(act))) as judge:
         (scores,) = judge.run(FEED, ["scores:0"])
     assert scores.shape == (4, 2, UNITS)
 
@@ -133,7 +133,7 @@ def test_effects_that_the_outputs_do_not_need_are_no_matter(tmp_path: Path) -> N
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
         write(tmp_path / "written")(tf.constant("text"))
-    with graph_judge.opened(planned(graph)) as judge:
+    with graph_judge.open_source(planned(graph)) as judge:
         judge.run(FEED, ["scores:0"])
     assert not (tmp_path / "written").exists()
 
@@ -145,7 +145,7 @@ def simple() -> Model:
 
 
 def test_the_judge_notes_the_time_and_batch_that_recurrences_see() -> None:
-    with graph_judge.opened(plan_graph(simple())) as judge:
+    with graph_judge.open_source(plan_graph(simple())) as judge:
         judge.run(FEED, ["scores:0"])
         assert judge.sizes == [(4, 2)]
         judge.run({"x:0": np.ones((4, 5, 3), np.float32)}, ["scores:0"])
@@ -156,7 +156,7 @@ def test_the_judge_computes_in_the_dtype_asked_for() -> None:
     made = plan_graph(simple())
     answers = []
     for dtype in (np.float64, np.float32, np.float16):
-        with graph_judge.opened(made, dtype=dtype) as judge:
+        with graph_judge.open_source(made, dtype=dtype) as judge:
             answers.append(judge.run(FEED, ["scores:0"])[0])
     exact, single, half = answers
     assert np.abs(single - exact).max() < 1e-6
@@ -175,7 +175,7 @@ def test_a_feed_is_run_once_but_for_what_is_asked_of_rounding(monkeypatch: pytes
     other = {"x:0": 2 * FEED["x:0"]}
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, name="scores")
-    with graph_judge.opened(planned(graph)) as judge:
+    with graph_judge.open_source(planned(graph)) as judge:
         first = judge.run(FEED, ["scores:0"])[0].copy()
         (second,), again = judge.run(other, ["scores:0"]), judge.run(FEED, ["scores:0"])[0]
         assert len(ran) == 2

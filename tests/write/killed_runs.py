@@ -33,7 +33,7 @@ def replaced(out: Path, kind: str, way: str, last: int) -> bool:
 
 def replace(out: Path, kind: str, way: str, last: int) -> None:
     if way == "steps":
-        setattr(atomic_output, "_exchanged", lambda one, other: False)  # noqa: B010
+        setattr(atomic_output, "_exchange", lambda one, other: False)  # noqa: B010
     calls = 0
 
     def count(event: str, _: object) -> None:

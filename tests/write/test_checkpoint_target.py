@@ -97,7 +97,7 @@ def test_an_output_that_is_a_renamed_variable_keeps_its_name(tmp_path: Path) -> 
     ],
 )
 def test_keys_in_order(settings: list[str], expected: tuple[str, ...]) -> None:
-    assert tuple(write_checkpoint.renamed_keys(KEYS, settings).values()) == expected
+    assert tuple(write_checkpoint.rename_keys(KEYS, settings).values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_keys_in_order(settings: list[str], expected: tuple[str, ...]) -> None:
 )
 def test_keys_refused(settings: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        write_checkpoint.renamed_keys(KEYS, settings)
+        write_checkpoint.rename_keys(KEYS, settings)
     assert str(caught.value) == f"--rename: {message}"

@@ -72,7 +72,7 @@ def test_force_replaces(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(atomic_output, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(atomic_output, "_exchange", lambda one, other: False)
     put(tmp_path / "out", source, "old", folder=folder)
     put(tmp_path / "out", source, "new", folder=folder, force=True)
     assert held(tmp_path / "out") == "new"
@@ -331,7 +331,7 @@ def test_a_disk_that_takes_folders_but_no_files_is_left_clean(
 def test_without_exchange_a_failed_second_step_loses_nothing(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, undone: bool
 ) -> None:
-    monkeypatch.setattr(atomic_output, "_exchanged", lambda one, other: False)
+    monkeypatch.setattr(atomic_output, "_exchange", lambda one, other: False)
     out = tmp_path / "out"
     put(out, source, "old")
     before, rename = contents(tmp_path), Path.rename

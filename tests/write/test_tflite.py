@@ -14,7 +14,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.python.convert_phase import ConverterError
 
 from cudnn_convert.artifacts import tflite_file
-from cudnn_convert.artifacts.runners import opened
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.targets import tflite as write_tflite
@@ -50,7 +50,7 @@ def test_keys_constants_and_tensors_under_two_keys(tmp_path: Path) -> None:
         {"y": "y:0", "twice": "y:0", "k": "k:0", "again": "a:0", "c": "choice:0"},
     )
     assert written(tmp_path / "m.tflite", inputs, outputs) == ()
-    run = opened("tflite", tmp_path / "m.tflite", [Part(SERVING, Signature(inputs, outputs))])
+    run = open_artifact("tflite", tmp_path / "m.tflite", [Part(SERVING, Signature(inputs, outputs))])
     for x in (X, np.repeat(X, 3, 0)[:5]):
         found = run({"in/0": x})
         assert found.keys() == outputs.keys()

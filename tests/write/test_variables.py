@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_is_an_os_error(tmp_path: Path) -> None:
         "import resource, sys, numpy as np\n"
         "from pathlib import Path\n"
         "from cudnn_convert.model import InMemory\n"
-        "from cudnn_convert.write.variables import write_bundle\n"
+        "from cudnn_convert.targets.bundle import write_bundle\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "try: write_bundle(Path(sys.argv[1]), {'a': InMemory(np.ones(10_000, np.float32))})\n"
         "except OSError as error: print(error.strerror)"

@@ -268,7 +268,7 @@ _SUMS: Final = frozenset({"Add", "AddV2"})
 _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
-def unfused(graph: Any) -> Any:
+def separate_sums(graph: Any) -> Any:
     """`graph` with `mean - (-constant)` for each `mean + constant` of which an Rsqrt is taken."""
     index = Index(graph)
     changes: dict[str, Any] = {}
@@ -279,7 +279,7 @@ def unfused(graph: Any) -> Any:
             constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
             if len(constants) == 1 and _lead(index, sides[1 - constants[0]]).op == "Mean":
                 (k,) = constants
-                less = _negated(index, split(sides[k])[0], added)
+                less = _negate_constant(index, split(sides[k])[0], added)
                 control = [name for name in node.input if name.startswith("^")]
                 kind = tf.as_dtype(node.attr["T"].type)
                 changes[node.name] = node_defs.node(
@@ -305,7 +305,7 @@ def _constant(index: Index, tensor: str) -> Any | None:
     return node if node.op == "Const" else None
 
 
-def _negated(index: Index, name: str, added: dict[str, Any]) -> str:
+def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
     """The name of a copy of a constant, and of what hands it on, that has the negated value."""
     found = unique(f"{name}/negated", index.nodes)
     if found not in added:
@@ -317,6 +317,6 @@ def _negated(index: Index, name: str, added: dict[str, Any]) -> str:
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))
         else:
-            copy.input[0] = _negated(index, split(original.input[0])[0], added)
+            copy.input[0] = _negate_constant(index, split(original.input[0])[0], added)
         added[found] = copy
     return found

@@ -52,14 +52,14 @@ class Body:
     library: tuple[Any, ...]
 
 
-def traced(function: Any, *specs: Any) -> Body:
+def trace_function(function: Any, *specs: Any) -> Body:
     """The body of a Python function of tensors, traced for `specs`; same nodes and names every time."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = _as_kept(concrete.graph.as_graph_def())
-    renamed = _hashed_names(graph.library.function)
+    renamed = _hash_names(graph.library.function)
     inputs = tuple(split(found.name)[0] for found in concrete.inputs)
-    nodes = [_renamed(node, renamed) for node in graph.node if node.name not in inputs]
-    library = tuple(_renamed_function(found, renamed) for found in graph.library.function)
+    nodes = [_rename(node, renamed) for node in graph.node if node.name not in inputs]
+    library = tuple(_rename_function(found, renamed) for found in graph.library.function)
     outputs, dtypes = zip(*((found.name, found.dtype) for found in concrete.outputs), strict=True)
     return Body(tuple(nodes), inputs, outputs, dtypes, library)
 
@@ -74,8 +74,8 @@ def library(function: Any, *specs: Any, compiled: bool = False) -> tuple[Any, tu
     graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
     graph = _as_kept(graph)
-    renamed = _hashed_names(graph.library.function)
-    functions = {found.signature.name: _renamed_function(found, renamed) for found in graph.library.function}
+    renamed = _hash_names(graph.library.function)
+    functions = {found.signature.name: _rename_function(found, renamed) for found in graph.library.function}
     return functions[concrete.function_def.signature.name], tuple(functions.values())
 
 
@@ -143,7 +143,7 @@ def _moved(found: str, name: str, renamed: Mapping[str, str]) -> str:
     return renamed[op] if op in renamed else reference(f"{name}/{op}:{k}")
 
 
-def _hashed_names(functions: Sequence[Any]) -> dict[str, str]:
+def _hash_names(functions: Sequence[Any]) -> dict[str, str]:
     """Traced functions carry a counter of the process in their names; a content hash is the same everywhere.
 
     TensorFlow keeps functions of a process for good, so one name must never mean two bodies. What a function
@@ -154,7 +154,7 @@ def _hashed_names(functions: Sequence[Any]) -> dict[str, str]:
     while todo:
         function = next(found for found in todo if not _called(found) - renamed.keys())
         todo.remove(function)
-        anonymous = _renamed_function(function, {**renamed, function.signature.name: ""})
+        anonymous = _rename_function(function, {**renamed, function.signature.name: ""})
         digest = hashlib.sha256(anonymous.SerializeToString(deterministic=True)).hexdigest()
         kind = function.signature.name.strip("_").rpartition("_")[0] or "body"
         renamed[function.signature.name] = f"cudnn_convert_{kind}_{digest[:_HASH_LENGTH]}"
@@ -178,20 +178,20 @@ def _canonical_arguments(function: Any) -> None:
         function.ret[key] = renamed.get(found, found)
 
 
-def _renamed(node: Any, functions: Mapping[str, str]) -> Any:
+def _rename(node: Any, functions: Mapping[str, str]) -> Any:
     for attr in node.attr.values():
         if attr.func.name:
             attr.func.name = functions[attr.func.name]
     return node
 
 
-def _renamed_function(function: Any, functions: Mapping[str, str]) -> Any:
+def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
     made = function_pb2.FunctionDef()
     made.CopyFrom(function)
     _canonical_arguments(made)
     made.signature.name = functions[function.signature.name]
     for node in made.node_def:
-        _renamed(node, functions)
+        _rename(node, functions)
     return made
 
 
@@ -307,7 +307,7 @@ def _without_additions(graph: Any) -> Any:
     nodes = []
     for node in graph.node:
         controls = [name for name in node.input if name.startswith("^")]
-        kept = [f"^{found}" for name in controls for found in _expanded(name[1:], waits)]
+        kept = [f"^{found}" for name in controls for found in _expand(name[1:], waits)]
         inputs = [name for name in node.input if not name.startswith("^")]
         if node.name.startswith(_ADDED) and node.op == "Identity" and not kept:
             passed[node.name] = inputs[0]
@@ -332,10 +332,10 @@ def _waits(index: Index, node: Any) -> list[str]:
     return [name[1:] for name in node.input if name[1:] not in sources]
 
 
-def _expanded(name: str, waits: Mapping[str, list[str]]) -> list[str]:
+def _expand(name: str, waits: Mapping[str, list[str]]) -> list[str]:
     if name not in waits:
         return [name]
-    return [found for inner in waits[name] for found in _expanded(inner, waits)]
+    return [found for inner in waits[name] for found in _expand(inner, waits)]
 
 
 def _behind(name: str, passed: Mapping[str, str]) -> str:

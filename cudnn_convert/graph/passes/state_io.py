@@ -84,7 +84,7 @@ def place_state(
     `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
     UnsupportedModelError, UsageError.
     """
-    assigned = recurrent_state.assigned(graph, outputs)
+    assigned = recurrent_state.assigned_variables(graph, outputs)
     found = [one for one in assigned if one.read and one.recurs]
     others = [] if keep else [one for one in assigned if one not in found]
     _refuse_read(model, others)
@@ -189,7 +189,7 @@ def _start(
         declared = written or tf.TensorShape([None] * len(model.variables[one.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
-        known, asked = subgraphs.written(declared), subgraphs.written(shape)
+        known, asked = subgraphs.shape_as_text(declared), subgraphs.shape_as_text(shape)
         expected = f"expected {known} or narrower, as the variable has it, found {asked} in --inputs"
         raise UsageError(f"tensor {one.tensor}: {expected}; give {one.tensor}{known}")
     dtype = tf.as_dtype(attributes["dtype"].type)

@@ -239,16 +239,16 @@ def extract_subgraph(
         name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
         taken.add(name)
         moved[found.tensor] = f"{name}:0"
-        dtype, shape = _described(seen, found.tensor)
-        shape = shape if shape.rank is not None else _recorded(index.nodes[op], k)
-        made.append(node_defs.placeholder(name, dtype, _refined(found, shape)))
+        dtype, shape = _dtype_and_shape(seen, found.tensor)
+        shape = shape if shape.rank is not None else _noted_shape(index.nodes[op], k)
+        made.append(node_defs.placeholder(name, dtype, _refine_shape(found, shape)))
     for name, value in constants.items():
         op, k = split(name)
         fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
         made.append(node_defs.constant(fresh, value))
-    return _pruned(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
+    return _prune(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
 
 
 def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
@@ -265,7 +265,7 @@ def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
     return node_defs.with_nodes(graph, [*graph.node, *reads.values()]), names
 
 
-def _described(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
+def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
     """Dtype and shape of a tensor, or of the variable whose handle or reference it is."""
     found = seen.get_tensor_by_name(name)
     if found.op.type == "VarHandleOp":
@@ -275,7 +275,7 @@ def _described(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
     return found.dtype.base_dtype, found.shape
 
 
-def _recorded(node: Any, k: int) -> tf.TensorShape:
+def _noted_shape(node: Any, k: int) -> tf.TensorShape:
     """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
     try:
@@ -296,21 +296,21 @@ def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool
     return used <= cut_here
 
 
-def _refined(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
+def _refine_shape(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
-        known, asked = written(shape), written(wanted)
+        known, asked = shape_as_text(shape), shape_as_text(wanted)
         expected = f"expected {known} or narrower, to which the graph is bound, found {asked} in --inputs"
         raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}{known}")
     return wanted.merge_with(shape)
 
 
-def written(shape: Iterable[int | None]) -> str:
+def shape_as_text(shape: Iterable[int | None]) -> str:
     """A shape as `--inputs` takes it."""
     return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
-def _pruned(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
+def _prune(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
     """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
     fresh = {node.name for node in made}
     nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
@@ -338,7 +338,7 @@ def read_value(node: Any) -> None:
 
 def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
     """The constant that `--set NAME=TEXT` binds, in the tensor's own dtype and, if fixed, its shape."""
-    dtype, known = _described(seen, name)
+    dtype, known = _dtype_and_shape(seen, name)
     words: dict[str, Any] = {"true": True, "false": False}
     try:
         # NumPy takes every word for true.

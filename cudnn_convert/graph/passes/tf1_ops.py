@@ -88,7 +88,7 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 )
 
 
-def written_to_resource_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
+def convert_assigned_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
     for name in [node.name for node in graph.node if node.op in ("VariableV2", "Variable")]:
         index = Index(graph)
@@ -172,7 +172,7 @@ MARK: Final = "_gather_tree"
 _SPECS: Final = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None] * 3, [None] * 3, [None], []))
 
 
-def replaced(graph: Any) -> Any:
+def replace_gather_tree(graph: Any) -> Any:
     """`graph` with each GatherTree computed by ops that TensorFlow 2 has. Raises InvalidModelError."""
     trees = [node for node in graph.node if node.op == _OP]
     for node in graph.node:
@@ -181,7 +181,7 @@ def replaced(graph: Any) -> Any:
             raise InvalidModelError(node.name, expected=expected, found=MARK)
     if not trees:
         return graph
-    body, index = inlining.traced(_beams, *_SPECS), Index(graph)
+    body, index = inlining.trace_function(_beams, *_SPECS), Index(graph)
     made = {}
     for node in trees:
         inputs = index.data_inputs(node)

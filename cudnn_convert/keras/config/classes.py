@@ -94,7 +94,7 @@ def is_keras_class(entry: Entry) -> bool:
     )
 
 
-def registered_name(entry: Entry) -> str:
+def registration_name(entry: Entry) -> str:
     """The name by which a loader finds an entry's class: `package>name`, or the class name alone."""
     return str(entry.get("registered_name") or entry["class_name"])
 
@@ -127,18 +127,18 @@ def has_foreign(entry: Entry, brought: Collection[str]) -> bool:
     return any(is_foreign(found, brought) for _, found in layer_tree.walk(entry))
 
 
-def untouched(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
+def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
     """A foreign or brought layer as Keras 3 writes one, with its config as it was but for an input's shape
     and the writing of a dtype. Raises ValueError for a Lambda that Keras 3 has no place for.
     """
     config = entry["config"]
     if is_lambda(entry) and "Lambda" not in brought:
-        return values.written("keras.layers", "Lambda", modern(config))
+        return values.write_object("keras.layers", "Lambda", modern(config))
     if isinstance(config, Mapping):
         # Keras 3's Layer, which a user's class hands both to, does not know the first: it has an InputLayer.
         kept = {key: value for key, value in config.items() if key != "batch_input_shape"}
         config = {**kept, "dtype": values.dtype(kept["dtype"])} if kept.get("dtype") is not None else kept
-    return values.written(None, class_name(entry), config, registered_name(entry))
+    return values.write_object(None, class_name(entry), config, registration_name(entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Vouched:
 NOTHING: Final = Vouched()
 
 
-def vouched(items: Sequence[str], *, trust: bool = False) -> Vouched:
+def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched:
     """Each of `items` by its name; modules are looked for in the current folder too. Raises UsageError."""
     found: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
     for item in items:
@@ -182,7 +182,7 @@ def vouched(items: Sequence[str], *, trust: bool = False) -> Vouched:
 
 def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
     """What is brought, by its own names and by those that a model has its classes registered under."""
-    named = {registered_name(entry): class_name(entry) for _, entry in layer_tree.walk(model)}
+    named = {registration_name(entry): class_name(entry) for _, entry in layer_tree.walk(model)}
     return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
 
 

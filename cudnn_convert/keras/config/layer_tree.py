@@ -81,12 +81,12 @@ def below(model: Entry) -> Iterator[tuple[str, Entry]]:
         yield from walk(entry)
 
 
-def mapped(value: Any, change: Callable[[Entry], Entry]) -> Any:
+def map_entries(value: Any, change: Callable[[Entry], Entry]) -> Any:
     """A config with `change` done to every entry in it, inner ones first, also below unknown classes."""
     if isinstance(value, list):
-        return [mapped(one, change) for one in value]
+        return [map_entries(one, change) for one in value]
     if isinstance(value, Mapping):
-        made = {key: mapped(one, change) for key, one in value.items()}
+        made = {key: map_entries(one, change) for key, one in value.items()}
         return change(made) if is_entry(made) else made
     return value
 
@@ -99,7 +99,7 @@ TENSOR: Final = "__keras_tensor__"
 _CONSTANT: Final = "_CONSTANT_VALUE"
 
 
-def unreached(model: Entry) -> list[str]:
+def unreachable_layers(model: Entry) -> list[str]:
     """The layers that are called with what no layer gives, however deep they stand in the model.
 
     Loaders wait for such a call forever.
@@ -107,7 +107,7 @@ def unreached(model: Entry) -> list[str]:
     found = []
     for path, entry in walk(model):
         if is_model(entry) and not _is_row(entry):
-            calls, reached = _calls(entry), _reached(entry, ())
+            calls, reached = _calls(entry), _reachable_calls(entry, ())
             found += [
                 f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
             ]
@@ -125,7 +125,7 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
         names = [layer_name(entry) for entry in entries]
         kept = entries[: min(names.index(layer) for layer in layers)]
         return [(layer_name(kept[-1]), 0, 0)] if _compute(kept) else []
-    reached = _reached(model, layers)
+    reached = _reachable_calls(model, layers)
     found = [*references(model["config"]["output_layers"])]
     for call, value in _calls(model).items():
         found += references(value) if call not in reached else []
@@ -166,7 +166,7 @@ def _calls(model: Entry) -> dict[Call, Any]:
     return calls
 
 
-def _reached(model: Entry, without: Collection[str]) -> set[Call]:
+def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
     """The calls whose arguments are there once the calls before them ran, but for those of `without`."""
     left = {call: value for call, value in _calls(model).items() if call[0] not in without}
     reached: set[Call] = set()
@@ -201,7 +201,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         layer = layer_name(entry)
         kept = [call for place, call in calls.items() if place[0] == layer and place in needed]
         if kept:
-            held = [_changed(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            held = [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
             entries.append({**entry, "inbound_nodes": held})
     starts = [found for found in references(model["config"]["input_layers"]) if found[:2] in needed]
     config = {
@@ -221,11 +221,11 @@ def references(value: Any) -> Iterator[Reference]:
         found.append(reference)
         return reference
 
-    _changed(value, seen)
+    _change_references(value, seen)
     yield from found
 
 
-def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
+def _change_references(value: Any, change: Callable[[Reference], Reference]) -> Any:
     """A call's arguments with each reference in them changed."""
     if isinstance(value, Mapping):
         if value.get("class_name") == TENSOR:
@@ -234,10 +234,10 @@ def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
                 **value,
                 "config": {**config, "keras_history": list(change(tuple(config["keras_history"])))},
             }
-        return {key: _changed(found, change) for key, found in value.items()}
+        return {key: _change_references(found, change) for key, found in value.items()}
     if not isinstance(value, list | tuple):
         return value
     if len(value) in (3, 4) and isinstance(value[0], str) and all(type(found) is int for found in value[1:3]):
         start = value[:3] if value[0] == _CONSTANT else change((value[0], value[1], value[2]))
-        return [*start, *(_changed(found, change) for found in value[3:])]
-    return [_changed(found, change) for found in value]
+        return [*start, *(_change_references(found, change) for found in value[3:])]
+    return [_change_references(found, change) for found in value]

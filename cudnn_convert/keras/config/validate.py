@@ -216,7 +216,7 @@ class Refused:
         return f"{start}; bring it for {self.library} with --custom-objects MODULE:{own}"
 
 
-def refused(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
+def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
     """The layers of a model, itself among them, that tf_keras may not build.
 
     Nothing that the config names is imported or run.
@@ -230,7 +230,7 @@ def refused(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
         yield found
         return
     for held in values.inner(layer):
-        yield from refused(held, vouched)
+        yield from layers_not_allowed(held, vouched)
 
 
 def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
@@ -242,19 +242,19 @@ def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
             return None
         return Refused(label, f"{class_name} of {function}" if class_name in _OPS else class_name, runs=True)
     if not classes.is_keras_class(layer):
-        return Refused(label, classes.registered_name(layer), runs=False)
+        return Refused(label, classes.registration_name(layer), runs=False)
     named = (values.known(value) for key, value in config.items() if str(key).endswith("activation"))
     known = classes.ACTIVATIONS.union(vouched.tf_keras)
     strange = (name for name in named if isinstance(name, str) and name not in known)
     return next((Refused(label, name, runs=False) for name in strange), None)
 
 
-def unlisted(model: Entry, brought: Collection[str] = ()) -> str | None:
+def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str | None:
     """Why nothing is known of a model: its class is none of Keras', and its code alone has its layers.
 
     None where its layers are listed, or where its class is among those that are `brought`.
     """
-    class_name = classes.registered_name(model)
+    class_name = classes.registration_name(model)
     if layer_tree.is_model(model) or class_name.rpartition(">")[2] in brought:
         return None
     found = f"found {class_name}, whose layers its code alone knows"
@@ -265,7 +265,11 @@ def unlisted(model: Entry, brought: Collection[str] = ()) -> str | None:
 def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:
     """The top-level layers of a model that tf_keras may not build."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
-    return [layer_tree.layer_name(entry) for entry in entries if any(True for _ in refused(entry, vouched))]
+    return [
+        layer_tree.layer_name(entry)
+        for entry in entries
+        if any(True for _ in layers_not_allowed(entry, vouched))
+    ]
 
 
 def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:
@@ -281,7 +285,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
     """What the loader of a model with layers of others needs, and how far the model was verified."""
-    found, left = [*refused(model)], [*refused(model, vouched)]
+    found, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
     custom = dict.fromkeys(one.class_name for one in found if not one.runs)
     if found:
         listed = ", ".join(f"{one.layer} ({one.class_name})" for one in found)

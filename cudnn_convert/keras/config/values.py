@@ -53,7 +53,7 @@ _KNOWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 _DEFAULT: Final = {"initializer": "Zeros"}
 
 
-def translated(sort: str, stored: Any) -> tuple[Any, str]:
+def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
     """An initializer, regularizer or constraint for Keras 3, and the name of one that had to go."""
     if stored is None:
         return None, ""
@@ -70,17 +70,17 @@ def translated(sort: str, stored: Any) -> tuple[Any, str]:
 
 
 def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    return written(f"keras.{sort}s", kind, config)
+    return write_object(f"keras.{sort}s", kind, config)
 
 
-def written(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
+def write_object(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
     """An object as Keras 3 writes it; one without a module is looked up by its registered name."""
     return {"module": module, "class_name": kind, "config": config, "registered_name": registered}
 
 
 def function(name: str) -> dict[str, Any]:
     """A function that the loader looks up by its name, among its custom objects first."""
-    return written(None, "function", name, name)
+    return write_object(None, "function", name, name)
 
 
 def dtype(stored: Any) -> str | None:
@@ -227,7 +227,9 @@ _METRICS: Final = _LOSSES | frozenset(
 )
 
 
-def kept(training: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+def keep_training_config(
+    training: Mapping[str, Any] | None,
+) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The training config that tf_keras can read without a user's code, and what had to go."""
     if training is None:
         return None, ()

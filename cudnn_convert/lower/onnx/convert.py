@@ -165,11 +165,11 @@ def lower(
     finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
     known = {node.name for node in graph.node}
-    graph, blocks = block_lstm.lowered(graph, signature.outputs.values())
+    graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
-    prepared, outputs = _prepared(graph, signature, recurrences)
-    made = _converted(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
+    prepared, outputs = _prepare(graph, signature, recurrences)
+    made = _convert(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
     return finish.finish_model(made, recurrences, names=keys | outputs)
 
 
@@ -186,13 +186,13 @@ def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Re
     reasons += refusals(recurrences)
     reasons += [
         f"{node.name}: expected an op that ONNX has, found {node.op}; {_ELSE}"
-        for node in safe_ops.computed(graph)
+        for node in safe_ops.ops_run_by_converter(graph)
     ]
     if reasons:
         raise UnsupportedModelError("onnx", reasons)
 
 
-def _prepared(
+def _prepare(
     graph: Any, signature: Signature, recurrences: Sequence[Recurrence]
 ) -> tuple[Any, dict[str, str]]:
     """The graph without parameter blobs, an Identity for each output, and the outputs' keys by tensor.
@@ -212,10 +212,10 @@ def _prepared(
         nodes[name] = node_defs.identity(name, tensor, seen.get_tensor_by_name(tensor).dtype.as_datatype_enum)
         made.node.append(nodes[name])
         outputs[f"{name}:0"] = key
-    return _widened(node_defs.strip_devices(made)), outputs
+    return _widen_bfloat16(node_defs.strip_devices(made)), outputs
 
 
-def _widened(graph: Any) -> Any:
+def _widen_bfloat16(graph: Any) -> Any:
     """`graph`, changed in place: each bfloat16 becomes float, in its functions too."""
     _widen(graph.node)
     for function in graph.library.function:
@@ -242,7 +242,7 @@ def _widen_types(holders: Iterable[Any]) -> None:
             holder.type = _WIDE
 
 
-def _converted(
+def _convert(
     graph: Any,
     inputs: list[str],
     outputs: list[str],
@@ -257,7 +257,7 @@ def _converted(
         replace(context, node, recurrences)
 
     failures: dict[str, str] = {}
-    with _listening(failures), _restored_tables(), tf2onnx_private.ordered(graph):
+    with _listening(failures), _restore_tables(), tf2onnx_private.order_rewriters(graph):
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, outputs, graph)
         try:
@@ -343,7 +343,7 @@ def _listening(failures: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _restored_tables() -> Iterator[None]:
+def _restore_tables() -> Iterator[None]:
     """tf2onnx keeps the handlers it is given; put back what its tables held."""
     tables, domain = tf_op.get_opsets(), constants.TENSORFLOW_OPSET.domain
     before = [dict(handlers) for handlers in tables.get(domain, [])]

@@ -225,7 +225,7 @@ def require(opset: int) -> None:
 class Finished:
     """A `onnx.ModelProto` without the values of the constants that `weights` names, and these.
 
-    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.fused` says it.
+    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.fused_layers` says it.
     """
 
     model: Any
@@ -251,7 +251,7 @@ def finish_model(
     """
     made = canonical(model, names=names)
     _check(made)
-    pieces = tuple(fused_nodes.fused(made.graph, recurrences))
+    pieces = tuple(fused_nodes.fused_layers(made.graph, recurrences))
     return Finished(made, fused_nodes.attach_weights(made.graph, recurrences), pieces)
 
 

@@ -94,7 +94,7 @@ def stack(
             inputs.pop()
         y, h, *c = made.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
         y, h = _times(made, y, out_of, axis=1), _times(made, h, out_of, axis=0)
-        x = _merged(made, y, directions=sizes.directions, units=sizes.width)
+        x = _merge_directions(made, y, directions=sizes.directions, units=sizes.width)
         for found, name in zip(ends, [h, *c], strict=True):
             found.append(name)
     finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
@@ -158,7 +158,7 @@ def _lengths(made: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
     return lengths, made.unsqueeze(alone, [0, 2])
 
 
-def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
+def _merge_directions(made: Ops, y: str, *, directions: int, units: int) -> str:
     """`[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
     if directions == 1:
         # Not as below: tf2onnx's optimizer makes a Reshape of this Transpose and merges the two wrongly.
@@ -167,7 +167,7 @@ def _merged(made: Ops, y: str, *, directions: int, units: int) -> str:
     return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
 
 
-def fused(
+def fused_layers(
     graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`; before `redeem`.
@@ -178,7 +178,7 @@ def fused(
     found = []
     for node in graph.node:
         for nested in subgraphs(node):
-            found += fused(nested, recurrences, constants)
+            found += fused_layers(nested, recurrences, constants)
         ticket = _ticket(constants.get(node.input[1])) if node.op_type in FUSED else None
         if ticket is not None:
             owner, layer, _ = ticket

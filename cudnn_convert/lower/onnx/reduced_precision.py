@@ -42,7 +42,7 @@ _BIASES: Final = 3
 _FEW: Final = 256
 
 
-def halved(found: Finished) -> Finished:
+def to_float16(found: Finished) -> Finished:
     """The model with each float matrix of its main graph as half, and a Cast after it.
 
     Raises UnsupportedModelError where a weight is too large for half, at once or when it is read.
@@ -121,7 +121,7 @@ class Quantized:
     left: Mapping[str, int]
 
 
-def quantized(found: Finished) -> Quantized:
+def to_int8(found: Finished) -> Quantized:
     """The model with int8 in each LSTM whose weights are constants, those in branches and loops too.
 
     Raises UnsupportedModelError where a weight is no finite number.
@@ -191,7 +191,7 @@ class _Walk:
         whole, scale, zero = (free(f"{tensor.name}_{kind}", self.taken) for kind in ("int8", "scale", "zero"))
         parts = self.weights.get(tensor.name) or partial(_alone, tensor)
         scales = _scales(tensor.name, parts, directions)
-        values = partial(_rounded, parts, scales, [directions, rows, width])
+        values = partial(_round_to_int8, parts, scales, [directions, rows, width])
         stored = onnx.TensorProto(name=whole, data_type=onnx.TensorProto.INT8, dims=[directions, width, rows])
         if tensor.name in self.weights:
             self.weights[whole] = values
@@ -221,7 +221,7 @@ def _scales(name: str, parts: Parts, directions: int) -> Array:
     return scales
 
 
-def _rounded(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
+def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
     """The matrix `[directions, rows, width]` as int8, transposed, direction by direction."""
     directions, rows, width = dims
     each = np.broadcast_to(scales, (directions, rows)).reshape(-1, 1)

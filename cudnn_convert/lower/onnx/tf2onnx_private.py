@@ -58,7 +58,7 @@ class InsertionSet(MutableSet[Any]):
 
 
 @contextmanager
-def ordered(graph: Any) -> Iterator[None]:
+def order_rewriters(graph: Any) -> Iterator[None]:
     """tf2onnx works in one order on `graph`, a GraphDef, while the context lasts."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = frames(Index(graph))
@@ -71,20 +71,20 @@ def ordered(graph: Any) -> Iterator[None]:
 
     with ExitStack() as changes:
         for module in modules:
-            changes.enter_context(_replaced(module, "set", InsertionSet))
-        changes.enter_context(_replaced(utils, "INTERNAL_NAME", 1))
+            changes.enter_context(_patch(module, "set", InsertionSet))
+        changes.enter_context(_patch(utils, "INTERNAL_NAME", 1))
         changes.enter_context(
-            _replaced(loop_rewriter_base, "is_tf_loopcond_op", lambda op: _is_innermost(op, loops))
+            _patch(loop_rewriter_base, "is_tf_loopcond_op", lambda op: _is_innermost(op, loops))
         )
-        changes.enter_context(_replaced(LoopRewriterBase, "run_internal", run_whole))
+        changes.enter_context(_patch(LoopRewriterBase, "run_internal", run_whole))
         changes.enter_context(
-            _replaced(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
+            _patch(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
         )
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
     """A global of a module, or a method, is another; afterwards it is what it was, absent too."""
     before = [held for key, held in vars(owner).items() if key == name]
     setattr(owner, name, value)

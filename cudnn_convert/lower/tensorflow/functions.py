@@ -35,7 +35,7 @@ _RESULTS: Final = 3
 _ON_GPU: Final = "GPU"
 
 
-def lowered(path: Path, saved: Any, convention: Convention, *, lowering: str) -> Any:
+def lower_functions(path: Path, saved: Any, convention: Convention, *, lowering: str) -> Any:
     """A copy of the SavedModel proto in which each cuDNN node that a program can reach calls CPU ops.
 
     Raises UnsupportedModelError, about the file `path`.
@@ -49,7 +49,7 @@ def lowered(path: Path, saved: Any, convention: Convention, *, lowering: str) ->
 
 
 def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None:
-    calls = saved_functions.called(meta)
+    calls = saved_functions.call_functions(meta)
     if not calls.node:
         return
     graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)

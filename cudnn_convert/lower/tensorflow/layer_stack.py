@@ -125,8 +125,8 @@ BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 
 def block_weights(cell: Cell) -> dict[str, Array]:
     """The arrays that `layer` takes, by name and in order."""
-    kernel = layouts.stacked_columns(projection.compose(cell), layouts.BLOCK_LSTM_V1)
-    found = {"kernel": kernel, "bias": layouts.summed_bias(cell, layouts.BLOCK_LSTM_V1)}
+    kernel = layouts.stack_columns(projection.compose(cell), layouts.BLOCK_LSTM_V1)
+    found = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
     found |= zip(["projection"], layouts.projection_columns(cell), strict=False)
     if (inverse := projection.inverse(cell)) is not None:
         found["projection_inverse"] = inverse

@@ -29,7 +29,7 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.passes import inlining, tf1_ops
-from cudnn_convert.graph.passes.inference import unfused
+from cudnn_convert.graph.passes.inference import separate_sums
 from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
@@ -104,14 +104,14 @@ def lower(
         computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
-    whole = _assembled(graph, made, library)
-    pruned = unfused(
+    whole = _assemble(graph, made, library)
+    pruned = separate_sums(
         node_defs.extract_nodes(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
     )
     if form:
         return Lowered(pruned, variables)
     return Lowered(
-        to_resource_variables(tf1_ops.written_to_resource_variables(pruned, variables), variables), variables
+        to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables), variables
     )
 
 
@@ -187,7 +187,7 @@ def _inlined(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
     """The nodes that compute, the last of them called `node`, and the functions that these call."""
-    traced = inlining.traced(compute, *specs)
+    traced = inlining.trace_function(compute, *specs)
     return inlining.call(traced, node, taken), traced.library
 
 
@@ -210,7 +210,7 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
-def _assembled(graph: Any, made: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
+def _assemble(graph: Any, made: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
     """The graph with each replaced node's successors in its place, new variables first, unused nodes gone."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in made.items() if name not in old for node in nodes]

@@ -206,7 +206,7 @@ def _same_shape(model: Model, owner: str, tensor: Tensor) -> bool:
     return owner in model.variables and model.variables[owner].shape == tensor.shape
 
 
-def kept(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
+def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
     """Key -> tensor: the slots, those of blobs under the cells' variables, and the scalars."""
     by_blob = {recurrence.shared: recurrence for recurrence in recurrences}
     found = {**slots.plain, **slots.scalars}

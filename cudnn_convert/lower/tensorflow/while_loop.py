@@ -88,7 +88,7 @@ def weights(cell: Cell) -> dict[str, Array]:
     kernel, recurrent = layouts.columns(cell, layouts.LOOP)
     if cell.mode is not Mode.GRU:
         projected = zip(["projection"], layouts.projection_columns(cell), strict=False)
-        bias = layouts.summed_bias(cell, layouts.LOOP)
+        bias = layouts.sum_biases(cell, layouts.LOOP)
         return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias, **dict(projected)}
     bias, recurrent_bias = layouts.biases(cell, layouts.LOOP)
     count = 2 * recurrent.shape[1] // 3
@@ -214,11 +214,11 @@ def layer(
     if lengths is None:
         return _walked(sums, step, state, backward=backward, together=together)
     now = alive(x, lengths)
-    y, h, c = _walked([*sums, now], _masked(step), state, backward=backward, together=together)
+    y, h, c = _walked([*sums, now], _mask_rows(step), state, backward=backward, together=together)
     return tf.where(now, y, tf.zeros_like(y)), h, c
 
 
-def _masked(step: Step) -> Step:
+def _mask_rows(step: Step) -> Step:
     """The last of the rows tells who goes on; the others keep their state."""
 
     def masked(rows: Sequence[Any], old: State) -> State:

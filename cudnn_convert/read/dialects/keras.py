@@ -49,7 +49,7 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
     for key in tensors:
         if match := _KERNEL.fullmatch(key):
             kept = {name: tensors.get(f"{match['scope']}{name}{match['suffix']}") for name in _NAMES}
-            layer = recognised({name: tensor for name, tensor in kept.items() if tensor is not None})
+            layer = recognise_layer({name: tensor for name, tensor in kept.items() if tensor is not None})
             if layer is not None:
                 alone[match["scope"]] = layer
     pairs = _pairs(alone)
@@ -59,7 +59,7 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
     return tuple(parameters(scope, ways) for scope, ways in sorted(found.items()))
 
 
-def recognised(tensors: Mapping[str, Tensor]) -> Layer | None:
+def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
     """The CuDNN layer that `kernel`, `recurrent_kernel` and `bias` make by their shapes, or None."""
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None

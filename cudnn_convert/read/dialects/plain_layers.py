@@ -38,7 +38,7 @@ _BY_PLACE: Final = {
 Weights = dict[str, Tensor]
 
 
-def described(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParameters]) -> Plain:
+def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParameters]) -> Plain:
     """What the layers look like beside the recurrences that `canonical` keys may be of."""
     doubtful = [found.scope for found in canonical]
     scopes: dict[str, Weights] = {}

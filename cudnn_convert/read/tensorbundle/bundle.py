@@ -48,7 +48,7 @@ class CheckpointTensor:
         # A message is one line, whatever a name is.
         where = f"tensor {self.key if self.key.isprintable() else repr(self.key)}"
         whole = self.stored.shape
-        shape, wanted = entries.parsed(self.slices) if self.slices else (whole, entries.whole(whole))
+        shape, wanted = entries.parse_slice(self.slices) if self.slices else (whole, entries.whole(whole))
         if shape != whole:
             expected = f"the shape {shape} for its part {self.slices}"
             raise ReadError(self.path, where, expected=expected, found=f"{whole}")
@@ -67,7 +67,7 @@ def part_shape(slices: str) -> tuple[int, ...]:
 
     tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
     """
-    return entries.shape(entries.parsed(slices)[1])
+    return entries.shape(entries.parse_slice(slices)[1])
 
 
 def is_v2(prefix: Path) -> bool:

@@ -127,7 +127,7 @@ def entry(value: memoryview) -> Entry:
     )
 
 
-def announced(value: memoryview) -> list[Announced]:
+def announced_tensors(value: memoryview) -> list[Announced]:
     """The tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
     meta = tables.fields(tables.content(tables.fields(value), 1))
     _check_version(tables.content(meta, 2))
@@ -173,7 +173,7 @@ def _slice(value: memoryview) -> Extents:
     )
 
 
-def resolved(slices: Extents, shape: tuple[int, ...]) -> Extents:
+def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
     """A stored slice of a tensor of `shape`, each length a number. Raises ValueError where it is none."""
     whole = tuple((0, size) for size in shape)
     if len(slices) != len(shape):
@@ -288,7 +288,7 @@ def common(*slices: Extents) -> Extents:
     return tuple((start, max(0, end - start)) for start, end in shared)
 
 
-def parsed(words: str) -> tuple[tuple[int, ...], Extents]:
+def parse_slice(words: str) -> tuple[tuple[int, ...], Extents]:
     """A tensor's shape and a slice of it, as `11 4 0,6:-` says both. Raises ValueError for anything else."""
     *sizes, extents = words.split(" ")
     full = tuple(map(int, sizes))

@@ -27,7 +27,7 @@ import numpy as np
 from cudnn_convert.model import Array
 from cudnn_convert.read.tensorbundle import entries, tables
 from cudnn_convert.read.tensorbundle.entries import Entry, Extents, Stored, shape, whole
-from cudnn_convert.read.tensorbundle.tables import EXPANSION, Bytes, Table, extended, fill, masked
+from cudnn_convert.read.tensorbundle.tables import EXPANSION, Bytes, Table, extend_crc, fill, mask_crc
 from cudnn_convert.weights import lazy
 
 _ANNOUNCEMENT: Final = b""
@@ -45,7 +45,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for path in files:
         table = Table(path)
-        for tensor in entries.announced(table.find(_ANNOUNCEMENT)):
+        for tensor in entries.announced_tensors(table.find(_ANNOUNCEMENT)):
             before = found.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
             if (before.shape, before.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"tensor {tensor.name} of two kinds")
@@ -54,7 +54,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
                     table,
                     entries.slice_key(tensor.name, each),
                     tensor.dtype,
-                    entries.resolved(each, tensor.shape),
+                    entries.resolve_slice(each, tensor.shape),
                 )
                 for each in tensor.slices
             )
@@ -139,7 +139,7 @@ def _sliced(
 ) -> Stored:
     spans = []
     for key, each in zip(keys, entry.slices, strict=True):
-        held, extents = known.get(key), entries.resolved(each, entry.shape)
+        held, extents = known.get(key), entries.resolve_slice(each, entry.shape)
         if held is None or held.slices or (held.dtype, held.shape) != (entry.dtype, shape(extents)):
             raise ValueError(f"no entry for the slice {list(extents)} of the shape {entry.shape}")
         spans.append(Span(prefix, shards, held, extents))
@@ -174,7 +174,7 @@ class Span:
             else:
                 array = lazy.empty(self.entry.shape, entries.numeric(self.entry.dtype))
                 checksum = fill(stream, array.reshape(-1).view(np.uint8))
-        if masked(checksum) != self.entry.checksum:
+        if mask_crc(checksum) != self.entry.checksum:
             raise ValueError("bytes of another checksum")
         return array
 
@@ -213,12 +213,12 @@ def _strings(held: Bytes, count: int) -> tuple[list[bytes], int]:
         length, place = tables.varint(data, place)
         lengths.append(length)
     words = b"".join(length.to_bytes(4 if length < _WORD else 8, "little") for length in lengths)
-    checksum = extended(0, np.frombuffer(words, np.uint8))
-    if masked(checksum) != int.from_bytes(data[place : place + 4], "little"):
+    checksum = extend_crc(0, np.frombuffer(words, np.uint8))
+    if mask_crc(checksum) != int.from_bytes(data[place : place + 4], "little"):
         raise ValueError("lengths of another checksum")
     if place + 4 + sum(lengths) != len(data):
         raise ValueError(f"{sum(lengths)} bytes of strings in {len(data) - place - 4}")
-    checksum = extended(checksum, held[place:])
+    checksum = extend_crc(checksum, held[place:])
     strings, place = [], place + 4
     for length in lengths:
         strings.append(bytes(data[place : place + length]))

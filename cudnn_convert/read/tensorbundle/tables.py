@@ -132,13 +132,13 @@ _WORD: Final = 0xFFFFFFFF
 _CHUNK: Final = 1 << 18
 
 
-def extended(checksum: int, data: Bytes) -> int:
+def extend_crc(checksum: int, data: Bytes) -> int:
     """The CRC-32C of what `checksum` is that of, followed by `data`."""
     given: Any = data  # an array is as good as bytes, since google-crc32c 1.7 to its Python stand-in too
     return int(google_crc32c.extend(checksum, given))
 
 
-def masked(checksum: int) -> int:
+def mask_crc(checksum: int) -> int:
     """A checksum as files store it."""
     return ((checksum >> 15 | checksum << 17 & _WORD) + _MOVED_BY) & _WORD
 
@@ -151,7 +151,7 @@ def fill(stream: FileIO, array: Bytes) -> int:
         count = stream.readinto(chunk.data)
         if not count:
             raise ValueError(f"the end of {Path(str(stream.name)).name} after {place} of {array.size} bytes")
-        checksum = extended(checksum, chunk[:count])
+        checksum = extend_crc(checksum, chunk[:count])
         place += count
     return checksum
 
@@ -239,7 +239,7 @@ class Table:
         stream.seek(offset)
         checksum, trailer = fill(stream, stored), np.empty(4, np.uint8)
         fill(stream, trailer)
-        if masked(checksum) != int.from_bytes(trailer, "little"):
+        if mask_crc(checksum) != int.from_bytes(trailer, "little"):
             raise ValueError(f"a block at {offset} of another checksum")
         if stored[-1] == _PLAIN:
             return stored.data[:-1]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The arrays of each recurrence, which is a part of the artifact."""
     held = named_weights.arrays(artifact.path)
-    described = {one["name"]: one for one in named_weights.said(artifact.path)["weights"]}
+    described = {one["name"]: one for one in named_weights.file_metadata(artifact.path)["weights"]}
     names = {single.recurrence.node: single.name for single in artifact.plan.singles}
     found = []
     for one in recurrences:
@@ -177,9 +177,9 @@ def glue(
             judge = stack.enter_context(judging.opened(plan, trust=trust))
             rough = None
             if stored != "float32" and not plan.singles:
-                from cudnn_convert.verification.pieces.graph_glue import rounded
+                from cudnn_convert.verification.pieces.graph_glue import round_plan
 
-                rough = stack.enter_context(judging.opened(rounded(plan, np.dtype(stored)), trust=trust))
+                rough = stack.enter_context(judging.opened(round_plan(plan, np.dtype(stored)), trust=trust))
             return judge_glue(plan, judge, feed, run, dtype=dtype, rough=rough)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))

@@ -61,10 +61,10 @@ def carve_graph(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces
     graph, prefix = _GRAPHS[artifact.form](artifact.path)
     source = Index(artifact.plan.graph)
     inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
-    return carved(graph, recurrences, inputs, partial(_stored, prefix))
+    return carve_nodes(graph, recurrences, inputs, partial(_stored, prefix))
 
 
-def carved(
+def carve_nodes(
     graph: Any, recurrences: Sequence[Recurrence], inputs: Mapping[str, Sequence[str]], values: Values
 ) -> Pieces:
     """What computes each recurrence in a graph, in the place of its node, from the tensors `inputs`.
@@ -82,7 +82,7 @@ def carved(
         wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if one.lengths else [])]
         # Both initial states may be one tensor: it counts as the first.
         ends = {own[place]: _FED[place] for place in reversed(wanted)}
-        made = _carved(graph, index, one.node, ends, tf.as_dtype(one.dtype))
+        made = _carve(graph, index, one.node, ends, tf.as_dtype(one.dtype))
         wanted.remove(INPUT_C)
         lost = [own[place] for place in wanted if ends[own[place]] not in made.fed]
         if lost:
@@ -134,7 +134,7 @@ class _Carved:
     holders: Mapping[str, Any]
 
 
-def _carved(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: tf.DType) -> _Carved:
+def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: tf.DType) -> _Carved:
     """The nodes between the tensors `ends`, which become placeholders that they map to, and `node`."""
     made: dict[str, Any] = {}
     placed: dict[str, str] = {}
@@ -240,11 +240,11 @@ class Laid:
 
 def carve_repaired(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The call in the place of each recurrence's node."""
-    laid = laid_flat(artifact)
-    return carved(laid.graph, recurrences, laid.inputs, laid.values)
+    laid = inline_artifact(artifact)
+    return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
 
 
-def laid_flat(artifact: Artifact) -> Laid:
+def inline_artifact(artifact: Artifact) -> Laid:
     """The functions of an artifact as one graph, in which the calls of ours stay calls."""
     path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs

@@ -126,7 +126,7 @@ def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Resto
 
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
             raise LookupError("the artifact keeps state in variables")
-        laid = carve.laid_flat(artifact)
+        laid = carve.inline_artifact(artifact)
         return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
     source = Index(artifact.plan.graph)
     reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
@@ -160,7 +160,7 @@ PRODUCTS: Final = frozenset(
 )
 
 
-def rounded(plan: Plan, dtype: np.dtype[Any]) -> Plan:
+def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
     """A plan whose matrices are those of another, rounded to a type and back."""
 
     def round_off(value: Array) -> Array:

@@ -24,12 +24,12 @@ from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Ask
 from cudnn_convert.verification.pieces.tflite_graph import (
     OPS,
     Model,
-    answered,
     is_handed_on,
     makers_of,
-    opened,
+    open_subgraph,
     rank,
     read,
+    run_subgraph,
 )
 
 _PRODUCTS: Final = frozenset({OPS.FULLY_CONNECTED, OPS.BATCH_MATMUL})
@@ -129,7 +129,7 @@ class _Part:
         h, c = (np.pad(one, ((0, none), (0, 0))) for one in states)
         given = {X: full, SIZED: full, ROWS: full.reshape(-1, width), H: h, C: c, START: np.int32(start)}
         given[LENGTHS] = np.pad(lengths, (0, none)) + np.int32(start)
-        found = answered(self.opened(), [given[name] for name in self.inputs])
+        found = run_subgraph(self.opened(), [given[name] for name in self.inputs])
         *last, y = found if self.outputs else [*found, found[0][None]]
         last = [one[:rows] for one in last]
         # Of one step the output is the new state.
@@ -149,7 +149,9 @@ def _part(model: Model, loop: tuple[Any, Any], way: int) -> _Part:
     """A loop of a model as one that can be asked. Raises UncutError."""
     found = cut(model, *loop, backward=way > 0)
     sizes = _sizes(model, *loop)
-    return _Part(cache(partial(opened, model, found.alone)), found.inputs, "y" in found.gives, sizes, way > 0)
+    return _Part(
+        cache(partial(open_subgraph, model, found.alone)), found.inputs, "y" in found.gives, sizes, way > 0
+    )
 
 
 def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:

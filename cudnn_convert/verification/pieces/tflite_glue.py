@@ -25,7 +25,14 @@ from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
-from cudnn_convert.verification.pieces.tflite_graph import OPS, Model, answered, makers_of, opened, read
+from cudnn_convert.verification.pieces.tflite_graph import (
+    OPS,
+    Model,
+    makers_of,
+    open_subgraph,
+    read,
+    run_subgraph,
+)
 from cudnn_convert.verification.reference_op import nearest
 
 _PRODUCTS: Final = {
@@ -268,11 +275,11 @@ class _Running:
         reads = self._reads(graph, (place for op in operators for place in op.inputs)) - makes
         alone.inputs = sorted(reads)
         alone.outputs = sorted((makes & read_later) | {*products.values()})
-        interpreter = cache(partial(opened, self.model, alone))
+        interpreter = cache(partial(open_subgraph, self.model, alone))
 
         def run(values: _Values) -> None:
             given = [values[place] for place in alone.inputs]
-            values.update(zip(alone.outputs, answered(interpreter(), given), strict=True))
+            values.update(zip(alone.outputs, run_subgraph(interpreter(), given), strict=True))
             self.products.update({name: values[place] for name, place in products.items()})
 
         return _Step(reads, frozenset(makes), run)

@@ -147,15 +147,15 @@ def makers_of(graph: Any) -> dict[int, Any]:
     return {int(place): op for op in graph.operators for place in op.outputs}
 
 
-def opened(model: Model, alone: Any) -> Any:
+def open_subgraph(model: Model, alone: Any) -> Any:
     """An interpreter of a subgraph, with what it runs and reads of a model."""
-    content = _packed(model, alone)
+    content = _pack(model, alone)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that LiteRT will be its name
         return tf.lite.Interpreter(model_content=content)
 
 
-def answered(interpreter: Any, given: Sequence[Array]) -> list[Array]:
+def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     """The outputs of an interpreter, whose inputs take the sizes of what is given."""
     details = interpreter.get_input_details()
     for detail, value in zip(details, given, strict=True):
@@ -172,7 +172,7 @@ def answered(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     ]
 
 
-def _packed(model: Model, alone: Any) -> bytes:
+def _pack(model: Model, alone: Any) -> bytes:
     """A file whose first subgraph is `alone`, with what that runs and reads of another model."""
     made = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}

@@ -525,7 +525,7 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
         feed = judges.judge_for(plan).generated(plan, judge, seed=1)[0]
 
     def around() -> GlueReport:
-        artifact = Artifact("onnx", out, plan, runners.opened("onnx", out, plan.parts))
+        artifact = Artifact("onnx", out, plan, runners.open_artifact("onnx", out, plan.parts))
         return ask.glue(artifact, feed, dtype=np.dtype(np.float32), stored="float32", trust=False)
 
     right = around()
