@@ -34,7 +34,7 @@ UNNEEDED = (
     ),
     *(
         f"cudnn_convert.keras.{name}"
-        for name in ("cpu_layers", "config.validate", "translate", "trace_tf_keras")
+        for name in ("cpu_layers", "translate", "trace_tf_keras", "build_keras3")
     ),
     *(f"cudnn_convert.targets.{name}" for name in ("bundle", "keras", "h5", "tflite")),
     *(f"cudnn_convert.{name}" for name in ("artifacts.safety", "verification.graph_judge")),

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from tensorflow.core.framework import graph_pb2
-
 from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
 from cudnn_convert.formats import FORMATS, FROZEN_KEY, PROVENANCE
 from cudnn_convert.storage.atomic_output import RECORD
@@ -21,6 +19,8 @@ from cudnn_convert.storage.atomic_output import RECORD
 
 def read_frozen_provenance(path: Path) -> str | None:
     """What `write` said of a graph's origin, None of another tool's. Raises DecodeError for no graph."""
+    from tensorflow.core.framework import graph_pb2
+
     graph = graph_pb2.GraphDef.FromString(path.read_bytes())
     found = next((node.attr[FROZEN_KEY].s for node in graph.node if FROZEN_KEY in node.attr), None)
     return None if found is None else found.decode()
