@@ -21,8 +21,8 @@ from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.storage import atomic_output
 from cudnn_convert.targets import registry
-from cudnn_convert.verify import recordings
-from cudnn_convert.verify.check import SEED, verify_artifact
+from cudnn_convert.verification import recordings
+from cudnn_convert.verification.check import SEED, verify_artifact
 from cudnn_convert.version import __version__
 from cudnn_convert.weights import lazy
 
@@ -363,7 +363,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
-    from cudnn_convert.verify.record import recorded
+    from cudnn_convert.verification.record import recorded
 
     made = prepare.make_plan(model, options)
     with atomic_output.atomic_output(destination, folder=False) as fresh, muted():

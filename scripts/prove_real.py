@@ -34,8 +34,8 @@ from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, first_line
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
-from cudnn_convert.verify.pieces import ask
-from cudnn_convert.verify.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.pieces import ask
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 Array = np.ndarray
 #: Other weights for a recurrent kernel `[units, gates*units]` of so many units.

@@ -26,8 +26,8 @@ from cudnn_convert import pipeline
 from cudnn_convert.context import silence
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
-from cudnn_convert.verify.pieces import ask
-from cudnn_convert.verify.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.pieces import ask
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 DATA: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "tf1" / "1.15.5"
 _FUSED: Final = ("LSTM", "GRU", "RNN")

@@ -17,7 +17,7 @@ MODULES = {
 #: The rooms inside rooms that have a rule of their own.
 SUBROOMS = (
     *("graph.passes", "keras.config", "read.dialects", "read.tensorbundle"),
-    *("lower.tensorflow", "lower.onnx", "verify.pieces"),
+    *("lower.tensorflow", "lower.onnx", "verification.pieces"),
 )
 
 #: Each room, from the lowest up, and the rooms that it may import from, its own always among them.
@@ -49,16 +49,16 @@ ALLOWED = {
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
     "targets": "errors formats context model options weights report graph graph.passes recurrences keras "
     "keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
-    "verify.pieces": "errors formats model weights reference report graph graph.passes recurrences plan "
-    "artifacts verify",
-    "verify": "errors formats context model weights reference report graph graph.passes recurrences "
-    "keras.config plan artifacts verify.pieces",
+    "verification.pieces": "errors formats model weights reference report graph graph.passes recurrences "
+    "plan artifacts verification",
+    "verification": "errors formats context model weights reference report graph graph.passes recurrences "
+    "keras.config plan artifacts verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
-    "testing": "errors formats context model weights report keras.config artifacts verify",
+    "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
     "keras.config read read.dialects read.tensorbundle plan targets",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts verify weight_map",
+    "targets artifacts verification weight_map",
     "torch": "errors model options recurrences lower plan pipeline",
     "cli": "version errors formats context storage options report inspection pipeline",
     "__main__": "cli",

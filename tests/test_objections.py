@@ -100,9 +100,9 @@ def tied(case: Case) -> np.ndarray:
         ("onnx", {}),
         ("onnx", {"weights_dtype": "float16"}),
         ("savedmodel", {}),
-        pytest.param("frozen", {"lowering": "portable"}, marks=pytest.mark.slow("cudnn_convert/lineage")),
-        pytest.param("tflite", {}, marks=pytest.mark.slow("cudnn_convert/lineage")),
-        pytest.param("npz", {}, marks=pytest.mark.slow("cudnn_convert/lineage")),
+        pytest.param("frozen", {"lowering": "portable"}, marks=pytest.mark.slow("cudnn_convert/weight_map")),
+        pytest.param("tflite", {}, marks=pytest.mark.slow("cudnn_convert/weight_map")),
+        pytest.param("npz", {}, marks=pytest.mark.slow("cudnn_convert/weight_map")),
     ],
 )
 def test_nothing_is_held_against_weights_that_are_alike(form: str, flags: dict, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+#: A path in a marker of a test, as written; no f-strings.
+MARKED = re.compile(r'mark\.slow\(\s*((?:"[^"]+",?\s*)+)\)')
 SAMPLE = """
 import pytest
 
 def test_without_a_mark():
     pass
 
-@pytest.mark.slow("cudnn_convert/write/place", "scripts/other.py")
+@pytest.mark.slow("cudnn_convert/storage", "scripts/other.py")
 def test_of_a_changed_file():
     pass
 
@@ -51,3 +54,16 @@ def passed(folder: Path, *flags: str) -> set[str]:
 def test_slow_tests_run_where_their_files_changed(tmp_path: Path) -> None:
     assert passed(tmp_path, "--fast") == {"without_a_mark", "of_a_changed_file"}
     assert passed(tmp_path) == {"without_a_mark", "of_a_changed_file", "of_another_file"}
+
+
+def test_marks_name_files_that_exist() -> None:
+    """A file that moves takes its slow tests along only where they name it anew."""
+    marks = [
+        (path.name, name)
+        for path in TESTS.rglob("test_*.py")
+        if path.name != "test_tiers.py"
+        for words in MARKED.findall(path.read_text(encoding="utf-8"))
+        for name in re.findall(r'"([^"]+)"', words)
+    ]
+    assert len(marks) > 30
+    assert [mark for mark in marks if not [*TESTS.parent.glob(f"{mark[1].rstrip('/')}*")]] == []

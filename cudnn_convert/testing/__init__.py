@@ -10,7 +10,7 @@ Nothing heavy is imported before a comparison needs it: functions and arrays nee
 * files  : Models in files, recognised by their content.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 
-May import: errors, formats, context, model, weights, report, keras.config, artifacts, verify.
+May import: errors, formats, context, model, weights, report, keras.config, artifacts, verification.
 Entry: `assert_equivalent`.
 """
 

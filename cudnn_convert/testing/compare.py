@@ -21,8 +21,8 @@ from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import OutputReport, OverTime, Subject, Verification
 from cudnn_convert.testing import sides
 from cudnn_convert.testing.sides import Side, array, is_array
-from cudnn_convert.verify import compare
-from cudnn_convert.verify.compare import Difference, Tolerance
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.compare import Difference, Tolerance
 
 Answers = Sequence[Mapping[str, Array]]
 

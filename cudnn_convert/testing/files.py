@@ -154,8 +154,8 @@ def _answers(path: Path) -> Side:
     if not sides.is_recording(found):
         side = sides.recorded(str(path), npz_archive.calls(found, where=str(path)))
         return Side("arrays", str(path), side.run, calls=side.calls)
-    from cudnn_convert.verify import recordings
-    from cudnn_convert.verify.recordings import Golden
+    from cudnn_convert.verification import recordings
+    from cudnn_convert.verification.recordings import Golden
 
     told = recordings.read_recording(path)
     side, golden = sides.recorded(str(path), told.answers), Golden(told, (), ())

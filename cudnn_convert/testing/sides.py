@@ -30,7 +30,7 @@ import numpy as np
 from cudnn_convert.artifacts import pair_names
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
-from cudnn_convert.verify.compare import Tolerance
+from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.weights import npz_archive
 
 
@@ -258,7 +258,7 @@ def of_file(path: Path) -> Sequence[Mapping[str, Array]]:
     """The calls in an `.npz`, what was fed alone where it is a recording."""
     found = npz_archive.load_user_arrays(path, flag="feeds")
     if is_recording(found):
-        from cudnn_convert.verify import recordings
+        from cudnn_convert.verification import recordings
 
         return recordings.read_recording(path).feeds
     return npz_archive.calls(found, where=f"feeds {path}")

@@ -21,7 +21,7 @@ from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.read import read
-from cudnn_convert.verify import recordings
+from cudnn_convert.verification import recordings
 
 #: Characters of one line of a message.
 LONGEST = 1000

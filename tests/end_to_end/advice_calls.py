@@ -44,7 +44,7 @@ _FEEDS: Final = with_feeds(x=X)
 #: Of the flags that quantize, each that misses or is one too many.
 QUANTIZED: Final = (
     Advice(
-        ["gate.py: --max-error: expected"],
+        ["targets/registry.py: --max-error: expected"],
         asking.plain,
         ["--max-error", "0.5"],
         r"expected (--quantize)|or (--atol) in the place of (?P<gone>--max-error)",
@@ -52,14 +52,14 @@ QUANTIZED: Final = (
         then="--quantize: expected --format onnx",
     ),
     Advice(
-        ["gate.py: expected --format onnx"],
+        ["targets/registry.py: {}: expected --format onnx"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--data", "{here}/feeds.npz"],
         r"expected (--format onnx)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: the largest error that you accept"],
+        ["targets/registry.py: the largest error that you accept"],
         asking.plain,
         INT8,
         r"expected (--max-error)",
@@ -67,14 +67,14 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: found --no-verify"],
+        ["targets/registry.py: found --no-verify"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--no-verify"],
         r"found (?P<gone>--no-verify)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: inputs of yours"],
+        ["targets/registry.py: inputs of yours"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--format", "onnx"],
         r"expected (--data)",
@@ -82,21 +82,25 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: --weights-dtype float32"],
+        ["targets/registry.py: --weights-dtype float32"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--weights-dtype", "float16"],
         r"expected (--weights-dtype float32)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: expected --max-error alone"],
+        ["targets/registry.py: expected --max-error alone"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--atol", "0.5"],
         r"found (?P<gone>--atol or --rtol)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["gate.py: leave out --quantize", "gate.py: raise --max-error", "gate.py: expected {}, found {}; {}"],
+        [
+            "targets/registry.py: leave out --quantize",
+            "targets/registry.py: raise --max-error",
+            "targets/registry.py: expected {}, found {}; {}",
+        ],
         asking.plain,
         [*INT8, "--max-error", "1e-9"],
         r"raise (--max-error)|leave out (?P<gone>--quantize and --max-error)",
@@ -104,14 +108,14 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets.py: --quantize: expected"],
+        ["targets/registry.py: --quantize: expected {}, found none"],
         asking.of_relu,
         [*INT8, "--max-error", "0.5"],
         r"(?P<gone>--quantize: .*; leave it out, and --max-error)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["lower/onnx/reduced_precision.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out --quantize"],
         asking.infinite,
         [*INT8, "--max-error", "0.5"],
         r"leave out (?P<gone>--quantize and --max-error)",
@@ -124,44 +128,47 @@ QUANTIZED: Final = (
 FORMATS: Final = (
     Advice(["cli/flags.py: --help"], asking.plain, ["--fast"], r"see cudnn-convert (--help)"),
     Advice(
-        ["targets.py: expected --format checkpoint, found"],
+        ["targets/registry.py: expected --format checkpoint, found"],
         asking.plain,
         ["--cell", "lstm_block"],
         r"expected (--format checkpoint)",
     ),
     Advice(
-        ["targets.py: --weights-dtype"],
+        ["targets/registry.py: --weights-dtype:"],
         asking.plain,
         ["--weights-dtype", "float16"],
         r"expected (--format onnx)",
     ),
     Advice(
-        ["targets.py: --jit: expected --format"],
+        ["targets/registry.py: --jit: expected --format"],
         asking.plain,
         ["--jit", "--format", "onnx"],
         r"expected (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
-        ["targets.py: --jit: expected --lowering"],
+        ["targets/registry.py: --jit: expected --lowering"],
         asking.plain,
         ["--jit", "--lowering", "portable"],
         r"expected (--lowering fast)",
     ),
     Advice(
-        ["targets.py: --slots: expected"],
+        ["targets/registry.py: --slots: expected"],
         asking.plain,
         ["--slots"],
         r"expected (--format checkpoint) or (?P<other>h5)",
         then="--format h5: expected the layers of a Keras model",
     ),
     Advice(
-        ["targets.py: expected the layers of a Keras model"],
+        ["targets/registry.py: expected the layers of a Keras model"],
         asking.plain,
         ["--format", "keras"],
         r"(--format) keras: .* choose (\w+)",
     ),
     Advice(
-        ["targets.py: give --architecture", "targets.py: expected the layers of a Keras model"],
+        [
+            "targets/registry.py: give --architecture",
+            "targets/registry.py: expected the layers of a Keras model",
+        ],
         "keras-2.2.4-weights_sequential",
         ["--format", "keras"],
         r"give (--architecture)",
@@ -176,13 +183,13 @@ FORMATS: Final = (
         verb="inspect",
     ),
     Advice(
-        ["targets.py: --jit: expected a model"],
+        ["targets/registry.py: --jit: expected a model"],
         asking.frozen_plain,
         ["--jit", "--outputs", "scores"],
         r"(?P<gone>--jit): .*; leave it out",
     ),
     Advice(
-        ["targets.py: --cell {}: expected"],
+        ["targets/registry.py: --cell {}: expected"],
         asking.of_relu,
         ["--cell", "lstm_block", "--format", "checkpoint"],
         r"(?P<gone>--cell) lstm_block: .*; leave it out",
@@ -242,7 +249,7 @@ FORMATS: Final = (
         patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
     ),
     Advice(
-        ["lower/onnx/reduced_precision.py: leave out"],
+        ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],
         asking.of_large_weights,
         ["--format", "onnx", "--weights-dtype", "float16"],
         r"leave out (?P<gone>--weights-dtype)",
@@ -273,7 +280,7 @@ LIMITED: Final = (
         r"if that is meant, give (--limit \S+)",
     ),
     Advice(
-        ["limits.py: --limit expanded"],
+        ["context.py: --limit expanded"],
         asking.expanding,
         ["--limit", "expanded=100"],
         r"if that is meant, give (--limit \S+)",
@@ -283,11 +290,11 @@ LIMITED: Final = (
 #: What a proof needs, or what reads and runs a model without converting it.
 PROVEN: Final = (
     Advice(
-        ["verify/feeds.py: needs more"],
+        ["verification/feeds.py: needs more"],
         asking.plain,
         [],
         r"convert with (--no-verify)",
-        patch=("cudnn_convert.verify.feeds._sizes", exhausted),
+        patch=("cudnn_convert.verification.feeds._sizes", exhausted),
     ),
     Advice(
         ["pipeline.py: or convert with"],
@@ -296,10 +303,10 @@ PROVEN: Final = (
         r"give inputs on which one does with (--data)|convert with (--no-verify)",
         {"--data": "{here}/feeds.npz"},
         prepare=with_feeds(x=X + 20),
-        patch=("cudnn_convert.verify.compare.proven_alone", lambda _: ()),
+        patch=("cudnn_convert.verification.compare.proven_alone", lambda _: ()),
     ),
     Advice(
-        ["verify/compare.py: give inputs on which they do"],
+        ["verification/compare.py: give inputs on which they do"],
         asking.rare,
         [],
         r"give inputs on which they do with (--data)",
@@ -315,7 +322,7 @@ PROVEN: Final = (
         prepare=lambda here, _: asking_files.acting_artifact(here / "acting"),
     ),
     Advice(
-        ["verify/record.py: --trust"],
+        ["verification/record.py: --trust"],
         asking.acting_without_recurrence,
         ["--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
         r"vouch for the file with (--trust)",

@@ -67,7 +67,7 @@ ASKED: Final = (
         r"cut before it with (--outputs \S+)$",
     ),
     Advice(
-        ["plan/choose_outputs.py: --outputs"],
+        ["plan/choose_outputs.py: --outputs {}"],
         "1.15.5-horovod_gathered",
         [],
         r"(--outputs \S+)(?= \| |$)",
@@ -182,7 +182,7 @@ ASKED: Final = (
         r"name (--outputs)",
         {"--outputs": "one"},
     ),
-    Advice(["plan/choose_outputs.py: --outputs"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
+    Advice(["plan/choose_outputs.py: --outputs {}"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
     Advice(
         ["graph/passes/subgraphs.py: or narrower"],
         asking.plain,
@@ -212,7 +212,7 @@ ASKED: Final = (
         r"make it an input with (--inputs \S+) in the place of (?P<gone>--set)",
     ),
     Advice(
-        ["states.py: expected a tensor that is no state", "states.py: in the place of"],
+        ["plan/requests.py: expected a tensor that is no state", "plan/requests.py: in the place of"],
         "1.15.5-state_lstm",
         ["--set", "stream/h_state=0"],
         r"leave it out, or name it with (--inputs) in the place of (?P<gone>--set)",
@@ -263,7 +263,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X, n=np.int32(3)),
     ),
     Advice(
-        ["verify/feeds.py: give --data"],
+        ["verification/feeds.py: give --data"],
         asking.guarded,
         [],
         r"give (--data)",
@@ -271,7 +271,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X + 200),
     ),
     Advice(
-        ["verify/graph_judge.py: or convert with"],
+        ["verification/graph_judge.py: or convert with"],
         asking.acting,
         ["--outputs", "scores"],
         r"(?:file|convert) with (--trust|--no-verify)",
@@ -327,19 +327,21 @@ ASKED: Final = (
 
 #: Notes of conversions that are done, on what else there is.
 NOTES: Final = (
-    Advice(["notes.py: --outputs"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    Advice(["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
     Advice(
         ["plan/from_weights.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"
     ),
-    Advice(["states.py: --outputs"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"),
     Advice(
-        ["targets.py: keep them with"],
+        ["plan/requests.py: --outputs {}"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"
+    ),
+    Advice(
+        ["targets/registry.py: keep them with"],
         "1.15.5-twins_training",
         ["--format", "checkpoint"],
         r"dropped; keep them with (--slots)",
     ),
     Advice(
-        ["notes.py: feeds.npz of serialized tf.Examples"],
+        ["plan/notes.py: feeds.npz of serialized tf.Examples"],
         "1.15.5-estimator_examples",
         [],
         r"keep it with (--data feeds.npz)",
@@ -347,7 +349,7 @@ NOTES: Final = (
         prepare=lambda here, _: asking_files.examples(here / "feeds.npz"),
     ),
     Advice(
-        ["verify/compare.py: give milder inputs"],
+        ["verification/compare.py: give milder inputs"],
         asking.ill_conditioned,
         [],
         r"give milder inputs with (--data)",

@@ -31,7 +31,7 @@ WEIGHTS: Final = (
         r"agree with (--gate-order lingvo)",
     ),
     Advice(
-        ["recurrences/weight_copies.py: --weights raw"],
+        ["recurrences/weight_copies.py: with --weights raw"],
         files.of_sample(_LSTM, files.in_two_scopes),
         ["--weights", "canonical"],
         r"use the blob with (--weights raw)",

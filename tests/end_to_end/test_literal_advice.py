@@ -41,15 +41,15 @@ OF_PROCESS: Final = MappingProxyType(
 EXCEPTIONS: Final = MappingProxyType(
     {
         "cli/tables.py: what --format {} writes": "the title of a map",
-        "gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",
+        "targets/registry.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "inspection/alternatives.py: --units N": "looked for in the message of recurrences/graphless.py",
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
-        "notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
+        "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",
-        "tables.py: NOT VERIFIED": "the flag that was given",
-        "verify/check.py: fewer steps of values": "what was looked at, beside its warning",
-        "verify/recordings.py: --data {}": "where the mistake is, with the path",
+        "report/console.py: NOT VERIFIED": "the flag that was given",
+        "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
+        "verification/recordings.py: --data {}": "where the mistake is, with the path",
         "artifacts/origin.py: weights as --format": "what another file is expected to be",
     }
 )
@@ -57,16 +57,16 @@ EXCEPTIONS: Final = MappingProxyType(
 _COSTLY: Final = frozenset(
     {
         "cli/tables.py: --json",
-        "plan/choose_outputs.py: --outputs",
+        "plan/choose_outputs.py: --outputs {}",
         "recurrences/graphless.py: --mode {} --layers",
         "recurrences/graphless.py: --mode, --layers",
         "recurrences/graphless.py: --mode chooses",
         "recurrences/graphless.py: choose with --signature",
-        "targets.py: keep them with",
+        "targets/registry.py: keep them with",
         "keras/build_keras3.py: one that Keras 3 builds",
         "keras/build_keras3.py: a fixed number of steps",
         "keras/build_keras3.py: {}; write --format h5",
-        "keras/translate.py: found {}; write",
+        "keras/translate.py: found {}; write --format h5",
         "keras/translate.py: a function of both",
         "read/dialects/contrib.py: need --forget-bias",
         "recurrences/graphless.py: --layout chooses",

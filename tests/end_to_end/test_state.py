@@ -46,7 +46,7 @@ def begun(sample: Fixture, path: Path) -> Path:
         # What a scalar becomes shows in one format of constants; the others put the same placeholder.
         pytest.param(
             *(sample, form),
-            marks=[pytest.mark.slow("cudnn_convert/graph/settle")]
+            marks=[pytest.mark.slow("cudnn_convert/graph/passes/state_io")]
             if begins_empty(sample) and form not in ("frozen", "savedmodel")
             else [],
             id=f"{sample.name}-{form}",

@@ -12,7 +12,7 @@ from samples import TF1
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.passes import tf1_ops
-from cudnn_convert.verify.graph_judge import beams
+from cudnn_convert.verification.graph_judge import beams
 
 NAMES = ("ids", "parents", "lengths", "end")
 

@@ -12,7 +12,7 @@ from computing import judged, looped, stored
 
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
-from cudnn_convert.verify import judges
+from cudnn_convert.verification import judges
 
 
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])

@@ -15,7 +15,7 @@ from computing import cells, judged, run, stored
 
 from cudnn_convert.lower.tensorflow import functions, layer_stack, while_loop
 from cudnn_convert.model import Array, Convention, Mode, Sizes
-from cudnn_convert.verify import judges
+from cudnn_convert.verification import judges
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.layouts import Layout
 

@@ -22,7 +22,7 @@ import pytest
 import tensorflow as tf
 from samples import ROOT, fixture
 
-from cudnn_convert.verify import recordings
+from cudnn_convert.verification import recordings
 
 pytestmark = pytest.mark.slow("scripts/record_tf1.py", "tests/recorder/")
 

@@ -10,7 +10,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, Mode, Model, Part, Signature
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.verify import judges
+from cudnn_convert.verification import judges
 
 LSTM, GRU = Case(Mode.LSTM, 1, 2, "CudnnRNNV3"), Case(Mode.GRU, 2, 1)
 

@@ -16,7 +16,7 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import Verification
-from cudnn_convert.verify import check, graph_judge, judges
+from cudnn_convert.verification import check, graph_judge, judges
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cudnn_convert.verify import compare
-from cudnn_convert.verify.compare import Difference, Tolerance
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.compare import Difference, Tolerance
 
 BOUND = Tolerance(1e-5, 1e-5, "float32")
 

@@ -11,8 +11,8 @@ import pytest
 from cases import Case
 
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Recurrence
-from cudnn_convert.verify import judges
-from cudnn_convert.verify.reference_op import computation
+from cudnn_convert.verification import judges
+from cudnn_convert.verification.reference_op import computation
 from cudnn_convert.weights import cudnn_blob, lazy
 from cudnn_convert.weights.lazy import Read
 

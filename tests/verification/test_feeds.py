@@ -15,7 +15,7 @@ from graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, resource, va
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.from_graph import plan_graph
-from cudnn_convert.verify import feeds, graph_judge, recordings
+from cudnn_convert.verification import feeds, graph_judge, recordings
 
 SIZES = {(17, 3), (9, 2)}  # (time, batch)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cudnn_convert.report import Element
-from cudnn_convert.verify import compare, error_statistics
-from cudnn_convert.verify.compare import Tolerance
-from cudnn_convert.verify.error_statistics import Figures, Merged, axis_of_time, ulps
+from cudnn_convert.verification import compare, error_statistics
+from cudnn_convert.verification.compare import Tolerance
+from cudnn_convert.verification.error_statistics import Figures, Merged, axis_of_time, ulps
 
 BOUND = Tolerance(1e-3, 1e-2, "test")
 

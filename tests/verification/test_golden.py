@@ -16,8 +16,8 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.from_graph import plan_graph
-from cudnn_convert.verify import check, graph_judge, recordings
-from cudnn_convert.verify.compare import Tolerance
+from cudnn_convert.verification import check, graph_judge, recordings
+from cudnn_convert.verification.compare import Tolerance
 
 Arrays = dict[str, np.ndarray]
 DEVICES = [{"name": "/device:CPU:0", "type": "CPU", "description": ""}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.verify import end_to_end
+from cudnn_convert.verification import end_to_end
 
 
 def test_floats_move_by_their_last_place_and_whole_numbers_stay() -> None:

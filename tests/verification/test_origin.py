@@ -16,7 +16,7 @@ import pytest
 from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import AccessError, ReadError, UsageError
 from cudnn_convert.options import READING, Options, kept
-from cudnn_convert.verify import recordings
+from cudnn_convert.verification import recordings
 from cudnn_convert.weights import npz_archive
 
 ENDS = {"inputs": {"x": "x:0"}, "outputs": {"y": "y:0"}}

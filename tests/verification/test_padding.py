@@ -13,7 +13,7 @@ from keras3_samples import exported
 from cudnn_convert.graph.index import Index
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
-from cudnn_convert.verify import feeds, graph_judge
+from cudnn_convert.verification import feeds, graph_judge
 
 v1 = tf.compat.v1
 

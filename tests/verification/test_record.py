@@ -20,7 +20,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
-from cudnn_convert.verify import record, recordings
+from cudnn_convert.verification import record, recordings
 
 BLOCK = fixture("1.15.5-block_fused_lengths")
 OUTPUTS = ("--outputs", "rnn_out:0,state_c:0,state_h:0")

@@ -17,7 +17,7 @@ from cudnn_convert.graph.index import Index
 from cudnn_convert.model import BlobEvidence, Checkpoint
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read, variable_keys
-from cudnn_convert.verify import state_variables
+from cudnn_convert.verification import state_variables
 
 AVERAGES, TARGET = "1.15.5-averages_saver", "1.15.5-target_saver"
 

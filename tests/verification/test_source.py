@@ -17,7 +17,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import Model
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.from_graph import plan_graph
-from cudnn_convert.verify import graph_judge
+from cudnn_convert.verification import graph_judge
 
 FEED = {"x:0": np.ones((4, 2, 3), np.float32)}
 CURE = "vouch for the file with --trust, or convert with --no-verify"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from cudnn_convert.report import OutputReport, PieceReport
-from cudnn_convert.verify import compare, end_to_end
-from cudnn_convert.verify.judges import Source
+from cudnn_convert.verification import compare, end_to_end
+from cudnn_convert.verification.judges import Source
 
 OUTPUT = OutputReport("scores", True, 12, 0.0, 0.0, 1e-5, 1e-5, "float32", 0, "")
 UNJUDGED = replace(OUTPUT, output="labels", judged=False)

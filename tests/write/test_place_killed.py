@@ -12,7 +12,7 @@ from samples import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="counts the calls of one system"),
-    pytest.mark.slow("cudnn_convert/write/place", "cudnn_convert/write/holder", "tests/write/killed_runs.py"),
+    pytest.mark.slow("cudnn_convert/storage", "tests/write/killed_runs.py"),
 ]
 PROGRAM = Path(__file__).with_name("killed_runs.py")
 

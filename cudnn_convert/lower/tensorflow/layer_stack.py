@@ -169,7 +169,7 @@ _READ: Final = 24 * 2**20
 _FEW_STEPS: Final = 16
 #: Steps of an iteration, of one loop after another: where a cache holds the matrices, and elsewhere, where
 #: what an iteration costs by itself is little. More make the graph larger and little faster. The feeds of a
-#: proof (`verify/judges.py`) take each of them.
+#: proof (`verification/judges.py`) take each of them.
 _SMALL: Final = (16, 4, 1)
 _OTHERS: Final = (10, 1)
 

@@ -14,7 +14,7 @@ from samples import ROOT, fixture
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
-from cudnn_convert.verify.pieces import carve
+from cudnn_convert.verification.pieces import carve
 
 EXPORT = ROOT / "tests/data/keras3_exports/keras-3.15.1"
 

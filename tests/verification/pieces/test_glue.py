@@ -26,9 +26,9 @@ from cudnn_convert.model import Mode
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verify import judges
-from cudnn_convert.verify.pieces import ask
-from cudnn_convert.verify.pieces.piece_inputs import Artifact
+from cudnn_convert.verification import judges
+from cudnn_convert.verification.pieces import ask
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 v1 = tf.compat.v1
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")

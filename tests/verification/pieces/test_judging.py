@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
-from cudnn_convert.verify.pieces import judge
-from cudnn_convert.verify.pieces.judge import Terms
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Asked, Piece, Pieces, Stack, draw_inputs
+from cudnn_convert.verification.pieces import judge
+from cudnn_convert.verification.pieces.judge import Terms
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Pieces, Stack, draw_inputs
 
 F32 = np.dtype(np.float32)
 TERMS = Terms(F32, F32, seed=3)

@@ -21,12 +21,12 @@ from tensorflow.lite.python import schema_py_generated as schema
 from cudnn_convert.artifacts import pair_names
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
-from cudnn_convert.verify.pieces import glue
-from cudnn_convert.verify.pieces.glue import Given, Pass, Run, Seen
-from cudnn_convert.verify.pieces.piece_inputs import Artifact
-from cudnn_convert.verify.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
-from cudnn_convert.verify.pieces.tflite_graph import OPS, Model, answered, makers_of, opened, read
-from cudnn_convert.verify.reference_op import nearest
+from cudnn_convert.verification.pieces import glue
+from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
+from cudnn_convert.verification.pieces.tflite_graph import OPS, Model, answered, makers_of, opened, read
+from cudnn_convert.verification.reference_op import nearest
 
 _PRODUCTS: Final = {
     getattr(OPS, name): name

@@ -20,13 +20,13 @@ from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.report import GlueReport, PieceReport
-from cudnn_convert.verify import judges
-from cudnn_convert.verify.pieces.judge import Terms, judge_piece, read_gates, report_not_asked
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification import judges
+from cudnn_convert.verification.pieces.judge import Terms, judge_piece, read_gates, report_not_asked
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
-    from cudnn_convert.verify.pieces.glue import Run
+    from cudnn_convert.verification.pieces.glue import Run
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
@@ -61,13 +61,13 @@ Judge = Callable[[Piece, Recurrence], PieceReport]
 
 
 def _onnx(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verify.pieces import onnx
+    from cudnn_convert.verification.pieces import onnx
 
     return onnx.pieces(artifact, recurrences)
 
 
 def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verify.pieces import carve
+    from cudnn_convert.verification.pieces import carve
 
     is_repaired = artifact.plan.model.saved is not None and artifact.form == "savedmodel"
     return (
@@ -78,13 +78,13 @@ def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def _tflite(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verify.pieces import tflite
+    from cudnn_convert.verification.pieces import tflite
 
     return tflite.pieces(artifact, recurrences)
 
 
 def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verify.pieces import keras
+    from cudnn_convert.verification.pieces import keras
 
     return keras.pieces(artifact, recurrences)
 
@@ -110,25 +110,25 @@ _WITHOUT_BLOCKS: Final = frozenset({"onnx", "tflite"})
 
 
 def _onnx_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verify.pieces.onnx import runner
+    from cudnn_convert.verification.pieces.onnx import runner
 
     return runner(artifact)
 
 
 def _tflite_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verify.pieces.tflite_glue import runner
+    from cudnn_convert.verification.pieces.tflite_glue import runner
 
     return runner(artifact)
 
 
 def _graph_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verify.pieces.graph_glue import runner
+    from cudnn_convert.verification.pieces.graph_glue import runner
 
     return runner(artifact)
 
 
 def _keras_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verify.pieces.keras import runner
+    from cudnn_convert.verification.pieces.keras import runner
 
     return runner(artifact)
 
@@ -167,7 +167,7 @@ def glue(
     """
     if artifact.form not in RUNNERS:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
-    from cudnn_convert.verify.pieces.glue import judge_glue
+    from cudnn_convert.verification.pieces.glue import judge_glue
 
     try:
         run, plan, judging = RUNNERS[artifact.form](artifact), artifact.plan, judges.judge_for(artifact.plan)
@@ -175,7 +175,7 @@ def glue(
             judge = stack.enter_context(judging.opened(plan, trust=trust))
             rough = None
             if stored != "float32" and not plan.singles:
-                from cudnn_convert.verify.pieces.graph_glue import rounded
+                from cudnn_convert.verification.pieces.graph_glue import rounded
 
                 rough = stack.enter_context(judging.opened(rounded(plan, np.dtype(stored)), trust=trust))
             return judge_glue(plan, judge, feed, run, dtype=dtype, rough=rough)

@@ -99,10 +99,10 @@ def sizes(plan: Plan) -> Sizes:
 def judge_for(plan: Plan) -> Way:
     """The way for a plan; only that with a graph needs TensorFlow."""
     if plan.singles:
-        from cudnn_convert.verify import reference_op
+        from cudnn_convert.verification import reference_op
 
         return reference_op.WAY
-    from cudnn_convert.verify import graph_judge
+    from cudnn_convert.verification import graph_judge
 
     return graph_judge.WAY
 
@@ -111,6 +111,6 @@ def with_judging_values(plan: Plan) -> Plan:
     """The plan with the values that judge, which only a graph may name otherwise than its reader did."""
     if plan.model.checkpoint is None:
         return plan
-    from cudnn_convert.verify import state_variables
+    from cudnn_convert.verification import state_variables
 
     return state_variables.judged(plan)

@@ -43,7 +43,7 @@ from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.recurrences import saved_functions
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
 #: What leads into a frame or a branch hands on its first input.
 _LEADS: Final = frozenset({"Enter", "RefEnter", "Switch", "RefSwitch"})

@@ -48,10 +48,10 @@ from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import block_lstm
 from cudnn_convert.recurrences.block_lstm import BLOCK_OPS, STEPS, X
-from cudnn_convert.verify import feeds
-from cudnn_convert.verify.judges import Source, Way
-from cudnn_convert.verify.reference_op import Call, Computation, Draw, computation
-from cudnn_convert.verify.state_variables import Memory
+from cudnn_convert.verification import feeds
+from cudnn_convert.verification.judges import Source, Way
+from cudnn_convert.verification.reference_op import Call, Computation, Draw, computation
+from cudnn_convert.verification.state_variables import Memory
 
 
 def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:

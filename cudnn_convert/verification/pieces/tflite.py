@@ -20,8 +20,8 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Recurrence
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verify.pieces.tflite_graph import (
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.pieces.tflite_graph import (
     OPS,
     Model,
     answered,

@@ -19,8 +19,8 @@ import numpy as np
 
 from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import Element, GlueReport, OutputReport, PieceReport
-from cudnn_convert.verify import error_statistics
-from cudnn_convert.verify.error_statistics import Figures
+from cudnn_convert.verification import error_statistics
+from cudnn_convert.verification.error_statistics import Figures
 
 #: So far an output's bound widens: another program was seen to err 8 times as far as NumPy's evaluations.
 MARGIN: Final = 10

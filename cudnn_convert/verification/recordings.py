@@ -5,7 +5,7 @@ Feeds that the user gives, in a file.
 The file that a recording is: what a source was fed, what it answered, and on which machine.
 
 An `.npz` of plain arrays: `feed<k>/in/<key>` and `feed<k>/out/<key>` for the k-th call, in order in one
-session, and `meta`, JSON in UTF-8 as an array of uint8. `scripts/record_tf1.py` and `verify/record.py`
+session, and `meta`, JSON in UTF-8 as an array of uint8. `scripts/record_tf1.py` and `verification/record.py`
 write it, each with nothing of the other, for the one runs in TensorFlow 1 on Python 2.7.
 
 A recording of the original as the judge, in the place of the reference's answers.
@@ -27,9 +27,9 @@ import numpy as np
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verify import compare, judges
-from cudnn_convert.verify.compare import Tolerance
-from cudnn_convert.verify.judges import Source
+from cudnn_convert.verification import compare, judges
+from cudnn_convert.verification.compare import Tolerance
+from cudnn_convert.verification.judges import Source
 from cudnn_convert.weights import npz_archive
 
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"

@@ -15,6 +15,6 @@
 * pieces          : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 
 May import: errors, formats, context, model, weights, reference, report, graph, graph.passes, recurrences,
-keras.config, plan, artifacts, verify.pieces.
+keras.config, plan, artifacts, verification.pieces.
 Entry: `check.verify_artifact`; `record.recorded` runs an original and keeps its answers.
 """

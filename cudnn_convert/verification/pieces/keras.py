@@ -26,9 +26,9 @@ from tensorflow.python.eager import context
 
 from cudnn_convert.artifacts.runners import Layers, Opened
 from cudnn_convert.model import Array, Mode, Recurrence
-from cudnn_convert.verify.pieces.glue import Pass, Run, Seen
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verify.reference_op import Call, nearest
+from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What a layer is called with, whatever it was built with.
 _CALLED: Final = {

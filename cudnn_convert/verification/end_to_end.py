@@ -24,11 +24,11 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport
-from cudnn_convert.verify import compare
-from cudnn_convert.verify.compare import Difference, Tolerance
-from cudnn_convert.verify.error_statistics import axis_of_time
-from cudnn_convert.verify.judges import Source
-from cudnn_convert.verify.recordings import Golden
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.verification.error_statistics import axis_of_time
+from cudnn_convert.verification.judges import Source
+from cudnn_convert.verification.recordings import Golden
 
 #: Evaluations beside the first.
 DRAWS: Final = 3

@@ -25,10 +25,10 @@ from cudnn_convert.graph.control_flow import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.verify.pieces.carve import Values
-from cudnn_convert.verify.pieces.glue import Pass, Run, Seen
-from cudnn_convert.verify.pieces.piece_inputs import Artifact
-from cudnn_convert.verify.reference_op import Call, nearest
+from cudnn_convert.verification.pieces.carve import Values
+from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.reference_op import Call, nearest
 
 #: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
@@ -122,7 +122,7 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: Values
 def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
     """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
     if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
-        from cudnn_convert.verify.pieces import carve
+        from cudnn_convert.verification.pieces import carve
 
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
             raise LookupError("the artifact keeps state in variables")

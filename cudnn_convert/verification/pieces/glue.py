@@ -17,10 +17,10 @@ from cudnn_convert import reference
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verify import compare, end_to_end
-from cudnn_convert.verify.judges import Source
-from cudnn_convert.verify.reference_op import Call
-from cudnn_convert.verify.reference_op import steps as steps_of
+from cudnn_convert.verification import compare, end_to_end
+from cudnn_convert.verification.judges import Source
+from cudnn_convert.verification.reference_op import Call
+from cudnn_convert.verification.reference_op import steps as steps_of
 
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
@@ -211,7 +211,7 @@ def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> 
     """What products may be in the source's graph; where there are none, no graph need be there."""
     if not any(one.products for one in seen):
         return Candidates({})
-    from cudnn_convert.verify.pieces import graph_glue
+    from cudnn_convert.verification.pieces import graph_glue
 
     return Candidates(*graph_glue.products(plan, feed))
 

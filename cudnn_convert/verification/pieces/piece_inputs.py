@@ -26,7 +26,7 @@ from cudnn_convert.model import WAYS, Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.reference.mutants import First
-from cudnn_convert.verify.compare import Tolerance
+from cudnn_convert.verification.compare import Tolerance
 
 #: `(y [time, batch, directions*width], h [layers*directions, batch, width], c [..., units] or None)`, of the
 #: layers that were asked.

@@ -11,11 +11,11 @@ import numpy as np
 from cudnn_convert.model import WAYS, Array, Mode, Recurrence
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import PieceReport
-from cudnn_convert.verify import compare, end_to_end
-from cudnn_convert.verify.compare import Tolerance
-from cudnn_convert.verify.pieces import piece_inputs
-from cudnn_convert.verify.pieces.piece_inputs import Answer, Asked, Piece, Power, Stack
-from cudnn_convert.verify.reference_op import steps as steps_of
+from cudnn_convert.verification import compare, end_to_end
+from cudnn_convert.verification.compare import Tolerance
+from cudnn_convert.verification.pieces import piece_inputs
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Power, Stack
+from cudnn_convert.verification.reference_op import steps as steps_of
 
 #: (time, batch) of the runs beside the first step: rows of all lengths, and as many steps as TensorFlow's
 #: lowerings compute in another way than few.

@@ -17,10 +17,10 @@ from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
-from cudnn_convert.verify import compare, end_to_end, judges, recordings
-from cudnn_convert.verify.end_to_end import COARSENESS, NOT_JUDGED, Bounds, Whole
-from cudnn_convert.verify.judges import FEW, Sizes, Source
-from cudnn_convert.verify.recordings import Golden
+from cudnn_convert.verification import compare, end_to_end, judges, recordings
+from cudnn_convert.verification.end_to_end import COARSENESS, NOT_JUDGED, Bounds, Whole
+from cudnn_convert.verification.judges import FEW, Sizes, Source
+from cudnn_convert.verification.recordings import Golden
 from cudnn_convert.weights import lazy
 
 SEED: Final = 20240229
@@ -82,8 +82,8 @@ def verify_artifact(
     if isinstance(artifact, Path) and max_error is None:
         blind = still or not all(report.judged for report in reports)
         # What does not verify needs none of it.
-        from cudnn_convert.verify.pieces import ask
-        from cudnn_convert.verify.pieces.piece_inputs import Artifact
+        from cudnn_convert.verification.pieces import ask
+        from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
         asked_of = Artifact(form, artifact, plan, answer)
         with context.on(artifact):

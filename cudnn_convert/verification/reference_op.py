@@ -19,7 +19,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.verify.judges import USUAL, Floats, Sizes, Source, Way, sizes
+from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source, Way, sizes
 from cudnn_convert.weights import lazy, npz_archive
 
 #: `(x, h, c, lengths or None) -> [y, h, c]` in the axes and the type that the op has.

@@ -29,8 +29,8 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
-from cudnn_convert.verify import judges
-from cudnn_convert.verify.judges import USUAL, Floats, Sizes, Source
+from cudnn_convert.verification import judges
+from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
 from cudnn_convert.weights import npz_archive
 
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})

@@ -27,8 +27,8 @@ from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verify import judges, recordings
-from cudnn_convert.verify.graph_judge import refuse_effects
+from cudnn_convert.verification import judges, recordings
+from cudnn_convert.verification.graph_judge import refuse_effects
 
 
 def facts() -> dict[str, Any]:
