@@ -86,6 +86,16 @@ STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+|%)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
+#: A module's path in a text, or its name alone; `*` and NAME stand for any name.
+MODULE = re.compile(r"(?<![\w./*-])(?:[\w.*-]+/)*[\w*-]+\.py\b")
+#: Where the paths of cited projects begin, and files of theirs that are named alone.
+CITED = ("contrib/", "lib/", "python/", "src/", "tensorflow/contrib/")
+CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
+#: What a reader of a page makes by following it.
+TUTORIAL_MODULES = {
+    "docs/adding-a-format.md": {"cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"}
+}
+
 
 @dataclass
 class Block:
@@ -232,6 +242,22 @@ def test_links_lead_somewhere() -> None:
             assert found.exists(), f"{page}: {link}"
             if anchor:
                 assert anchor in anchors(found), f"{page}: {link}"
+
+
+def test_modules_that_pages_name_exist() -> None:
+    """A path begins at the root or in the package; a name alone is that of a file in any folder."""
+    folders = (ROOT / name for name in ("cudnn_convert", "models", "scripts", "tests"))
+    names = {path.name for folder in folders for path in folder.rglob("*.py")}
+    wrong = []
+    for pattern in ("*.md", "docs/**/*.md", "models/*/*.md", "tests/data/*/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            page = str(path.relative_to(ROOT))
+            known = names | CITED_FILES | TUTORIAL_MODULES.get(page, set())
+            for name in set(MODULE.findall(path.read_text(encoding="utf-8"))) - known:
+                roots = () if name.startswith(CITED) else (ROOT, ROOT / "cudnn_convert")
+                if roots and not any(any(root.glob(name.replace("NAME", "*"))) for root in roots):
+                    wrong.append(f"{page}: {name}")
+    assert not wrong, wrong
 
 
 def anchors(path: Path) -> set[str]:

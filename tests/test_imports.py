@@ -65,6 +65,9 @@ ALLOWED = {
     "__init__": "version errors options report recurrences inspection pipeline",
 }
 
+#: The page that shows the table of rooms, and the lines around it.
+PAGE = ROOT / "docs" / "architecture.md"
+IMPORTS = "<!-- imports -->\n{}<!-- /imports -->"
 
 #: What the command line loads before anything else, and what such a module may not import.
 FIRST = """
@@ -109,6 +112,21 @@ def room(module: str) -> str:
     """The room of a module: a folder of the package, or a module at its top."""
     inner = ".".join(module.split(".")[:2])
     return inner if inner in SUBROOMS else module.partition(".")[0]
+
+
+def import_table() -> str:
+    """The rules of import as a table of Markdown, a row for each room."""
+    rows = ["| room | may import |", "| --- | --- |"]
+    for name, allowed in ALLOWED.items():
+        others = ", ".join(f"`{other}`" for other in allowed.split())
+        rows.append(f"| `{name}` | {others or 'nothing'} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_architecture_page_has_the_rules() -> None:
+    """Where they differ, the failure shows the lines to paste."""
+    table = IMPORTS.format(import_table())
+    assert table in PAGE.read_text(encoding="utf-8"), f"{PAGE.name}: expected these lines:\n{table}"
 
 
 def test_every_room_has_a_rule() -> None:

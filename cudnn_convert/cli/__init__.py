@@ -5,10 +5,13 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
 * flags        : The flags of the subcommands, each group once.
 * commands     : The subcommands: flags in, one call of the library, the result on stdout.
-* child_process: Runs each command in a child process, so that a crash there ends one command only.
+* child_process: Runs each command in a child process: a crash there ends one command only.
 * progress_bar : A progress line on stderr for work that takes over a second.
 * tables       : Prints a map of weights and an inspection, as tables or as plain lines.
 * threads      : Sets the number of threads of NumPy's products before NumPy is imported.
+
+May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
+Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 
 from __future__ import annotations

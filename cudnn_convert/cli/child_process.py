@@ -1,4 +1,4 @@
-"""Runs each command in a child process, so that a crash there ends one command only.
+"""Runs each command in a child process: a crash there ends one command only.
 
 libhdf5, TensorFlow and ONNX Runtime may abort, loop or eat memory on bytes that somebody made for that. The
 child has limits of memory, time and file size; whatever ends it becomes one line and exit code 1, and what it

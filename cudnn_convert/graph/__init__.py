@@ -1,4 +1,6 @@
-"""A toolkit for GraphDefs: look up, build, fold, run. Knows no cuDNN weights.
+"""A toolkit for GraphDefs: look up, build, fold, run.
+
+It knows neither plans nor cuDNN's weights.
 
 * index          : Lookups in a GraphDef: tensor names, producers, consumers, ancestors.
 * node_defs      : Constructors and static facts of GraphDefs, and constant folding.
@@ -9,4 +11,7 @@
 * lookup_tables  : Lookup tables: which ops fill those that a graph reads.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 * passes         : Passes over a GraphDef: each takes a graph and gives a changed copy.
+
+May import: errors, model.
+Entry: `index.Index`, the lookups that all others begin with; `session.session` runs a graph.
 """

@@ -8,4 +8,8 @@ The functions that read, choose and refuse are those of a conversion, so that wh
 * graph_recurrences: Recurrences of a source with a graph: live, dead, and in uncalled functions.
 * weights_only     : Recurrences of weights without a graph, and which tensors hold them.
 * keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
+
+May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,
+keras.config, read, read.dialects, read.tensorbundle, plan, targets.
+Entry: `inspect.inspect_source`.
 """

@@ -6,4 +6,7 @@
 * translate     : Translates the config of a Keras 2 model to Keras 3.
 * build_keras3  : Builds a Keras 3 model from a translated config and Keras 2 weights.
 * config        : The config of a Keras model as JSON data; nothing is built.
+
+May import: errors, model, weights, graph, recurrences, keras.config.
+Entry: `cpu_layers.rewritten` for formats of layers, `trace_tf_keras.traced` for those of graphs.
 """

@@ -1,24 +1,19 @@
 """Builds a Keras 3 model from a translated config and Keras 2 weights.
 
-The shapes that layers may be built for, where only their weights tell.
+Keras builds the layers, for its file holds what only built layers have, such as seeds and shapes. Nothing but
+Keras's own classes and those that the user brings is built. Where a config leaves a shape open, the weights
+give it.
+Source: keras v3.15 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5_format.py `_legacy_weights`.
 
-A Keras 3 model with layers whose code nobody brings, in pieces: to save its weights, never to be called.
-
-Nobody can know what such a layer gives, so that nothing behind it can be connected. Keras builds each of the
-others alone, for its weights tell what shape it takes; one of no known class has its weights as stored.
+A model with layers of unknown code is built in pieces: to save its weights, never to be called. The output of
+such a layer is not known, so that nothing behind it can be connected. Keras builds each of the others alone,
+in a shape that its weights give; a layer of no known class has its weights as stored.
 Source: keras v3.15 src/saving/saving_lib.py `_save_state`, `_save_container_state`: weights stand under the
 attributes of layers, and in a model under `layers/<class in snake case>`, numbered.
 
-The part of a Keras 3 archive that stands before certain layers, loaded as Keras 3 loads the whole.
-
+`load_until` loads the part of a Keras 3 archive before certain layers, as Keras 3 loads the whole.
 Source: keras v3.15 src/saving/saving_lib.py `H5IOStore.make`, which leaves each layer's name in its group;
 src/models/functional.py `functional_from_config`.
-
-A model of Keras 3 from a translated config, with the weights of a Keras 2 model in it.
-
-Keras builds the layers, for its file holds what only built layers have, such as seeds and shapes.
-Nothing but Keras's own classes and those that the user brings is built.
-Source: keras v3.15 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5_format.py `_legacy_weights`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
 """Translates the config of a Keras 2 model to Keras 3.
 
-The keys of a Keras 2 layer's config, one by one, in the words of Keras 3.
+Whatever modules the file names, the result has Keras's own classes, and names for a loader to look up: the
+user's classes and functions. What could change numbers and has no counterpart is a reason to refuse; what
+only training needs and Keras 3 does not know goes with a note.
+Source: keras v3.15 src/saving/serialization_lib.py, src/models/functional.py, sequential.py, src/layers/ (the
+constructors); tf_keras v2.21.0 src/layers/, `get_config`.
 
-Source: keras v3.15 src/layers/, the constructors; tf_keras v2.21.0 src/layers/, `get_config`.
-
-The calls of a functional model: from Keras 2's `[layer, call, tensor, kwargs]` to Keras 3's arguments.
-
+The calls of a functional model go from Keras 2's `[layer, call, tensor, kwargs]` to Keras 3's arguments.
 Keras 2 counts the calls of a model inside a model from 1, for the model's own making is its call 0; Keras 3
 counts them from 0 among arguments, and from 1 for a Functional among the outputs.
 Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.0 src/engine/functional.py;
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
-
-A Keras 2 model's config in the words of Keras 3: a pure translation.
-
-Whatever modules the file names, out come Keras's own classes, and names for a loader to look up: the user's
-classes and functions. What could change numbers and has no counterpart is a reason to refuse; what only
-training needs and Keras 3 does not know goes with a note.
-Source: keras v3.15 src/saving/serialization_lib.py, src/models/functional.py, sequential.py, src/layers/.
 """
 
 from __future__ import annotations

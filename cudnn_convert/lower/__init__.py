@@ -6,4 +6,7 @@
 * tflite     : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * tensorflow : The lowering to TensorFlow ops that have CPU kernels in every build.
 * onnx       : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
+
+May import: errors, model, weights, graph, graph.passes, recurrences, lower.tensorflow.
+Entry: `tensorflow.lower.lower`, `onnx.convert.lower`, `tflite.lower_tflite`, each for a whole graph.
 """

@@ -9,6 +9,10 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
+
+May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,
+keras.config, read.
+Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """Chooses the outputs where neither the user nor a signature names them.
 
-What the user may have meant as outputs, in the order in which a person would want them.
-
-First what is called so (logits, probs, predictions), by itself or by the scope that it leaves; then what
-chooses (an argmax, a softmax, a decoder), what a loss takes for a prediction, what nothing reads, and the
-last layer with weights. The later of two in the graph comes first.
-
-Which tensors the artifact should give, where the user names none and the file has no signature.
-
 Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
 differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
 leaves: nodes that nothing reads but summaries and metrics, outside branches. They are the outputs where they
 are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside,
-and none may be a measure of training. Elsewhere the user is asked. docs/choosing.md says it in a page.
+and none may be a measure of training. Elsewhere the user is asked. docs/choosing.md explains it in a page.
+
+The user is then shown candidates, the likeliest first: tensors called as outputs are (logits, probs,
+predictions), by themselves or by the scope that they leave; then what chooses (an argmax, a softmax, a
+decoder), what a loss takes for a prediction, what nothing reads, and the last layer with weights. The later
+of two in the graph comes first.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@
 * keras_hdf5   : Reads Keras HDF5 files: whole models, or weights alone.
 * dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
 * tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.
+
+May import: errors, context, model, keras.config, read.tensorbundle, read.dialects.
+Entry: `read`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
 """Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
 
-Frozen graphs: one GraphDef whose variables became constants, binary or text, whatever its file is called.
-
+A frozen graph is one GraphDef whose variables became constants, binary or text, in a file of any name.
 Written by `tf.graph_util.convert_variables_to_constants` and TensorFlow's `freeze_graph` (0.10-1.15).
 Recognised by how a serialised GraphDef begins: with a node, and that with its name and its op. Refused here:
 a GraphDef that still has variables, as `tf.train.write_graph` leaves it, for their values are elsewhere.
 Source: tensorflow v1.15.0 core/framework/graph.proto, node_def.proto; protobuf 3 encoding of fields 1 and 2.
 
-What a MetaGraph says beside its graph: its signatures, and the ops that fill tables.
-
+A MetaGraph names its signatures, and the ops that fill tables.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/saved_model/constants.py,
 python/saved_model/loader_impl.py get_init_op, python/framework/ops.py GraphKeys.TABLE_INITIALIZERS.
 
-The files that tables of a graph are filled from, by the tensors that hold their names.
-
-A SavedModel lists them and keeps them in `assets/`. A checkpoint or a frozen graph only has the path on the
-machine that trained it: what lies beside the source under that name is taken, and nothing from elsewhere.
+Assets are the files that tables are filled from, keyed by the tensors that hold their names. A SavedModel
+lists them and keeps them in `assets/`. A checkpoint or a frozen graph only has the path on the machine that
+trained it: the file of that name beside the source is taken, and nothing from elsewhere.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto AssetFileDef, python/saved_model/constants.py,
 core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's name).
 """

@@ -1,27 +1,22 @@
 """Finds under which key a checkpoint keeps a variable: partitions, object graphs.
 
-The objects of an object-based checkpoint: which key holds a variable, and what that variable was called.
-
-`tf.train.Checkpoint` and Keras' `save_weights(..., save_format="tf")` write the graph of their objects beside
-the tensors. A variable has its own name there; the pieces of a cuDNN blob, which are no variables, have none.
+Object-based checkpoints, of `tf.train.Checkpoint` and of Keras' `save_weights(..., save_format="tf")`, hold
+the graph of their objects beside the tensors. A variable has its own name there; the pieces of a cuDNN blob,
+which are no variables, have none.
 Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name =
 2, checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
 
-Variables that a checkpoint keeps under another key than the graph's own name for them.
-
-A partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a slice of it. A
-saver of `{key: variable}` restores a variable from any key, such as that of its moving average, and a
-checkpoint may hold an entry of the variable's own name beside it: the graph's restore op says which is meant.
+Keys of a saver. A partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a
+slice of it. A saver of `{key: variable}` restores a variable from any key, such as that of its moving
+average, and the checkpoint may hold an entry of the variable's own name too: the graph's restore op decides.
 Source: tensorflow v1.15.0 core/framework/variable.proto SaveSliceInfoDef, core/protobuf/saver.proto,
 python/training/saver.py `_AddRestoreOps`, `_AddShardedRestoreOps`, core/ops/io_ops.cc (RestoreV2: prefix,
 names, slices; RestoreSlice before TensorFlow 0.12: pattern, name, slice).
 
-The values of the variables in a SavedModel of TensorFlow 2, whose checkpoint names objects, not variables.
-
-Which key is whose stands in one place that cannot be mistaken: the function that restores the variables,
-where the key's tensor is assigned to the variable. It is read, not run.
-Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`, python/checkpoint/
-functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
+SavedModels of TensorFlow 2 have a checkpoint that names objects, not variables. The function that restores
+the variables assigns each key's tensor to its variable; it is read, not run.
+Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`,
+python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
 """
 
 from __future__ import annotations

@@ -8,4 +8,8 @@
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 * named_weights     : Decoded weights by name: the result of `load`, the content of npz and safetensors.
+
+May import: errors, model, weights, graph, graph.passes.
+Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`
+without one.
 """

@@ -1,25 +1,20 @@
 """cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 
-What a program can call in a SavedModel of TensorFlow 2, and what of it is cuDNN's.
-
-`called` calls every such function once in one graph.
-
-The objects that a function captures become variables without values, of the shapes that the file gives them:
-enough to see what shapes its cuDNN nodes have and from which variables their parameters come.
+`called` calls every function of the file that needs a GPU, once, in one graph. The objects that a function
+captures become variables without values, of the shapes that the file gives them: enough to see what shapes
+its cuDNN nodes have and from which variables their parameters come.
 Source: tensorflow v2.21.0 core/protobuf/saved_object_graph.proto (SavedConcreteFunction.bound_inputs: the
 last arguments of the function, by the objects they are).
 
-Functions with cuDNN nodes that objects of a SavedModel of TensorFlow 2 have, and that no signature calls.
+`uncalled_functions` are those with cuDNN nodes that no signature calls: a program calls them through the
+object that it loads. `add_calls` makes the graph beside the functions call them too, so that they are
+verified as a signature is. Existing calls tell which variable a function captures: their last arguments are
+its captures.
 
-A program calls them through the object it loads. Here the graph beside the functions calls them too, so that
-they are verified as a signature is. Which variable of that graph a function captures is told by the calls
-that are there: their last arguments are the captures of the function they call.
-
-What stands in a function for a cuDNN node's weights: the blob, or the matrices that it is packed from.
-
-Whatever the packing is made of: it runs once on the numbers of elements in the place of the weights, and
-what comes out says which element of which matrix lies where in the blob. Nothing depends on values, which a
-program may still change.
+`locate_packed_weights` says where a node's weights are: in the blob, or in the matrices that the function
+packs into one. However it packs, it runs once on the numbers of elements in the place of the weights, and the
+result says which element of which matrix lies where in the blob. Values, which a program may still change,
+play no part.
 """
 
 from __future__ import annotations

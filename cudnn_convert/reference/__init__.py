@@ -1,6 +1,6 @@
 """What cuDNN computes, in float64 NumPy, from the tensors that a source stores.
 
-This is the judge of every lowering, so it shares no code with `layouts`, `opaque`, `read` or `lower`: it
+This is the judge of every lowering, so it shares no code with `weights`, `read` or `lower`: it
 walks a blob by its own offsets, and evaluates canonical tensors by the equations of TensorFlow's own
 CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
 
@@ -16,6 +16,9 @@ python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurre
 * steps  : One step of one layer and direction: cell type, activations, gates.
 * sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
+
+May import: nothing.
+Entry: `run`, on the steps that `steps_from_blob` or a function of `DIALECTS` gives.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
 * html    : HTML from Python values, escaped, and the style sheet of the page.
 * page    : Writes a report as JSON or as one self-contained HTML page.
 * sections: The sections of the HTML page: plots, outputs, recurrences, weights.
+
+May import: errors, model, storage.
+Entry: `Report` and `Verification`, the values; `page.prepared` writes a file of one.
 """
 
 from __future__ import annotations

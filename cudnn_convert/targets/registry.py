@@ -1,13 +1,10 @@
 """From a plan to an artifact: the lowering and the writer of each format.
 
-The accuracy gate of `--quantize`: what it asks for, what it says where it fails, what it leaves behind.
+Lowerings and writers are imported by the format that needs them: not each needs TensorFlow.
 
-An artifact that is less exact than its source on purpose is judged by a bound that its user gives, on the
-user's own inputs. Nothing lies at OUT where the bound does not hold.
-
-From a plan to an artifact: which lowering and which writer make each format.
-
-They are imported by the format that needs them: not each needs TensorFlow.
+The accuracy gate of `--quantize` is here too: an artifact that is less exact than its source on purpose is
+judged by a bound that its user gives, on the user's own inputs. Where the bound does not hold, nothing lies
+at OUT.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Writes SavedModels: new ones, repaired ones, their assets.
 
-A SavedModel folder in the form of TensorFlow 1's builder, its proto written directly.
-
-That form keeps the source's tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has
-the same bytes every time. Variables keep the kind they have in the graph (reference or resource).
+New ones (`write`) have the form of TensorFlow 1's builder, the proto written directly. That form keeps the
+source's tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has the same bytes every time.
+Variables keep the kind they have in the graph (reference or resource).
 Source: tensorflow v2.21.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py,
 python/training/saver.py (names of the restore subgraph).
 
-A SavedModel of TensorFlow 2 in which functions were exchanged; its other files are copied as they are.
+Repaired ones (`write_repaired`), of TensorFlow 2, have some functions exchanged; their other files are
+copied.
 
-What fills the tables of a SavedModel: the files in `assets/`, the list of them, and the op to run.
-
-TensorFlow's loaders feed each listed tensor the path of its file and run the one op of the collection
-`saved_model_main_op` (tensorflow v2.21.0 python/saved_model/loader_impl.py get_asset_tensors, get_init_op;
-the same in v1.15.0; TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
+Assets: the files in `assets/`, the list of them, and the op that fills tables from them. TensorFlow's loaders
+feed each listed tensor the path of its file and run the one op of the collection `saved_model_main_op`
+(tensorflow v2.21.0 python/saved_model/loader_impl.py get_asset_tensors, get_init_op; the same in v1.15.0;
+TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
 """
 
 from __future__ import annotations

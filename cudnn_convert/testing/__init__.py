@@ -9,6 +9,9 @@ Nothing heavy is imported before a comparison needs it: functions and arrays nee
 * sides  : One side of a comparison: a model, a function or answers, and its names.
 * files  : Models in files, recognised by their content.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
+
+May import: errors, formats, context, model, weights, report, keras.config, artifacts, verification.
+Entry: `assert_equivalent`.
 """
 
 from __future__ import annotations

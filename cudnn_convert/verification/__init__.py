@@ -13,4 +13,8 @@
 * recordings      : Recordings of the original and feeds of the user, as judges.
 * record          : Records the original model on this machine.
 * pieces          : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
+
+May import: errors, formats, context, model, weights, reference, report, graph, graph.passes, recurrences,
+keras.config, plan, artifacts, verification.pieces.
+Entry: `check.verify_artifact`; `record.recorded` runs an original and keeps its answers.
 """

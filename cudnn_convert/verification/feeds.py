@@ -1,22 +1,16 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
-Inputs in which a value stands for padding: ids of 0 before a masking embedding, rows of 0 before Masking.
-
-Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least one step
-(keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
-
-How many rows a lookup in a partitioned table has.
-
-TensorFlow divides the ids among the parts, by remainder or by range, and gathers from each part what is its
-own: arithmetic on the ids, a DynamicPartition, a gather for each part (tensorflow v1.15.0
-python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
-
-Inputs to compare on: random, seeded, and such that the model accepts them.
-
 At least two pairs of (time, batch), all different, and those that an artifact computes in a way of its own.
-Whether an unknown dimension is time or batch is found by trying: the
-assignment counts where the recurrences then see the batch size that was meant, or, where that is fixed, the
-number of steps.
+Trying shows whether an unknown dimension is time or batch: the assignment counts where the recurrences then
+see the batch size that was meant, or, where that is fixed, the number of steps.
+
+`padded` inputs have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
+Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
+one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
+
+`rows` counts those of a lookup in a partitioned table. TensorFlow divides the ids among the parts, by
+remainder or by range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition,
+a gather for each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
 from __future__ import annotations

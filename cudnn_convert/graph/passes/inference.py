@@ -1,25 +1,23 @@
 """Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
 
-What inference does not need: defaults of placeholders, dead branches, dropout whose rate is 0.
-
 Each pass takes a GraphDef and returns one; names that remain keep their meaning.
 
-What a cuDNN node keeps for its gradient: an artifact has none, and inference needs none.
+Defaults, dead branches, dropout: placeholders with a default, branches that are never taken, and dropout
+whose rate is 0 go.
 
+Reserve space: what a cuDNN node keeps for its gradient goes, for inference needs none.
 Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc (reserve_space of type T, host_reserved of int8).
 
-What a loop carries round without changing it enters the loop once, as TensorFlow 1 writes its loops.
-
-A While of TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge
-nodes, such a variable hides its shape, and that a recurrence's weights are the same in every step.
+Loop invariants: what a loop carries unchanged enters it once, as TensorFlow 1 writes its loops. A While of
+TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge nodes, such a
+variable hides its shape, and that a recurrence's weights are the same in every step.
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc; core/ops/control_flow_ops.cc (Enter with
 `is_constant` keeps the shape).
 
-Sums that TensorFlow would take for part of a layer normalisation, and compute with another epsilon.
-
-On CPUs it makes one op of `rsqrt(mean + constant)` and what is around it where the other parts are constants
-or the input has a known rank, and that op's epsilon is 0.001, whatever the constant. Taking the negated
-constant away gives the same numbers to the last bit and is none of the patterns.
+Layer normalisation (`unfused`): on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is
+around it, where the other parts are constants or the input has a known rank. That op's epsilon is 0.001,
+whatever the constant. Taking the negated constant away gives the same numbers to the last bit, and is none of
+the patterns.
 Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm, AddMklLayerNorm.
 """
 

@@ -1,18 +1,16 @@
 """Inlines functions: all calls of a graph, or one body in place of one node.
 
-Putting a function's body in place of a node, in a graph with TensorFlow 1's control flow.
+One body (`call`), in a graph with TensorFlow 1's control flow: its nodes go under `<node>/`, and the node
+itself becomes an IdentityN of its old name, so that `<node>:0` and the others stay what they were. A body
+node without inputs gets a control edge on the call's first input: without it the node would stand outside a
+`while` frame, which a Session forgives and `tf.saved_model.load` does not (tensorflow v2.21.0
+core/common_runtime/graph_constructor.cc checks frames only after function inlining). Loops inside the body
+stay functions, named after a hash of their content.
 
-The body's nodes go under `<node>/`, and the node itself becomes an IdentityN of its old name, so that
-`<node>:0` and the others stay what they were. A body node without inputs gets a control edge on the call's
-first input: without it the node would stand outside a `while` frame, which a Session forgives and
-`tf.saved_model.load` does not (tensorflow v2.21.0 core/common_runtime/graph_constructor.cc checks frames
-only after function inlining). Loops inside the body stay functions, named after a hash of their content.
-
-A graph of functions as one flat graph, in which every node has a name of its own.
-
-TensorFlow's own optimizer puts the bodies in the place of their calls, a body's node `n` as `<call>/n`. Loops
-and branches that hold a cuDNN node become Switch and Merge nodes, the others stay the functions they are.
-What the optimizer adds for calls in general and these calls do not need is taken away again.
+All calls (`inline_functions`): one flat graph, in which every node has a name of its own. TensorFlow's own
+optimizer puts the bodies in the place of their calls, a body's node `n` as `<call>/n`. Loops and branches
+that hold a cuDNN node become Switch and Merge nodes, the others stay the functions they are. What the
+optimizer adds for calls in general and these calls do not need is taken away again.
 Source: tensorflow v2.21.0 core/common_runtime/inline_function_utils.cc (names of what it adds),
 core/common_runtime/lower_functional_ops.cc (`_lower_using_switch_merge`).
 """

@@ -1,21 +1,17 @@
 """Replaces ops of TensorFlow 1: reference variables and GatherTree.
 
-Reference variables become resource variables, the only kind that TensorFlow 2 fully knows.
+Reference variables become resource variables, the only kind that TensorFlow 2 fully knows. A variable `w`
+keeps its tensor name `w:0`: `w` turns into the read of a handle `w/handle`. `to_resource_variables` leaves
+one that an op of the graph writes by reference as it is. `written_to_resource_variables` takes those that the
+graph assigns as a whole and outside loops, each read and write in its place: an assignment still returns the
+value that it wrote. A reference is read when the op that takes it runs, so each such op gets a read of its
+own that waits for the same.
 
-A variable `w` keeps its tensor name: `w` turns into the read of a handle `w/handle`. A variable that an
-op of the inference graph writes by reference stays as it is.
-
-A reference variable that its graph assigns becomes a resource variable, each read and write in its place.
-
-`w:0` of the source stays a tensor, and so does what an assignment returns: the value that it wrote. A
-reference is read when the op that takes it runs: each such op gets a read of its own that waits for the same.
-
-Beam search of TensorFlow 1: its op GatherTree, which TensorFlow 2 has not, as a loop of gathers.
-
+GatherTree of TensorFlow 1's beam search, which TensorFlow 2 lacks, becomes a loop of gathers.
 `GatherTree(step_ids, parent_ids, max_sequence_lengths, end_token)` walks the beams back from their last step:
 ids `[time, batch, beam]`, each with the beam of the step before that it came from. Behind a row's length and
 behind the first end token there are end tokens. The node becomes an IdentityN of the beams and of what they
-were made from, with a mark by which the proof finds it and computes it by itself.
+were made from, with a mark by which the proof knows it and computes it by itself.
 Source: tensorflow v1.15.0 contrib/seq2seq/ops/beam_search_ops.cc, kernels/beam_search_ops.cc.
 """
 

@@ -4,4 +4,7 @@
 * validate  : Validates a config: its claims, and which layers may be built.
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 * values    : Values in a layer's config beside layers, in the form that Keras 2 builds.
+
+May import: errors, model.
+Entry: `validate.require`, which looks at every class before a layer is built.
 """

@@ -7,4 +7,8 @@
 * finish           : Last passes of an ONNX model: trims, canonical names, checks, weights.
 * reduced_precision: Stores ONNX weights in float16, or multiplies LSTMs in int8.
 * tf2onnx_private  : Private parts of tf2onnx that are patched, so that each run gives equal bytes.
+
+May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.projection,
+lower.block_lstm.
+Entry: `convert.lower` for a graph, `standalone.lower` for one recurrence.
 """

@@ -1,19 +1,17 @@
 """Last passes of an ONNX model: trims, canonical names, checks, weights.
 
-ONNX graphs that are asked for no more than is read: beside a recurrence of one step a node costs much.
-
-tf2onnx has no such pass, and its own must come first: they know no Shape that gives a part (v1.17.0
+`trim_unread` asks nodes for no more than is read: beside a recurrence of one step a node costs much. tf2onnx
+has no such pass, and its own must come first: they know no Shape that gives a part (v1.17.0
 tf2onnx/optimizer/transpose_optimizer.py _shape_handler).
 Source: onnx v1.18 docs/Operators.md Shape-15 (`start`, `end`), Slice-13, LSTM-14 (all outputs are optional).
 
-One model, one sequence of bytes: nodes, names and dimensions of an ONNX model in a canonical order.
-
-tf2onnx numbers its names and orders its nodes by sets of objects, so that two runs differ. Here a walk from
-the outputs fixes the order of nodes (what no output needs falls away) and every internal name, in all nested
-graphs, is made from that order. Value infos of internal tensors, doc strings and the producer's stamp go.
+`canonical` gives one model one sequence of bytes. tf2onnx numbers its names and orders its nodes by sets of
+objects, so that two runs differ. Here a walk from the outputs fixes the order of nodes (what no output needs
+falls away), and every internal name, in all nested graphs, is made from that order. Value infos of internal
+tensors, doc strings and the producer's stamp go.
 Source: onnx v1.18 onnx/onnx.proto (a nested graph sees the names of the graphs around it).
 
-What every ONNX model goes through last: canonical bytes, a check, and its weights.
+`finish_model` makes a model canonical, checks it and hands on its weights apart from the proto.
 """
 
 from __future__ import annotations

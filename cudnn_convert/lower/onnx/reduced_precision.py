@@ -1,20 +1,17 @@
 """Stores ONNX weights in float16, or multiplies LSTMs in int8.
 
-Weights that are stored in half precision and computed in single: half the file, the same nodes.
+float16 (`halved`): half the file, the same nodes, computed in single precision. A Cast stands between a
+constant and what reads it, which runtimes fold when they load the model. Biases stay as they are: they are
+few, and what they add to is large.
 
-A Cast stands between a constant and what reads it, which runtimes fold when they load the model. Biases stay
-as they are: they are few, and what they add to is large.
-
-LSTMs that multiply in int8: ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node.
-
-Weights are stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; what
-they meet, inputs and states, the runtime rounds to uint8 at each call, by their range in the whole batch.
-Biases and peepholes stay.
-Sources: onnxruntime v1.31.1 docs/ContribOperators.md and contrib_ops/cpu/quantization/
-dynamic_quantize_lstm.cc (W `[directions, inputs, 4*units]`, R `[directions, units, 4*units]`, scales and zero
-points `[directions, 4*units]` or `[directions]`). ONNX Runtime's own quantizer (v1.31.1
-quantization/operators/lstm.py) is not used: of weights that two nodes read it makes a wrong model or one that
-does not load, and it wants all values in one proto.
+int8 (`quantized`): ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node. Weights are
+stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; the runtime
+rounds inputs and states to uint8 at each call, by their range in the whole batch. Biases and peepholes stay.
+Sources: onnxruntime v1.31.1 docs/ContribOperators.md and
+contrib_ops/cpu/quantization/dynamic_quantize_lstm.cc (W `[directions, inputs, 4*units]`, R `[directions,
+units, 4*units]`, scales and zero points `[directions, 4*units]` or `[directions]`). ONNX Runtime's own
+quantizer (v1.31.1 quantization/operators/lstm.py) is not used: of weights that two nodes read it makes a
+wrong model or one that does not load, and it wants all values in one proto.
 """
 
 from __future__ import annotations

@@ -5,4 +5,7 @@
 * while_loop : Lowers one direction of a layer to a `while` loop over its steps.
 * tf1_cells  : Weights as variables of TensorFlow 1's CPU cells, with optimizer slots.
 * functions  : Lowers cuDNN nodes inside functions of a SavedModel, and blobs that may change.
+
+May import: errors, model, weights, graph, graph.passes, recurrences, lower.projection.
+Entry: `lower.lower` for a graph, `functions.lowered` for a SavedModel of TensorFlow 2.
 """

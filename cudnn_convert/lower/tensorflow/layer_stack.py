@@ -1,25 +1,21 @@
 """Lowers a recurrence: its layers and directions, as BlockLSTM or as loops.
 
-A loop's weights that are made when they are written: those of one pseudo-layer are in memory at a time.
-
-From the variables of TensorFlow 1's CPU cells to what the loop of `recurrence` takes, in the graph.
-
-The order of columns is taken from the op or the cell that reads the same variables, not from the row of
-`layouts` that they were packed by: a wrong row is to show when the artifact is verified.
-
-A pseudo-layer of an LSTM as `BlockLSTM`, one kernel call for all steps.
+All ops have CPU kernels in every build of TensorFlow. The lowering `fast` takes `BlockLSTM`, one kernel call
+for all steps, for LSTMs of float and half: for any number of steps where a cache holds their matrices, else
+for few steps, except where they are projected or stay in their file. Everything else is a loop over steps,
+and the lowering `portable` is a plain one. All carry the state itself, so that a row of length 0 and a run of
+0 steps give the initial state. `switch_at_runtime` takes the weights as the loop has them, and makes the
+block's of them at run time where the steps are many. Shapes are cuDNN's.
 
 `BlockLSTMV2` would do too, but TensorFlow gives it the gradient of `BlockLSTM`, whose gates lie elsewhere.
-Projected LSTMs take it with matrices made from the stored ones (`projection`), of its own precision.
+Projected LSTMs take it with matrices made from the stored ones (`lower.projection`), of its own precision.
 Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM, python/ops/rnn_grad.py.
 
-A cuDNN recurrence in TensorFlow ops that have CPU kernels in every build.
+`Deferred` weights of a loop are made when they are written, so that one pseudo-layer is in memory at a time.
 
-`fast` takes `BlockLSTM` for LSTMs of float and half (`block`): for any number of steps where a cache holds
-their matrices, else for few, except where they are projected or stay in their file. Everything else is a loop
-over steps (`loop`), and `portable` a plain one. All carry the state itself, so that a row of length 0 and a
-run of 0 steps give the initial state. `switched` takes the weights as the loop has them and makes the block's
-of them at run time, where the steps are many. Shapes are cuDNN's.
+`loop` takes the variables of TensorFlow 1's CPU cells. It takes the order of their columns from the op or
+cell that reads the same variables, not from the row of `layouts` that they were packed by: a wrong row is to
+show when the artifact is verified.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
 """Weights as variables of TensorFlow 1's CPU cells, with optimizer slots.
 
-Weights kept as the variables of TensorFlow 1's CPU cells, and computed on as they are.
-
-Each pseudo-layer has the variables that a hand-written CPU network of `MultiRNNCell` or
-`stack_bidirectional_dynamic_rnn` has, under `<scope><stem><cell>/`: a plain `tf.train.Saver` of such a
-network restores them. `<scope>` is that of the source's canonical keys, else that of its blob. An LSTM of
-float or half goes through `BlockLSTM`, which takes a kernel and a bias in that very order; everything else
-has them taken apart in the graph.
+The artifact computes on the variables as they are. Each pseudo-layer has those that a hand-written CPU
+network of `MultiRNNCell` or `stack_bidirectional_dynamic_rnn` has, under `<scope><stem><cell>/`: a plain
+`tf.train.Saver` of such a network restores them. `<scope>` is that of the source's canonical keys, else that
+of its blob. An LSTM of float or half goes through `BlockLSTM`, which takes a kernel and a bias in that very
+order; everything else has them taken apart in the graph.
 Source: tensorflow v1.15.0 python/ops/rnn.py, contrib/rnn/python/ops/rnn.py (scopes),
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatible* cells), core/ops/rnn_ops.cc BlockLSTM.
 
-What optimizers remember of a model's weights: kept for training on with TensorFlow 1's CPU cells.
-
-A slot has the key `<variable>/<suffix>` and the variable's shape; that of a parameter blob is split like the
-blob. Its two biases became one variable, and the gradient of their sum is that of either of them: one half is
-taken, not the sum. Scalars (`global_step`, `beta1_power`) belong to no variable.
+Slots, what optimizers remember of each weight, are kept for training on with these cells. A slot has the key
+`<variable>/<suffix>` and the variable's shape; that of a parameter blob is split like the blob. Its two
+biases became one variable, and the gradient of their sum is that of either of them: one half is taken, not
+the sum. Scalars (`global_step`, `beta1_power`) belong to no variable.
 Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, python/training/optimizer.py.
 """
 

@@ -1,10 +1,8 @@
 """Lowers one direction of a layer to a `while` loop over its steps.
 
-Sequences `[time, batch, columns]` whose rows have lengths; `None` is the whole of each.
-
-One step of each cell in TensorFlow ops, and what of it can be computed for all steps beforehand.
-
-A pseudo-layer as a `while` loop over its steps, with the input's product hoisted out of it.
+`cell_steps` states one step of each cell, and what of it can be computed for all steps beforehand; the
+input's product is hoisted out of the loop. Sequences are `[time, batch, columns]`, and their rows have
+lengths; `None` is the whole of each.
 
 What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes so many of them
 `together`, a further one fewer of those that are left, the last goes one by one. A single step, as in

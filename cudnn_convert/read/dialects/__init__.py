@@ -4,6 +4,9 @@
 * regions     : Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
 * keras       : Names of the weights of Keras' CuDNNLSTM and CuDNNGRU in TensorFlow checkpoints.
 * plain_layers: Layers that run on a CPU, recognised by names and shapes of their weights.
+
+May import: errors, model, weights, read.variable_keys.
+Entry: `find`, which asks every dialect.
 """
 
 from __future__ import annotations

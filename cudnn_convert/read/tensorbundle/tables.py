@@ -1,16 +1,14 @@
 """Tables of a checkpoint: protocol buffer fields, checksums, LevelDB blocks.
 
-Protocol buffers as they lie in a file: fields by number, no descriptors, no copies.
-
-A message registered by us would meet TensorFlow's own of that name, should it be imported later.
+Protocol buffers are read as they lie in a file: fields by number, no descriptors, no copies. A message
+registered here would meet TensorFlow's own of that name, should it be imported later.
 Source: protobuf's "Encoding"; groups, which proto3 never had, are refused.
 
-CRC-32C, which covers every block of a table and every tensor of a checkpoint.
-
+CRC-32C covers every block of a table and every tensor of a checkpoint.
 Source: tensorflow v2.21.0 (tsl) lib/hash/crc32c.h (Mask: a checksum that is stored beside its data is rotated
 and moved, so that it can be covered by another one).
 
-TensorFlow's own copy of LevelDB's table: sorted keys and values in blocks, each with its checksum.
+Tables are TensorFlow's own copy of LevelDB's: sorted keys and values in blocks, each with its checksum.
 
     block ... block | meta index | index | footer of 48 bytes: two handles, padding, magic
     block   = entry ... entry, offsets of 32 bits where a key stands in full, their number | kind | checksum

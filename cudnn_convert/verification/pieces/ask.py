@@ -1,8 +1,6 @@
 """Asks an artifact of each format for its recurrences, and judges the answers.
 
-Decoded weights in a file, each recurrence computed as the file's documentation says.
-
-Where an artifact of each format can be asked for a recurrence by itself, and the answers judged.
+The recurrences of a file of decoded weights are computed here, as the file's documentation says.
 """
 
 from __future__ import annotations
