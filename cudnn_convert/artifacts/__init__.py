@@ -11,5 +11,5 @@ What runs an artifact never imports what wrote it: neither `lower` nor `targets`
 * weights        : Weights of an artifact: as arrays by name, and computed in NumPy.
 
 May import: errors, formats, context, storage, model, graph, recurrences, keras, keras.config, read.
-Entry: `origin.identify` says what an artifact is, `runners.opened` loads it to be run.
+Entry: `origin.identify` says what an artifact is, `runners.open_artifact` loads it to be run.
 """

@@ -8,5 +8,5 @@
 * config        : The config of a Keras model as JSON data; nothing is built.
 
 May import: errors, model, weights, graph, recurrences, keras.config.
-Entry: `cpu_layers.rewritten` for formats of layers, `trace_tf_keras.traced` for those of graphs.
+Entry: `cpu_layers.rewritten` for formats of layers, `trace_tf_keras.trace_model` for those of graphs.
 """

@@ -6,7 +6,7 @@
 * sections: The sections of the HTML page: plots, outputs, recurrences, weights.
 
 May import: errors, model, storage.
-Entry: `Report` and `Verification`, the values; `page.prepared` writes a file of one.
+Entry: `Report` and `Verification`, the values; `page.prepare_report` writes a file of one.
 """
 
 from __future__ import annotations

@@ -16,5 +16,5 @@
 
 May import: errors, formats, context, model, weights, reference, report, graph, graph.passes, recurrences,
 keras.config, plan, artifacts, verification.pieces.
-Entry: `check.verify_artifact`; `record.recorded` runs an original and keeps its answers.
+Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

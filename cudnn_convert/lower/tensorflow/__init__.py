@@ -7,5 +7,5 @@
 * functions  : Lowers cuDNN nodes inside functions of a SavedModel, and blobs that may change.
 
 May import: errors, model, weights, graph, graph.passes, recurrences, lower.projection.
-Entry: `lower.lower` for a graph, `functions.lowered` for a SavedModel of TensorFlow 2.
+Entry: `lower.lower` for a graph, `functions.lower_functions` for a SavedModel of TensorFlow 2.
 """
