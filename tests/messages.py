@@ -43,7 +43,7 @@ class Piece:
 @cache
 def pieces() -> tuple[Piece, ...]:
     """All pieces that name a flag, each once."""
-    paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "style.py")  # of CSS
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "html.py")  # of tags and CSS
     named = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths)
     return tuple(dict.fromkeys(Piece(file, text) for file, tree in named for text in _texts(tree)))
 

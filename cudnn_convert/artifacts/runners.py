@@ -258,7 +258,7 @@ class Opened:
 
 
 def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
-    """Looks at an artifact as far as no runtime is needed for it, and raises what `opened` raises then."""
+    """Looks at an artifact as far as no runtime is needed for it, and raises what `open_artifact` does."""
     with _loading(form, path):
         if form == "tflite":
             from cudnn_convert.artifacts import tflite_file

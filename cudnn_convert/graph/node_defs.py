@@ -193,7 +193,7 @@ def _replace_unknown_ops(graph: Any) -> Any:
 
 
 def import_checked(graph: Any) -> tf.Graph:
-    """`imported` for a graph that comes from a file, of which ops may be unknown; not to be run.
+    """`import_graph` for a graph that comes from a file, of which ops may be unknown; not to be run.
 
     Raises InvalidModelError where TensorFlow refuses it.
     """

@@ -187,7 +187,7 @@ def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
 
 
 def trace_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True) -> Model:
-    """As `traced`, of what stands before the first layer that may not be built; notes say so.
+    """As `trace_model`, of what stands before the first layer that may not be built; notes say so.
 
     Where that is nothing: its inputs alone, unless someone is to `verify` it.
     """

@@ -9,7 +9,7 @@ Source: keras 2.2.4 engine/saving.py, tf_keras v2.21.0 src/saving/legacy/hdf5_fo
 
 The recurrences of a Keras weights file that has no layers' config: shapes tell, names name.
 
-Source: as `keras_names`, whose rule of recognition holds here too.
+Source: as `dialects.keras`, whose rule of recognition holds here too.
 """
 
 from __future__ import annotations

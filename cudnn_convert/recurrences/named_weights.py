@@ -116,7 +116,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
 
 def arrays(path: Path) -> dict[str, Array]:
-    """The arrays of such a file by name. Raises as `said`."""
+    """The arrays of such a file by name. Raises as `file_metadata`."""
     if path.suffix == ".npz":
         return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
     from safetensors.numpy import load_file

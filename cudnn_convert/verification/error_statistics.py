@@ -2,7 +2,7 @@
 
 What an output's errors look like, in numbers: for people and their plots, never for the verdict.
 
-Each feed gives a `Figures`; `merged` makes one of those of all feeds.
+Each feed gives a `Figures`; `merge_figures` makes one of those of all feeds.
 
 Which axis of an output is time, as far as the feeds can tell.
 """
@@ -96,7 +96,7 @@ def of_floats(
 
 
 def element(found: Array, expected: Array, place: Sequence[Any]) -> Element:
-    """The element at `place` of the first feed; `merged` says which feed it was."""
+    """The element at `place` of the first feed; `merge_figures` says which feed it was."""
     place = tuple(int(k) for k in place)
     return Element(0, place, plain(expected[place]), plain(found[place]))
 

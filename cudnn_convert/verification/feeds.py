@@ -4,7 +4,7 @@ At least two pairs of (time, batch), all different, and those that an artifact c
 Trying shows whether an unknown dimension is time or batch: the assignment counts where the recurrences then
 see the batch size that was meant, or, where that is fixed, the number of steps.
 
-`padded` inputs have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
+`pad_rows` inputs have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
 Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
 one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
 

@@ -52,7 +52,7 @@ def accept_feeds(plan: Plan, source: Source, path: Path) -> list[dict[str, Array
 
 
 def read_feeds(plan: Plan, path: Path) -> list[dict[str, Array]]:
-    """The feeds of `accepted`, by tensor, as the source takes them; nothing runs. Raises UsageError."""
+    """The feeds of `accept_feeds`, by tensor, as the source takes them; nothing runs. Raises UsageError."""
     where = f"--data {path}"
     calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
     expected = sorted(plan.signature.inputs)
@@ -72,7 +72,7 @@ _FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", 
 
 
 def _is_ends(told: Any) -> bool:
-    """Whether this is what `described` gives."""
+    """Whether this is what `describe_tensors` gives."""
     ends = told.values() if isinstance(told, dict) else [None]
     names = [end.get(name) if isinstance(end, dict) else None for end in ends for name in ("tensor", "dtype")]
     return all(isinstance(name, str) for name in names)

@@ -7,7 +7,7 @@ was written wrongly has no place in it, or an odd one.
 * search: Finds weights in an artifact by their values, and doubts about their places.
 
 May import: model, weights, report, graph, plan, artifacts.
-Entry: `traced` gives the map, `search.objections` what speaks against an artifact in a proof.
+Entry: `trace_weights` gives the map, `search.objections` what speaks against an artifact in a proof.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Weights too large to be in memory all at once: layers and tensors that are read when they are asked for.
 
-What is small is read and decoded once, and stays: `are_large` tells.
+What is small is read and decoded once, and stays: `exceeds_memory_budget` tells.
 
 Large matrices: memory for them, and turning them at the speed of memory.
 

@@ -2,7 +2,7 @@
 
 Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
 
-No more memory is taken than the file itself and the limits of `limits` allow. NumPy pickles arrays of
+No more memory is taken than the file itself and the limits of `context` allow. NumPy pickles arrays of
 objects, the only ones that keep bytes which end in zeros: where a user's strings are asked for, arrays of
 bytes and text are read by an unpickler that knows no class. What a pickle names stands for itself, and calls
 no code of NumPy; elsewhere nothing is unpickled.

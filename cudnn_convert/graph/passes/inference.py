@@ -14,7 +14,7 @@ variable hides its shape, and that a recurrence's weights are the same in every 
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc; core/ops/control_flow_ops.cc (Enter with
 `is_constant` keeps the shape).
 
-Layer normalisation (`unfused`): on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is
+Layer normalisation (`separate_sums`): on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is
 around it, where the other parts are constants or the input has a known rank. That op's epsilon is 0.001,
 whatever the constant. Taking the negated constant away gives the same numbers to the last bit, and is none of
 the patterns.

@@ -2,7 +2,7 @@
 
 Reference variables become resource variables, the only kind that TensorFlow 2 fully knows. A variable `w`
 keeps its tensor name `w:0`: `w` turns into the read of a handle `w/handle`. `to_resource_variables` leaves
-one that an op of the graph writes by reference as it is. `written_to_resource_variables` takes those that the
+one that an op of the graph writes by reference as it is. `convert_assigned_variables` takes those that the
 graph assigns as a whole and outside loops, each read and write in its place: an assignment still returns the
 value that it wrote. A reference is read when the op that takes it runs, so each such op gets a read of its
 own that waits for the same.

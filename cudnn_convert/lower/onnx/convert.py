@@ -1,6 +1,6 @@
 """Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
 
-cuDNN nodes of a tf2onnx graph: each becomes the nodes of `onnx_stack`, its outputs keeping their names.
+cuDNN nodes of a tf2onnx graph: each becomes the nodes of `fused_nodes`, its outputs keeping their names.
 
 Weights never pass through tf2onnx, which copies every constant for every pass of its optimizer.
 Source: tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
@@ -67,7 +67,7 @@ def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
     """Put ONNX ops in the place of a cuDNN `node` of a tf2onnx `graph`; `seed2` is its recurrence's number.
 
-    The node's output tensors keep their names. What nobody reads is left to `onnx_canonical` to drop.
+    The node's output tensors keep their names. What nobody reads is left to `finish` to drop.
     """
     recurrence = recurrences[node.get_attr_int("seed2")]
     inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])

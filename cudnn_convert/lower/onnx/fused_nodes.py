@@ -1,10 +1,10 @@
 """Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 
 `Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
-of weights, float constants `[owner, layer, slot, MARK]`, and `redeem` puts the arrays there once the rest of
-the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences of double,
-half or bfloat16, so those are computed in float. ONNX knows no projection: `projection` says how it goes
-without.
+of weights, float constants `[owner, layer, slot, MARK]`, and `attach_weights` puts the arrays there once
+the rest of the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences
+of double, half or bfloat16, so those are computed in float. ONNX knows no projection: `lower.projection` says
+how it goes without.
 Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
 """
@@ -170,7 +170,9 @@ def _merge_directions(made: Ops, y: str, *, directions: int, units: int) -> str:
 def fused_layers(
     graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`; before `redeem`.
+    """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`.
+
+    To be asked before `attach_weights`.
 
     `around` are the constants that the graphs around this one have, by name.
     """

@@ -1,10 +1,10 @@
 """Stores ONNX weights in float16, or multiplies LSTMs in int8.
 
-float16 (`halved`): half the file, the same nodes, computed in single precision. A Cast stands between a
+float16 (`to_float16`): half the file, the same nodes, computed in single precision. A Cast stands between a
 constant and what reads it, which runtimes fold when they load the model. Biases stay as they are: they are
 few, and what they add to is large.
 
-int8 (`quantized`): ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node. Weights are
+int8 (`to_int8`): ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node. Weights are
 stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; the runtime
 rounds inputs and states to uint8 at each call, by their range in the whole batch. Biases and peepholes stay.
 Sources: onnxruntime v1.31.1 docs/ContribOperators.md and

@@ -1,7 +1,8 @@
 """Walks ONNX graphs and orders nodes and subgraph outputs.
 
 tf2onnx takes the outputs of an If and the carried variables of a Loop from sets of objects, so that their
-order is chance. `settle` sorts them by digests of what they compute, which no order or name goes into.
+order is chance. `sort_subgraph_outputs` sorts them by digests of what they compute, which no order or name
+goes into.
 Source: onnx v1.18 docs/Operators.md If-16, Loop-16 (a Loop's inputs are `M, cond, carried...`, its body's
 `iteration, cond, carried...`, its body's outputs `cond, carried..., scanned...`), Scan-9 (inputs and the
 body's inputs `carried..., scanned...`, outputs and the body's outputs likewise).

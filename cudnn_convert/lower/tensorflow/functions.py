@@ -133,7 +133,7 @@ def _off_gpu(graph: Any) -> None:
 def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]:
     """The tensors of each pseudo-layer in turn, in the form of the loop (`layer_stack.layer_weights`).
 
-    Where each lies is asked of `opaque` and `layouts`, by the places of the blob's elements.
+    Where each lies is asked of `cudnn_blob` and `layouts`, by the places of the blob's elements.
     """
     places = np.arange(cudnn_blob.length(sizes))
     for number, layer in enumerate(cudnn_blob.split(places, sizes, where="params")):

@@ -79,7 +79,7 @@ Steps = tuple[Sequence[Any], Step]
 
 
 def weights(cell: Cell) -> dict[str, Array]:
-    """The arrays that `of` takes, by name and in order.
+    """The arrays that `cell_steps` takes, by name and in order.
 
     A GRU's candidate has matrices of its own: to take the columns of a product apart is to copy them.
     """

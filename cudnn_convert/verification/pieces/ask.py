@@ -90,7 +90,6 @@ def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def _arrays(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-
     return pieces(artifact, recurrences)
 
 
