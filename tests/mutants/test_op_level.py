@@ -132,7 +132,7 @@ def test_a_part_spoiled(
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("to", ["savedmodel-fast", "onnx-fast"])
-@pytest.mark.parametrize("spoiled", ["compose", "inverse"])
+@pytest.mark.parametrize("spoiled", ["fold_projection", "invert_projection"])
 def test_what_stands_for_a_projection_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_what_stands_for_a_projection_spoiled(
 
     def changed(cell: Cell) -> Any:
         found = right(cell)
-        if spoiled == "inverse":
+        if spoiled == "invert_projection":
             return turned(found)
         return dataclasses.replace(found, recurrent_kernel=turned(found.recurrent_kernel))
 

@@ -9,7 +9,7 @@ layer's, 4 times or `[2, 3*units]` a CPU layer's, which needs no conversion and 
 Source: tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py `build`, layers/wrappers.py Bidirectional,
 python/training/tracking/graph_view.py; the same keys in v1.12.0-v1.15.0.
 
-`plain_layers` converts nothing: it says what a file without any cuDNN recurrence looks like.
+`describe_layers` converts nothing: it says what a file without any cuDNN recurrence looks like.
 Source: tensorflow v1.15.0 python/keras/layers (recurrent.py, core.py, convolutional.py, normalization.py,
 embeddings.py), python/ops/rnn_cell_impl.py, contrib/rnn/python/ops/lstm_ops.py.
 """
