@@ -185,9 +185,9 @@ def silence() -> Iterator[None]:
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
         if "tensorflow" in sys.modules:  # else nobody has built a graph yet
-            from tensorflow.python.eager import context
+            from cudnn_convert.private import tf_private
 
-            stack.enter_context(context.eager_mode())
+            stack.enter_context(tf_private.eager_mode())
             stack.enter_context(_sizes_are_numbers())
         yield
 

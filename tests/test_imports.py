@@ -25,33 +25,34 @@ ALLOWED = {
     "version": "",
     "errors": "",
     "reference": "",
+    "private": "",
     "formats": "",
-    "context": "errors",
+    "context": "errors private",
     "storage": "errors",
     "model": "errors",
     "options": "errors formats context",
     "weights": "errors model context",
     "report": "errors model storage",
-    "graph": "errors model",
-    "graph.passes": "errors model graph",
-    "recurrences": "errors model weights graph graph.passes",
+    "graph": "errors private model",
+    "graph.passes": "errors private model graph",
+    "recurrences": "errors private model weights graph graph.passes",
     "keras.config": "errors model",
-    "keras": "errors model weights graph recurrences keras.config",
+    "keras": "errors private model weights graph recurrences keras.config",
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
-    "read": "errors context model keras.config read.tensorbundle read.dialects",
+    "read": "errors private context model keras.config read.tensorbundle read.dialects",
     "lower.tensorflow": "errors model weights graph graph.passes recurrences",
-    "lower": "errors model weights graph graph.passes recurrences lower.tensorflow",
+    "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
-    "plan": "errors formats context model options weights graph graph.passes recurrences keras keras.config "
-    "read",
+    "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
+    "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
-    "targets": "errors formats context model options weights report graph graph.passes recurrences keras "
-    "keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
-    "verification.pieces": "errors formats model weights reference report graph graph.passes recurrences "
-    "plan artifacts verification",
-    "verification": "errors formats context model weights reference report graph graph.passes recurrences "
-    "keras.config plan artifacts verification.pieces",
+    "targets": "errors private formats context model options weights report graph graph.passes recurrences "
+    "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
+    "verification.pieces": "errors private formats model weights reference report graph graph.passes "
+    "recurrences plan artifacts verification",
+    "verification": "errors private formats context model weights reference report graph graph.passes "
+    "recurrences keras.config plan artifacts verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "

@@ -24,17 +24,30 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
-from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.python import schema_py_generated
+from tensorflow.lite.tools import flatbuffer_utils
 
 from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.formats import TFLITE_KEY
 
+#: The classes that are generated from TensorFlow Lite's schema, for reading and, ending in T, for changing.
+schema: Final[Any] = schema_py_generated
 #: Tables inside of tables, and tables in all, as flatbuffers' own verifier has them.
 _DEEPEST: Final = 64
 _MOST: Final = 1_000_000
 #: What generated readers have beside one function for each field.
 _OTHERS: Final = ("GetRootAs", "AsNumpy", "Length", "IsNone", "BufferHasIdentifier")
 _OFFSET: Final = 4
+
+
+def unpack_model(content: bytes) -> Any:
+    """The ModelT of a file's bytes, to be changed. `check_model` comes first where the bytes are foreign."""
+    return flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+
+
+def pack_model(model: Any) -> bytes:
+    """The bytes of a file for a ModelT."""
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 class FlatbufferError(ValueError):

@@ -104,10 +104,10 @@ def _onnx(path: Path) -> _Named:
 
 
 def _tflite(path: Path) -> _Named:
-    from tensorflow.lite.tools import flatbuffer_utils
+    from cudnn_convert.artifacts.tflite_file import unpack_model
 
     for file in _files(path, ".tflite"):
-        model = flatbuffer_utils.read_model(str(file))
+        model = unpack_model(file.read_bytes())
         for graph in model.subgraphs:
             for tensor in graph.tensors:
                 data = model.buffers[tensor.buffer].data

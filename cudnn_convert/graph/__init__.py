@@ -12,6 +12,6 @@ It knows neither plans nor cuDNN's weights.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 * passes         : Passes over a GraphDef: each takes a graph and gives a changed copy.
 
-May import: errors, model.
+May import: errors, private, model.
 Entry: `index.Index`, the lookups that all others begin with; `session.session` runs a graph.
 """

@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.index import Index, split, unique
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 #: The device that is on every machine, and has the same name on each.
 ON_CPU: Final = "/device:CPU:0"
@@ -164,7 +164,7 @@ def _disable_evaluation(graph: Any) -> Any:
 
 def _first_input(found: Any) -> tf.DType | None:
     """The type of a node's first input, None where it has none."""
-    for argument in op_def_registry.get(found.op).input_arg:
+    for argument in tf_private.find_op(found.op).input_arg:
         held = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
         many = len(held) if argument.type_list_attr else found.attr[argument.number_attr].i
         if not (argument.type_list_attr or argument.number_attr) or many:
@@ -176,7 +176,7 @@ def _first_input(found: Any) -> tf.DType | None:
 def unknown(graph: Any) -> list[Any]:
     """The nodes whose op TensorFlow does not know, such as those of another package."""
     library = {function.signature.name for function in graph.library.function}
-    return [one for one in graph.node if op_def_registry.get(one.op) is None and one.op not in library]
+    return [one for one in graph.node if tf_private.find_op(one.op) is None and one.op not in library]
 
 
 def _replace_unknown_ops(graph: Any) -> Any:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tensorflow.python.framework import op_def_registry
-
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
 _STATEFUL: Final = "stateful"
@@ -88,7 +87,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
     names, todo = frozenset(library), [(node, "") for node in graph.node]
     for node, inside in todo:  # which grows
         # A function of the name of an op of TensorFlow's may be either.
-        if not is_pure(node) and (node.op not in names or op_def_registry.get(node.op) is not None):
+        if not is_pure(node) and (node.op not in names or tf_private.find_op(node.op) is not None):
             yield node, inside
         called = [node.op, *_named(node.attr.values())]
         while called:
@@ -100,7 +99,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
 def ops_run_by_converter(graph: Any) -> Iterator[Any]:
     """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
     for node in others(graph):
-        definition = op_def_registry.get(node.op)
+        definition = tf_private.find_op(node.op)
         if definition is None or not definition.is_stateful:
             yield node
 
@@ -122,7 +121,7 @@ def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
     todo = [node]
     while todo:
         found = todo.pop()
-        definition = op_def_registry.get(found.op)
+        definition = tf_private.find_op(found.op)
         if definition is None or definition.is_stateful or found.op in _FED:
             return False
         names = {name.partition(":")[0] for name in found.input if not name.startswith("^")} - seen

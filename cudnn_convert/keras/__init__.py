@@ -7,6 +7,6 @@
 * build_keras3  : Builds a Keras 3 model from a translated config and Keras 2 weights.
 * config        : The config of a Keras model as JSON data; nothing is built.
 
-May import: errors, model, weights, graph, recurrences, keras.config.
+May import: errors, private, model, weights, graph, recurrences, keras.config.
 Entry: `cpu_layers.rewritten` for formats of layers, `trace_tf_keras.trace_model` for those of graphs.
 """

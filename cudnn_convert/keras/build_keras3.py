@@ -34,6 +34,7 @@ from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.keras.translate import Told
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
+from cudnn_convert.private import keras_private
 from cudnn_convert.weights import layouts
 
 
@@ -292,7 +293,11 @@ def refuse_open_steps(source: Path, built: Any) -> None:
     """What `translate.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
     import keras
 
-    found = [layer for layer in built._flatten_layers() if isinstance(layer, keras.layers.TimeDistributed)]
+    found = [
+        layer
+        for layer in keras_private.flatten_layers(built)
+        if isinstance(layer, keras.layers.TimeDistributed)
+    ]
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
@@ -382,7 +387,7 @@ def settle_seeds(built: Any) -> None:
     from keras.random import SeedGenerator
 
     count = 0
-    for layer in built._flatten_layers():
+    for layer in keras_private.flatten_layers(built):
         for value in vars(layer).values():
             if isinstance(value, SeedGenerator) and getattr(layer, "seed", None) is None:
                 value.state.assign([count, 0])

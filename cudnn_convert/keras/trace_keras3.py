@@ -7,13 +7,10 @@ is none, a loop that only TensorFlow runs well. Source: keras v3.15 src/backend/
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +22,7 @@ from cudnn_convert.graph.index import unique
 from cudnn_convert.keras.config import classes, validate
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
+from cudnn_convert.private import keras_private
 from cudnn_convert.recurrences import saved_functions
 
 _CALL: Final = "model"
@@ -46,7 +44,7 @@ def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
         raise MissingDependencyError(f"{model.path}: {reason}")
     built = _built(model.path, model.architecture, vouched)
     _assign(model.path, model.architecture, built)
-    with _on_gpu():
+    with keras_private.trace_as_on_gpu():
         concrete = _function(built)
     held = {id(found.handle): found for found in concrete.graph.variables}
     graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
@@ -91,7 +89,7 @@ def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
         raise UnsupportedModelError(
             path, [f"config: expected {expected}, found none; build it, and save it again"]
         )
-    return getattr(built, "_functional", None) or built  # what a Sequential model is made of
+    return keras_private.functional_model(built)  # what a Sequential model is made of
 
 
 def _assign(path: Path, described: Architecture, built: Any) -> None:
@@ -112,24 +110,12 @@ def _assign(path: Path, described: Architecture, built: Any) -> None:
         raise UnsupportedModelError(path, reasons)
 
 
-@contextmanager
-def _on_gpu() -> Iterator[None]:
-    """The answers to what Keras asks while it traces: is there a GPU, and in whose order are its gates?"""
-    module = importlib.import_module("keras.src.backend.tensorflow.rnn")
-    build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
-    with (
-        mock.patch.object(module, "_is_gpu_available", lambda: True),
-        mock.patch.object(tf.sysconfig, "get_build_info", lambda: build_info),
-    ):
-        yield
-
-
 def _function(built: Any) -> Any:
     """The model's call as a concrete function of its inputs, flat and in order."""
     specs = [tf.TensorSpec(found.shape, found.dtype, f"input_{k}") for k, found in enumerate(built.inputs)]
 
     def call(*given: Any) -> Any:
-        packed = tf.nest.pack_sequence_as(built._inputs_struct, given)
+        packed = keras_private.pack_inputs(built, given)
         return tf.nest.flatten(built(packed, training=False))
 
     return tf.function(call, autograph=False).get_concrete_function(*specs)

@@ -15,7 +15,6 @@ without a CPU kernel stand in it like any other.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,56 +30,10 @@ from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
+from cudnn_convert.private import keras_private
 
 #: What to do with a model that cannot be built here.
 EXPORT: Final = "save it as a SavedModel where it loads, and convert that"
-
-
-@contextmanager
-def inference() -> Iterator[None]:
-    """Layers built within compute what they do at inference, loops as TensorFlow 1 wrote them.
-
-    Such a loop writes each place of an array once. tf_keras (2.21 src/backend.py rnn) writes all steps to the
-    first where it needs the last alone; here it keeps them all.
-    """
-    from tf_keras.src import backend
-
-    loops, steps = tf.compat.v1.control_flow_v2_enabled(), backend.rnn
-
-    def all_steps(*args: Any, **named: Any) -> Any:
-        return steps(*args, **{**named, "return_all_outputs": True})
-
-    tf.compat.v1.disable_control_flow_v2()
-    backend.rnn = all_steps
-    try:
-        with backend.deprecated_internal_learning_phase_scope(0), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        backend.rnn = steps
-        if loops:
-            tf.compat.v1.enable_control_flow_v2()
-
-
-def _layers_of_old() -> dict[str, Any]:
-    import tf_keras
-    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
-
-    class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
-        """In plain ops. Its other form is a batch normalisation in training mode over one row each."""
-
-        def _fused_can_be_used(self, ndims: int) -> bool:
-            return False
-
-    return {
-        "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
-        "CuDNNGRU": cudnn_gru.CuDNNGRU,
-        "LSTM": lstm_v1.LSTM,
-        "GRU": gru_v1.GRU,
-        "LSTMCell": lstm_v1.LSTMCell,
-        "GRUCell": gru_v1.GRUCell,
-        "LayerNormalization": LayerNormalization,
-    }
 
 
 def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
@@ -88,7 +41,7 @@ def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any])
     import tf_keras
 
     config, failure = values.to_legacy_form(described.config, kept=vouched), None
-    with tf_keras.utils.custom_object_scope({**_layers_of_old(), **vouched}), _floats(described):
+    with tf_keras.utils.custom_object_scope({**keras_private.tf1_layers(), **vouched}), _floats(described):
         for shaped in values.with_input_shape(config):
             try:
                 made = tf_keras.layers.deserialize(shaped, use_legacy_format=True)
@@ -146,7 +99,7 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
     Keras writes no states into its files: they begin with zeros.
     """
     found = {}
-    for layer in built._flatten_layers():
+    for layer in keras_private.flatten_layers(built):
         states = [one for one in tf.nest.flatten(getattr(layer, "states", None)) if hasattr(one, "handle")]
         kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
         for kind, state in zip(kinds, states, strict=False):
@@ -233,7 +186,7 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
         expected = "expected calls on what other layers give"
         reason = f"layer {lost[0]}: {expected}, found one on nothing; {EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
-    with tf.Graph().as_default() as graph, inference():
+    with tf.Graph().as_default() as graph, keras_private.build_for_inference():
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
         variables = _variables(model.path, built, _weights(model.path, described))

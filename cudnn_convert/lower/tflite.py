@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
@@ -31,6 +30,7 @@ from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.lower import Form
 from cudnn_convert.lower.tensorflow.while_loop import State, Steps, times
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
+from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 
 _FLOAT: Final = tf.float32.as_datatype_enum
@@ -239,7 +239,7 @@ def _repeat(
 
 def _written(held: Any, rows: Any, at: Any) -> Any:
     """`held [time, batch, width]` with `rows` from row `at` on."""
-    return gen_xla_ops.xla_dynamic_update_slice(input=held, update=rows, indices=tf.stack([at, 0, 0]))
+    return tf_private.dynamic_update_slice(held, rows, tf.stack([at, 0, 0]))
 
 
 def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Steps:

@@ -10,8 +10,8 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
-May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,
-keras.config, read.
+May import: errors, private, formats, context, model, options, weights, graph, graph.passes, recurrences,
+keras, keras.config, read.
 Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 """
 

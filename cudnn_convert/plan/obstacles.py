@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
 from cudnn_convert.graph import control_flow, lookup_tables, node_defs
@@ -23,6 +22,7 @@ from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import RANDOM, mask
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.plan import Plan
+from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
 
 #: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
@@ -100,7 +100,7 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
     for node in index.nodes.values():
         if node.op in library or node.op in CUDNN_OPS:
             continue
-        if op_def_registry.get(node.op) is None:
+        if tf_private.find_op(node.op) is None:
             found.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
         elif not _has_cpu_kernel(node.op):
             found.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
@@ -116,7 +116,7 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
 @cache
 def _has_cpu_kernel(op: str) -> bool:
     """Asked once for each op: TensorFlow looks through all its kernels."""
-    listed = kernels.get_registered_kernels_for_op(op).kernel
+    listed = tf_private.list_kernels(op)
     # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
     return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
         not listed and not op.startswith("Cudnn")

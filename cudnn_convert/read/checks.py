@@ -214,9 +214,9 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
 @cache
 def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
     """An op's least number of inputs; of each attribute the name, type and field, and whether it is read."""
-    from tensorflow.python.framework import op_def_registry
+    from cudnn_convert.private import tf_private
 
-    found = op_def_registry.get(op)
+    found = tf_private.find_op(op)
     if found is None:
         return None
     least = sum(not (one.number_attr or one.type_list_attr) for one in found.input_arg)
@@ -246,31 +246,31 @@ def _is_text(value: bytes) -> bool:
 
 @cache
 def _is_type(number: int) -> bool:
-    from tensorflow.python.framework import dtypes
+    import tensorflow as tf
 
     try:
-        dtypes.as_dtype(number)
+        tf.as_dtype(number)
     except TypeError:
         return False
     return True
 
 
 def _fault_of_value(node: Any) -> str | None:
-    from tensorflow.python.framework import dtypes
+    import tensorflow as tf
 
     held, told = node.attr["value"].tensor, node.attr["dtype"].type
     sizes = [dim.size for dim in held.tensor_shape.dim]
     if not told or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
         return None  # told where a function is called; graphs.py refuses a size below 0 by name
     if held.dtype != told:
-        return f"a value of another type than {dtypes.as_dtype(told).name}"
+        return f"a value of another type than {tf.as_dtype(told).name}"
     if held.tensor_shape.unknown_rank:
         return "a value without a shape"
     for field, values in held.ListFields():
         told_size = prod(sizes) * (2 if field.name in _PAIRS else 1)
         if field.name.endswith("_val") and len(values) > max(told_size, 1):
             return f"{len(values)} values for a shape of {told_size}"
-    wanted = prod(sizes) * dtypes.as_dtype(told).size
+    wanted = prod(sizes) * tf.as_dtype(told).size
     if held.tensor_content and len(held.tensor_content) != wanted:
         return f"{len(held.tensor_content)} bytes for a value of {wanted}"
     return None

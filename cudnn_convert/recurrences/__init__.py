@@ -8,7 +8,7 @@
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 * named_weights     : Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
 
-May import: errors, model, weights, graph, graph.passes.
+May import: errors, private, model, weights, graph, graph.passes.
 Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`
 without one.
 """

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
+from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.parameter_source import Origin
 from cudnn_convert.recurrences.weight_copies import Facts
@@ -295,7 +295,7 @@ def _attribute(node: Any, name: str) -> Any:
     """An attribute or, SavedModels strip those, its default."""
     if name in node.attr:
         return node.attr[name]
-    definition = op_def_registry.get(node.op)
+    definition = tf_private.find_op(node.op)
     return next(found.default_value for found in definition.attr if found.name == name)
 
 

@@ -11,7 +11,7 @@
 * weights    : Writes decoded weights as `.npz` or safetensors.
 * bundle     : Writes variable bundles, and the nodes that save and restore a graph's variables.
 
-May import: errors, formats, context, model, options, weights, report, graph, graph.passes, recurrences,
-keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite_file.
+May import: errors, private, formats, context, model, options, weights, report, graph, graph.passes,
+recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite_file.
 Entry: `registry.write_artifact`.
 """

@@ -23,14 +23,13 @@ from typing import Any, Final
 import tensorflow as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import saver_pb2
-from tensorflow.python.eager import context as eager
-from tensorflow.python.framework import ops
 
 from cudnn_convert import context
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import unique
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, Tensor
+from cudnn_convert.private import tf_private
 from cudnn_convert.weights.lazy import prefetch, size
 
 #: A data file with so many bytes gets no further tensor.
@@ -91,15 +90,10 @@ def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> Non
 
 
 def _tensor(array: Array) -> Any:
-    """What `tf.constant` gives, which copies an array twice (tensorflow v2.21.0 constant_op.py); here its
-    memory stays, or is copied once where it is not aligned.
-    """
+    """A tensor over the memory of the array where that can be."""
     if array.dtype.kind == "O":
         return tf.convert_to_tensor(array)
-    current = eager.context()
-    current.ensure_initialized()
-    kind = tf.as_dtype(array.dtype).as_datatype_enum
-    return ops.EagerTensor(array, device=current.device_name, dtype=kind)
+    return tf_private.share_memory(array, tf.as_dtype(array.dtype))
 
 
 @contextmanager

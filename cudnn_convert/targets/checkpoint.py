@@ -20,13 +20,13 @@ from typing import Any, Final
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow.python.framework import meta_graph
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import reference, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import SERVING, Part, Tensor
+from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 from cudnn_convert.targets.bundle import write_bundle
 from cudnn_convert.targets.saved_model import describe
@@ -76,7 +76,7 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     meta.graph_def.CopyFrom(_with_library(graph))
     meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
     bundle.add_variables(meta, variable_ops(meta.graph_def), values)
-    meta_graph.strip_graph_default_valued_attrs(meta)
+    tf_private.strip_defaults(meta)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
         describe(meta.signature_def[part.name], part.signature, seen)

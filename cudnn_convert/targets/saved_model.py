@@ -27,7 +27,6 @@ from typing import Any, Final
 import tensorflow as tf
 from google.protobuf import any_pb2
 from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_model_pb2
-from tensorflow.python.saved_model import fingerprinting_utils
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
@@ -35,6 +34,7 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import reference, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import SERVING, Part, Signature, Tensor
+from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 from cudnn_convert.targets.bundle import write_bundle
 
@@ -150,7 +150,7 @@ def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, t
 
 def _write_fingerprint(folder: Path) -> None:
     """TensorFlow's own, but for the random id in it: the same model has the same bytes."""
-    fingerprinting_utils.write_fingerprint(str(folder))
+    tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
     found = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
     found.uuid = ""

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow.lite.tools import flatbuffer_utils
 
-from cudnn_convert.artifacts.tflite_file import flex_ops
+from cudnn_convert.artifacts.tflite_file import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.formats import TFLITE_KEY
 from cudnn_convert.graph import node_defs, safe_ops
@@ -66,10 +64,10 @@ def write(
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
         content = _converted(folder, cuts, built_in=built_in)
-    model = flatbuffer_utils.convert_bytearray_to_object(content)
+    model = unpack_model(content)
     model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))
     model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
-    path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    path.write_bytes(pack_model(model))
     return flex_ops(path)
 
 

@@ -13,7 +13,7 @@
 * record          : Records the original model on this machine.
 * pieces          : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 
-May import: errors, formats, context, model, weights, reference, report, graph, graph.passes, recurrences,
-keras.config, plan, artifacts, verification.pieces.
+May import: errors, private, formats, context, model, weights, reference, report, graph, graph.passes,
+recurrences, keras.config, plan, artifacts, verification.pieces.
 Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import script_ops
 
 from cudnn_convert.graph import lookup_tables, node_defs, safe_ops
 from cudnn_convert.graph.index import (
@@ -46,6 +45,7 @@ from cudnn_convert.graph.recurrent_state import WRITES
 from cudnn_convert.graph.session import session
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import BLOCK_OPS, STEPS, X
 from cudnn_convert.verification import feeds
@@ -70,7 +70,7 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
     blocks = [node for node in graph.node if node.op in BLOCK_OPS]
     for node in blocks:
         name, inputs = unique(f"{node.name}/guard", names), [node.input[STEPS], node.input[X]]
-        token, types = script_ops._py_funcs.insert(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
+        token, types = tf_private.register_function(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
         graph.node.append(node_defs.node(name, "PyFunc", inputs, token=token, Tin=types, Tout=[tf.int64]))
         node.input[STEPS] = name
     return [guard] if blocks else []
@@ -83,7 +83,7 @@ def compute_beams(graph: Any) -> list[Any]:
         if MARK in node.attr:
             functions.append(beams)
             _, *inputs = node.input
-            token = script_ops._py_funcs.insert(beams)
+            token = tf_private.register_function(beams)
             kinds = [tf.int32] * 4
             node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs, token=token, Tin=kinds, Tout=kinds[:1]))
     return functions
@@ -200,7 +200,7 @@ def _insert_references(
             control = [name for name in node.input if name.startswith("^")]
             inputs = [node.input[position] for position in positions]
             types = [kind] * 3 + [tf.int32] * (len(positions) - 3)
-            token = script_ops._py_funcs.insert(function)
+            token = tf_private.register_function(function)
             node.CopyFrom(
                 node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=[kind] * 3)
             )

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import device_lib
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import node_defs
@@ -27,6 +26,7 @@ from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
+from cudnn_convert.private import tf_private
 from cudnn_convert.verification import judges, recordings
 from cudnn_convert.verification.graph_judge import refuse_effects
 
@@ -53,7 +53,7 @@ def devices() -> list[dict[str, str]]:
     """TensorFlow's devices: of each its `name`, its `type`, and a `description` where it has one."""
     return [
         {"name": found.name, "type": found.device_type, "description": found.physical_device_desc}
-        for found in device_lib.list_local_devices()
+        for found in tf_private.list_devices()
     ]
 
 

@@ -6,6 +6,6 @@
 * tf1_ops  : Replaces ops of TensorFlow 1: reference variables and GatherTree.
 * state_io : Keeps state in variables, or makes it inputs and outputs of the graph.
 
-May import: errors, model, graph.
+May import: errors, private, model, graph.
 Entry: the functions named after what they do, such as `inline_functions` and `extract_subgraph`.
 """

@@ -25,13 +25,12 @@ from typing import Any, Final
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
-from tensorflow.python.framework import meta_graph
-from tensorflow.python.grappler import tf_optimizer
 
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, Index, reference, split, tensor
 from cudnn_convert.graph.passes import inference
+from cudnn_convert.private import tf_private
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
 _HASH_LENGTH: Final = 16
@@ -99,7 +98,7 @@ def _as_kept(graph: Any) -> Any:
 def _without_defaults(graph: Any) -> Any:
     """Attributes at their default go: TensorFlow 1 refuses those that it does not know."""
     holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
-    meta_graph.strip_graph_default_valued_attrs(holder)
+    tf_private.strip_defaults(holder)
     return holder.graph_def
 
 
@@ -258,7 +257,7 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
     rewriting.meta_optimizer_iterations = rewriting.ONE
     try:
         with tf.Graph().as_default():
-            result = tf_optimizer.OptimizeGraph(config, meta)
+            result = tf_private.optimize_graph(config, meta)
     except (ValueError, tf.errors.OpError) as cause:
         found = first_line(cause)
         raise InvalidModelError("graph", expected="functions that can be laid flat", found=found) from cause

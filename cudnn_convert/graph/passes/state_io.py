@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
@@ -33,6 +32,7 @@ from cudnn_convert.graph.recurrent_state import (
     uses,
 )
 from cudnn_convert.model import InMemory, Model
+from cudnn_convert.private import tf_private
 
 Shape = tuple[int | None, ...]
 
@@ -265,7 +265,7 @@ class _Detachment:
     def _rewire(self, use: Use, source: str, within: Use | None) -> None:
         """Gives a use the tensor `source` in the variable's place."""
         node = self.nodes[use.op]
-        definition = op_def_registry.get(node.op)
+        definition = tf_private.find_op(node.op)
         takes_reference = definition is not None and any(found.is_ref for found in definition.input_arg)
         takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
@@ -37,6 +36,7 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 PARSERS: Final = frozenset(
     "ParseExample ParseExampleV2 ParseSingleExample ParseSequenceExample ParseSequenceExampleV2 "
@@ -164,7 +164,7 @@ class Cuts:
 
 def _types(node: Any) -> Iterator[int]:
     """The types of a node's outputs, by their numbers in types.proto; none where its op is unknown."""
-    definition = op_def_registry.get(node.op)
+    definition = tf_private.find_op(node.op)
     for argument in () if definition is None else definition.output_arg:
         if argument.type_list_attr:
             yield from node.attr[argument.type_list_attr].list.type
@@ -202,7 +202,7 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
 
 def _outputs(node: Any) -> int | None:
     """How many outputs a node has, or None where its op is unknown here or a function of the graph."""
-    definition = op_def_registry.get(node.op)
+    definition = tf_private.find_op(node.op)
     if definition is None:
         return None
     count = 0

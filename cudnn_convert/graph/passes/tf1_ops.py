@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
@@ -32,6 +31,7 @@ from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.graph.recurrent_state import SWITCHES, Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
+from cudnn_convert.private import tf_private
 
 _REFERENCE_OPS: Final = frozenset({"VariableV2", "Variable"})
 _CARRIERS: Final = frozenset(
@@ -73,7 +73,7 @@ def _is_written(index: Index, node: Any) -> bool:
             if _is_written(index, reader):
                 return True
             continue
-        definition = op_def_registry.get(reader.op)
+        definition = tf_private.find_op(reader.op)
         if definition is not None and any(argument.is_ref for argument in definition.input_arg):
             return True
     return False
@@ -99,7 +99,7 @@ def _is_write(index: Index, use: Use) -> bool:
 
 
 def _can_change(index: Index, use: Use) -> bool:
-    definition = op_def_registry.get(index.nodes[use.op].op)
+    definition = tf_private.find_op(index.nodes[use.op].op)
     is_read = definition is not None and not any(found.is_ref for found in definition.input_arg)
     is_read |= index.nodes[use.op].op == "RefMerge"
     in_loop = any(index.nodes[op].op not in SWITCHES for op, _ in use.passage)

@@ -15,7 +15,7 @@ The glue is everything around recurrences, which runs with their outputs given.
 * tflite_glue : A TensorFlow Lite file whose recurrences give what is given.
 * tflite_graph: A TensorFlow Lite file as an object, and parts of it as files.
 
-May import: errors, formats, model, weights, reference, report, graph, graph.passes, recurrences, plan,
-artifacts, verification.
+May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
+plan, artifacts, verification.
 Entry: `ask.reports` for the recurrences, `ask.glue` for the rest.
 """

@@ -18,13 +18,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-from tensorflow.python.ops import script_ops
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.control_flow import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.private import tf_private
 from cudnn_convert.verification.pieces.carve import Values
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
@@ -101,7 +101,7 @@ def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) ->
     kind = tf.as_dtype(one.dtype)
     inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
     control = [name for name in node.input if name.startswith("^")]
-    token = script_ops._py_funcs.insert(function)
+    token = tf_private.register_function(function)
     types = [kind] * 3
     node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from cudnn_convert.artifacts.runners import Layers, Opened
 from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.private import tf_private
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 from cudnn_convert.verification.reference_op import Call, nearest
@@ -126,7 +126,7 @@ def runner(artifact: Artifact) -> Run:
         products = _Products()
         hidden: list[str] = []
         with ExitStack() as stack:
-            stack.enter_context(context.eager_mode())  # the judge's own graph stands open
+            stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
                 _begin(layer)
                 stack.enter_context(_calling(layer, given.of(name, layer)))

@@ -16,8 +16,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
 
+from cudnn_convert.artifacts.tflite_file import schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces

@@ -16,9 +16,9 @@ from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
 
 from cudnn_convert.artifacts import pair_names
+from cudnn_convert.artifacts.tflite_file import schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification.pieces import glue

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow.lite.tools import flatbuffer_utils
 
+from cudnn_convert.artifacts.tflite_file import pack_model, schema, unpack_model
 from cudnn_convert.model import WAYS, Array
 
 _KEY: Final = b"cudnn_convert"
@@ -31,7 +30,7 @@ _TYPES: Final = {
 
 def read(file: Path) -> Model:
     """The model in a file."""
-    return Model(flatbuffer_utils.convert_bytearray_to_object(bytearray(file.read_bytes())))
+    return Model(unpack_model(file.read_bytes()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +203,4 @@ def _pack(model: Model, alone: Any) -> bytes:
     made.subgraphs, made.signatureDefs, made.metadata, made.metadataBuffer = subgraphs, [], [], []
     empty = schema.BufferT()
     made.buffers = [one if k in buffers else empty for k, one in enumerate(model.content.buffers)]
-    return bytes(flatbuffer_utils.convert_object_to_bytearray(made))
+    return pack_model(made)

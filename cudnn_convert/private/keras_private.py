@@ -1,0 +1,101 @@
+"""Patches and private attributes of Keras 3 and tf_keras.
+
+Source: keras v3.15.0 src/backend/tensorflow/rnn.py, src/models/functional.py; tf_keras v2.21.0
+src/backend.py, src/layers/rnn. `tests/test_private.py` calls each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+
+@contextmanager
+def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    """An attribute of a module has another value within."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def build_for_inference() -> Iterator[None]:
+    """Layers of tf_keras built within compute what they do at inference, with TensorFlow 1's loops.
+
+    Such a loop writes each place of an array once. tf_keras (src/backend.py rnn) writes all steps to the
+    first where it needs the last alone; here it keeps them all.
+    """
+    from tf_keras.src import backend
+
+    steps, is_v2 = backend.rnn, tf.compat.v1.control_flow_v2_enabled()
+
+    def all_steps(*args: Any, **named: Any) -> Any:
+        return steps(*args, **{**named, "return_all_outputs": True})
+
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        with _replace(backend, "rnn", all_steps), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with backend.deprecated_internal_learning_phase_scope(0):
+                yield
+    finally:
+        if is_v2:
+            tf.compat.v1.enable_control_flow_v2()
+
+
+def tf1_layers() -> dict[str, Any]:
+    """The layers of TensorFlow 1 by their class names, and a LayerNormalization in plain ops."""
+    import tf_keras
+    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
+
+    class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
+        """In plain ops. Its other form is a batch normalisation in training mode over one row each."""
+
+        def _fused_can_be_used(self, ndims: int) -> bool:
+            return False
+
+    return {
+        "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
+        "CuDNNGRU": cudnn_gru.CuDNNGRU,
+        "LSTM": lstm_v1.LSTM,
+        "GRU": gru_v1.GRU,
+        "LSTMCell": lstm_v1.LSTMCell,
+        "GRUCell": gru_v1.GRUCell,
+        "LayerNormalization": LayerNormalization,
+    }
+
+
+@contextmanager
+def trace_as_on_gpu() -> Iterator[None]:
+    """Keras 3 traces within as it does beside a GPU: with cuDNN ops, gates in cuDNN's order."""
+    module = importlib.import_module("keras.src.backend.tensorflow.rnn")
+    build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
+    with (
+        _replace(module, "_is_gpu_available", lambda: True),
+        _replace(tf.sysconfig, "get_build_info", lambda: build_info),
+    ):
+        yield
+
+
+def flatten_layers(model: Any) -> Iterator[Any]:
+    """All layers of a model of Keras 3 or tf_keras, those of nested models and wrappers too."""
+    layers: Iterator[Any] = iter(model._flatten_layers())
+    return layers
+
+
+def functional_model(model: Any) -> Any:
+    """The functional model that a Sequential model of Keras 3 is made of; any other model itself."""
+    return getattr(model, "_functional", None) or model
+
+
+def pack_inputs(model: Any, tensors: Any) -> Any:
+    """Tensors in the structure in which a functional model of Keras 3 takes its inputs."""
+    return tf.nest.pack_sequence_as(model._inputs_struct, tensors)

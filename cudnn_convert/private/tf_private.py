@@ -1,0 +1,81 @@
+"""Functions of TensorFlow that have no public name.
+
+Source: tensorflow v2.21.0, the modules that are imported here. `tests/test_private.py` calls each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tensorflow.python.client import device_lib
+from tensorflow.python.eager import context
+from tensorflow.python.framework import kernels, meta_graph, op_def_registry, ops
+from tensorflow.python.ops import script_ops
+
+
+def find_op(name: str) -> Any:
+    """The OpDef of an op: its inputs, outputs and attributes; None where TensorFlow has no such op."""
+    return op_def_registry.get(name)
+
+
+def list_kernels(op: str) -> Any:
+    """The KernelDefs of an op, for all devices. Slow: TensorFlow looks through all its kernels."""
+    return kernels.get_registered_kernels_for_op(op).kernel
+
+
+def strip_defaults(meta: Any) -> None:
+    """Removes attributes that have their default value from all nodes of a MetaGraphDef, in place."""
+    meta_graph.strip_graph_default_valued_attrs(meta)
+
+
+def optimize_graph(config: Any, meta: Any) -> Any:
+    """The GraphDef of a MetaGraphDef after the passes of Grappler that the ConfigProto names.
+
+    Raises ValueError or `tf.errors.OpError` where a pass fails.
+    """
+    from tensorflow.python.grappler import tf_optimizer
+
+    return tf_optimizer.OptimizeGraph(config, meta)
+
+
+def register_function(function: Callable[..., Any]) -> str:
+    """The token by which a `PyFunc` node calls a function; TensorFlow holds the function weakly."""
+    token: str = script_ops._py_funcs.insert(function)
+    return token
+
+
+def eager_mode() -> AbstractContextManager[None]:
+    """Eager execution within, also where a graph stands open."""
+    mode: AbstractContextManager[None] = context.eager_mode()
+    return mode
+
+
+def share_memory(array: Any, dtype: Any) -> Any:
+    """An eager tensor over the memory of a NumPy array, copied once where it is not aligned.
+
+    `tf.constant` copies an array twice (python/framework/constant_op.py).
+    """
+    current = context.context()
+    current.ensure_initialized()
+    return ops.EagerTensor(array, device=current.device_name, dtype=dtype.as_datatype_enum)
+
+
+def list_devices() -> Any:
+    """The devices of this process as DeviceAttributes, the CPU first."""
+    return device_lib.list_local_devices()
+
+
+def write_fingerprint(folder: str) -> None:
+    """Writes `fingerprint.pb` beside the `saved_model.pb` of a folder."""
+    from tensorflow.python.saved_model import fingerprinting_utils
+
+    fingerprinting_utils.write_fingerprint(folder)
+
+
+def dynamic_update_slice(values: Any, update: Any, indices: Any) -> Any:
+    """`values` with `update` written at `indices`: XlaDynamicUpdateSlice, which `tf.raw_ops` lacks."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_dynamic_update_slice(input=values, update=update, indices=indices)

@@ -1,0 +1,161 @@
+"""Each private function of a library that is called: an upgrade of the library fails here first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+
+from cudnn_convert.artifacts.tflite_file import pack_model, schema, unpack_model
+from cudnn_convert.private import keras_private, tf_private
+
+
+def test_ops_are_known_by_name() -> None:
+    assert [argument.name for argument in tf_private.find_op("CudnnRNNV3").input_arg][:2] == [
+        "input",
+        "input_h",
+    ]
+    assert tf_private.find_op("NoSuchOp") is None
+
+
+def test_kernels_say_their_device() -> None:
+    assert "CPU" in {kernel.device_type for kernel in tf_private.list_kernels("MatMul")}
+    assert "CPU" not in {kernel.device_type for kernel in tf_private.list_kernels("CudnnRNNV3")}
+
+
+def test_attributes_with_default_values_go() -> None:
+    meta = meta_graph_pb2.MetaGraphDef()
+    node = meta.graph_def.node.add(name="product", op="MatMul")
+    node.attr["transpose_a"].b, node.attr["transpose_b"].b = False, True
+    tf_private.strip_defaults(meta)
+    assert list(node.attr) == ["transpose_b"]
+
+
+def test_grappler_inlines_a_function() -> None:
+    twice = tf.function(lambda x: x * 2.0).get_concrete_function(tf.TensorSpec([], tf.float32))
+    with tf.Graph().as_default() as graph:
+        tf.identity(twice(tf.compat.v1.placeholder(tf.float32, [])), "answer")
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=graph.as_graph_def())
+    meta.collection_def["train_op"].node_list.value.append("answer")
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    config.graph_options.rewrite_options.optimizers.append("function")
+    with tf.Graph().as_default():
+        result = tf_private.optimize_graph(config, meta)
+    assert isinstance(result, graph_pb2.GraphDef)
+    assert "Mul" in {node.op for node in result.node}
+
+
+def test_a_registered_function_runs_in_a_graph() -> None:
+    def double(x: Any) -> Any:
+        return x * np.float32(2)
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        token = tf_private.register_function(double)
+        x = tf.constant([1.0, 3.0])
+        [answer] = tf.raw_ops.PyFunc(input=[x], token=token, Tout=[tf.float32])
+        assert session.run(answer).tolist() == [2.0, 6.0]
+
+
+def test_eager_mode_holds_where_a_graph_stands_open() -> None:
+    with tf.Graph().as_default():
+        assert not tf.executing_eagerly()
+        with tf_private.eager_mode():
+            assert float(tf.constant(1.5)) == 1.5
+
+
+def test_a_tensor_shares_the_memory_of_an_array() -> None:
+    array = np.arange(64, dtype=np.float32)
+    tensor = tf_private.share_memory(array, tf.float32)
+    assert tensor.dtype == tf.float32
+    np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_devices_have_names_types_and_descriptions() -> None:
+    first = tf_private.list_devices()[0]
+    assert (first.device_type, first.name.rpartition("/")[2]) == ("CPU", "device:CPU:0")
+    assert isinstance(first.physical_device_desc, str)
+
+
+def test_a_fingerprint_is_written(tmp_path: Path) -> None:
+    tf.saved_model.save(tf.Module(), str(tmp_path))
+    (tmp_path / "fingerprint.pb").unlink()
+    tf_private.write_fingerprint(str(tmp_path))
+    assert (tmp_path / "fingerprint.pb").stat().st_size
+
+
+def test_a_slice_is_updated() -> None:
+    values = tf.function(tf_private.dynamic_update_slice, jit_compile=True)(
+        tf.zeros([3, 2]), tf.constant([[5.0, 7.0]]), tf.constant([1, 0])
+    )
+    assert values.numpy().tolist() == [[0, 0], [5, 7], [0, 0]]
+
+
+def test_a_model_of_tensorflow_lite_is_packed_and_unpacked() -> None:
+    model = schema.ModelT(version=3, description="a model", buffers=[schema.BufferT(data=[1, 2, 3])])
+    again = unpack_model(pack_model(model))
+    assert (again.version, again.description, list(again.buffers[0].data)) == (3, b"a model", [1, 2, 3])
+
+
+def test_tf_keras_builds_for_inference_with_loops_of_tensorflow_1() -> None:
+    from tf_keras.src import backend
+
+    steps = backend.rnn
+    with tf.Graph().as_default() as graph, keras_private.build_for_inference():
+        assert backend.rnn is not steps
+        layers = keras_private.tf1_layers()
+        x = tf_keras.Input([5, 3])
+        answer = tf_keras.Model(x, layers["LSTM"](4)(tf_keras.layers.Dropout(0.5)(x)))(x)
+        assert answer.shape[-1] == 4
+    assert backend.rnn is steps
+    ops = {node.op for node in graph.as_graph_def().node}
+    assert "Enter" in ops and not ops & {"While", "RandomUniform"}
+    assert tf.compat.v1.control_flow_v2_enabled()
+
+
+def test_keras_traces_as_beside_a_gpu() -> None:
+    layer = keras.layers.LSTM(4)
+    layer.build((2, 5, 3))
+    spec = tf.TensorSpec([2, 5, 3], tf.float32)
+    with keras_private.trace_as_on_gpu():
+        graph = tf.function(layer.call).get_concrete_function(spec).graph.as_graph_def()
+    assert _ops(graph) & {"CudnnRNNV3"}
+    graph = tf.function(layer.call).get_concrete_function(spec).graph.as_graph_def()
+    assert not _ops(graph) & {"CudnnRNNV3"}
+
+
+def _ops(graph: Any) -> set[str]:
+    return {
+        node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes
+    }
+
+
+@pytest.mark.parametrize("package", [keras, tf_keras])
+def test_layers_of_nested_models_are_listed(package: Any) -> None:
+    inner = package.Sequential([package.layers.Dense(2, name="inner")])
+    model = package.Sequential([package.Input([3]), inner, package.layers.Dense(1, name="outer")])
+    assert {"inner", "outer"} <= {layer.name for layer in keras_private.flatten_layers(model)}
+
+
+def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    functional = keras_private.functional_model(model)
+    assert isinstance(functional, keras.Model) and functional is not model
+    assert keras_private.functional_model(functional) is functional
+    named = keras.Model({"a": (a := keras.Input([3])), "b": (b := keras.Input([2]))}, [a, b])
+    packed = keras_private.pack_inputs(named, [tf.zeros([1, 3]), tf.ones([1, 2])])
+    assert {name: value.shape[-1] for name, value in packed.items()} == {"a": 3, "b": 2}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    yield
+    keras.backend.clear_session()
