@@ -17,9 +17,22 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.recurrences.named_weights import KEY, Weights
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences.named_weights import KEY, Weights, decode
 
 _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """A file of weights has all of them."""
+    return ()
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes the decoded weights of a plan's recurrences to the file `path`."""
+    write(path, [decode(one) for one in plan.singles], form=options.format, provenance=provenance)
+    return ()
 
 
 def write(path: Path, found: Sequence[Weights], *, form: str, provenance: str) -> None:

@@ -50,7 +50,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "report/console.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "verification/recordings.py: --data {}": "where the mistake is, with the path",
-        "artifacts/origin.py: weights as --format": "what another file is expected to be",
+        "artifacts/weights.py: weights as --format": "what another file is expected to be",
     }
 )
 #: What stays out of `--fast` in any case: each costs half a second and more.

@@ -24,7 +24,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from cudnn_convert.artifacts.runners import Layers, Opened
+from cudnn_convert.artifacts.keras import Layers
+from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
@@ -122,7 +124,10 @@ def runner(artifact: Artifact) -> Run:
         if reasons:
             raise LookupError(next(iter(reasons.values())))
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        given = _Given({layers[one.node][0]: one for one in plan.recurrences}, is_old=artifact.form == "h5")
+        given = _Given(
+            {layers[one.node][0]: one for one in plan.recurrences},
+            is_old=not FORMATS[artifact.form].is_keras3,
+        )
         products = _Products()
         hidden: list[str] = []
         with ExitStack() as stack:

@@ -1,0 +1,109 @@
+"""Opens a `.keras` archive through Keras 3, up to where the source could be traced."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.artifacts import origin, pair_names
+from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.keras.config.classes import Vouched
+from cudnn_convert.model import Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What its metadata say of its origin."""
+    from cudnn_convert.read import hdf5, keras_archive
+
+    content = keras_archive.member(path, keras_archive.METADATA)
+    record = hdf5.parse_json(path, keras_archive.METADATA, content).get(KERAS_PROVENANCE)
+    return None if record is None else origin.parse(path, json.dumps(record))
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises ReadError where its weights are elsewhere than in it."""
+    from cudnn_convert.read import keras_archive
+
+    if not trust:
+        keras_archive.require_whole(path)
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runner]:
+    """Runs each part as a model of its own."""
+    models = [_load(path, vouched) for _ in parts]
+    pairs = zip(models, parts, strict=True)
+    return [as_layers(path, model, [one.name for one in model.inputs], part) for model, part in pairs]
+
+
+def _load(path: Path, vouched: Vouched) -> Any:
+    import keras as keras_3
+
+    from cudnn_convert.keras import build_keras3
+    from cudnn_convert.keras.config import classes, validate
+
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.
+    own = {name: one for name, one in vouched.keras.items() if name in classes.BUILT_IN}
+    known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
+    foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
+    if foreign:
+        return build_keras3.load_until(path, foreign, brought)
+    # Losses and metrics of its training are nothing that is run.
+    return keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust, compile=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A Keras model as it answers a batch; `keys` are those of its inputs, in their order."""
+
+    model: Any
+    keys: Sequence[str]
+    part: Part
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        import tensorflow as tf
+
+        given, outputs = [tf.constant(feeds[key]) for key in self.keys], self.part.signature.outputs
+        answers = tf.nest.flatten(self.model(given if len(given) > 1 else given[0], training=False))
+        if len(answers) != len(outputs):
+            raise ValueError(f"{len(answers)} outputs where {len(outputs)} are compared")
+        return {key: np.asarray(value) for key, value in zip(outputs, answers, strict=True)}
+
+
+def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
+    """A Keras model, by the `names` of its inputs and the order of its outputs."""
+    keys = {name: key for key, name in pair_names.inputs(path, part.signature.inputs, names).items()}
+    return Layers(model, [keys[name] for name in names], part)
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Its weights by their paths in `model.weights.h5`."""
+    from cudnn_convert.read import keras_archive
+
+    keras_archive.require_whole(path)
+    with zipfile.ZipFile(path) as archive:
+        yield from datasets(io.BytesIO(archive.read("model.weights.h5")))
+
+
+def datasets(file: Any) -> Iterator[tuple[str, Array]]:
+    """The datasets of an HDF5 file but for those of an optimizer."""
+    import h5py
+
+    listed: list[tuple[str, Array]] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer_weights"):
+            listed.append((name, np.asarray(item)))
+
+    with h5py.File(file) as opened:
+        opened.visititems(visit)
+    yield from listed
