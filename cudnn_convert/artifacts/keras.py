@@ -40,7 +40,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runn
     """Runs each part as a model of its own."""
     models = [_load(path, vouched) for _ in parts]
     pairs = zip(models, parts, strict=True)
-    return [as_layers(path, model, [one.name for one in model.inputs], part) for model, part in pairs]
+    return [as_layers(path, model, [tensor.name for tensor in model.inputs], part) for model, part in pairs]
 
 
 def _load(path: Path, vouched: Vouched) -> Any:
@@ -52,7 +52,7 @@ def _load(path: Path, vouched: Vouched) -> Any:
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
     # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.
-    own = {name: one for name, one in vouched.keras.items() if name in classes.BUILT_IN}
+    own = {name: value for name, value in vouched.keras.items() if name in classes.BUILT_IN}
     known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
     foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
     if foreign:

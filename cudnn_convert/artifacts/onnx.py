@@ -48,7 +48,7 @@ def _open(path: Path, part: Part) -> Runner:
         str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
     )
 
-    inputs = pair_names.inputs(path, part.signature.inputs, [one.name for one in session.get_inputs()])
+    inputs = pair_names.inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
     keys = pair_names.keys(part.signature.outputs, names)
 

@@ -55,7 +55,7 @@ def is_ours(path: Path) -> bool:
     try:
         if path.is_dir():
             records = (path / RECORD, path / "assets.extra" / PROVENANCE)
-            return any(read_record(one) is not None for one in records)
+            return any(read_record(record) is not None for record in records)
         name = _by_suffix(path)
         return bool(name) and runners.opener(name).provenance(path) is not None
     except (OSError, CudnnConvertError):
@@ -71,7 +71,7 @@ def parse(path: Path, text: Any) -> dict[str, Any]:
     """A provenance as it was written. Raises ReadError for another text, or none."""
     try:
         found = json.loads(text)
-        named = [one[side] for one in (found, found["tensors"]) for side in ("inputs", "outputs")]
+        named = [names[side] for names in (found, found["tensors"]) for side in ("inputs", "outputs")]
         if all(isinstance(name, str) for ends in named for name in ends.values()):
             return {**found, "options": dict(found["options"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:

@@ -33,7 +33,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     for meta in metas:
         found = graph_def.signatures(meta)
         named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
-        ends = [name for one in named for name in one.outputs.values()]
+        ends = [name for signature in named for name in signature.outputs.values()]
         tables = safety.Filling(graph_def.initializers(meta), graph_def.list_assets(meta, path))
         if len(metas) == 1 and meta.HasField("object_graph_def"):
             tables = safety.NONE  # a loader of objects runs nothing of the graph beside them
@@ -77,7 +77,7 @@ def _functions(path: Path, names: Sequence[str]) -> dict[str, Runner]:
     running = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
     prefix = {meta.saver_def.filename_tensor_name: str(path / "variables" / "variables")}
     running.run(running.graph.get_operation_by_name(meta.saver_def.restore_op_name), prefix)
-    return {name: session.answering(running, one.inputs, one.outputs) for name, one in signatures.items()}
+    return {name: session.answering(running, ends.inputs, ends.outputs) for name, ends in signatures.items()}
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

@@ -54,7 +54,7 @@ def _open(file: Path, part: Part) -> Runner:
         return _by_tensors(file, interpreter, part)
     name = part.name if part.name in signatures else SERVING
     runner = interpreter.get_signature_runner(pair_names.signature(file, name, signatures))
-    dtypes = {key: one["dtype"] for key, one in runner.get_input_details().items()}
+    dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
     inputs = pair_names.inputs(file, part.signature.inputs, dtypes)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -69,8 +69,8 @@ def _open(file: Path, part: Part) -> Runner:
 
 def _by_tensors(path: Path, interpreter: Any, part: Part) -> Runner:
     """A runner of a file without signatures, by the names of its tensors."""
-    takes = {one["name"]: one for one in interpreter.get_input_details()}
-    gives = {one["name"]: one for one in interpreter.get_output_details()}
+    takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
     inputs = pair_names.inputs(path, part.signature.inputs, takes)
     keys = pair_names.keys(part.signature.outputs, gives)
 
@@ -81,7 +81,9 @@ def _by_tensors(path: Path, interpreter: Any, part: Part) -> Runner:
         for key, name in inputs.items():
             interpreter.set_tensor(takes[name]["index"], feeds[key].astype(takes[name]["dtype"]))
         interpreter.invoke()
-        return {keys[name]: np.array(interpreter.get_tensor(one["index"])) for name, one in gives.items()}
+        return {
+            keys[name]: np.array(interpreter.get_tensor(detail["index"])) for name, detail in gives.items()
+        }
 
     return run
 

@@ -43,9 +43,9 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
     """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
-    held = named_weights.arrays(path)
-    described = {one["name"]: one for one in named_weights.file_metadata(path)["weights"]}
-    return [_runner(described[part.name], held) for part in parts]
+    values = named_weights.arrays(path)
+    described = {record["name"]: record for record in named_weights.file_metadata(path)["weights"]}
+    return [_runner(described[part.name], values) for part in parts]
 
 
 def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:

@@ -69,7 +69,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 def _models(plan: Plan, options: Options) -> Iterator[Finished]:
     """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
     if plan.singles:
-        yield from (standalone.lower(one, opset=options.opset) for one in plan.singles)
+        yield from (standalone.lower(single, opset=options.opset) for single in plan.singles)
         return
     from cudnn_convert.graph import session
     from cudnn_convert.lower.onnx import convert

@@ -11,6 +11,7 @@ at OUT.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +35,7 @@ def check_gate_options(options: Options) -> None:
         return
     flag = "--quantize"
     if options.format not in (formats := _formats_with("quantize")):
-        raise UsageError(f"{flag}: expected --format {' or '.join(formats)}, found {options.format}")
+        raise _other_format([flag], formats, options)
     if options.max_error is None:
         raise UsageError(f"{flag}: expected --max-error, the largest error that you accept, found none")
     if not options.verify:
@@ -113,6 +114,11 @@ def _formats_with(option: str) -> tuple[str, ...]:
     return tuple(name for name, form in FORMATS.items() if option in form.flags)
 
 
+def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options) -> UsageError:
+    expected = f"expected --format {' or '.join(formats)}"
+    return UsageError(f"{', '.join(flags)}: {expected}, found {options.format}")
+
+
 def check_options(options: Options) -> None:
     """Raises UsageError for a flag that another format has."""
     check_gate_options(options)
@@ -122,8 +128,7 @@ def check_options(options: Options) -> None:
         if formats and options.format not in formats and value and value != field.default:
             given.setdefault(formats, []).append(f"--{field.name.replace('_', '-')}")
     for formats, flags in given.items():
-        expected = f"expected --format {' or '.join(formats)}"
-        raise UsageError(f"{', '.join(flags)}: {expected}, found {options.format}")
+        raise _other_format(flags, formats, options)
     if options.jit and options.lowering != "fast":
         raise UsageError(f"--jit: expected --lowering fast, found {options.lowering}")
     chosen = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}

@@ -59,7 +59,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             provenance=report.with_pieces(provenance, lowered.pieces),
             built_in=options.verify,
             known={node.name for node in plan.graph.node},
-            recurrences={one.node for one in plan.recurrences},
+            recurrences={recurrence.node for recurrence in plan.recurrences},
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
     return tuple(notes)

@@ -31,7 +31,7 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Writes the decoded weights of a plan's recurrences to the file `path`."""
-    write(path, [decode(one) for one in plan.singles], form=options.format, provenance=provenance)
+    write(path, [decode(single) for single in plan.singles], form=options.format, provenance=provenance)
     return ()
 
 

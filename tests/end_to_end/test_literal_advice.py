@@ -62,7 +62,7 @@ _COSTLY: Final = frozenset(
         "recurrences/graphless.py: --mode, --layers",
         "recurrences/graphless.py: --mode chooses",
         "recurrences/graphless.py: choose with --signature",
-        "targets/registry.py: keep them with",
+        "targets/checkpoint.py: keep them with",
         "keras/build_keras3.py: one that Keras 3 builds",
         "keras/build_keras3.py: a fixed number of steps",
         "keras/build_keras3.py: {}; write --format h5",
