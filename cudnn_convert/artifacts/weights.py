@@ -45,10 +45,11 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runne
     """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
     values = named_weights.arrays(path)
     described = {record["name"]: record for record in named_weights.file_metadata(path)["weights"]}
-    return [_runner(described[part.name], values) for part in parts]
+    return [run_recurrence(described[part.name], values) for part in parts]
 
 
-def _runner(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
+def run_recurrence(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
+    """The runner of a recurrence by its own record and the arrays of all, named after it."""
     swapped = said["layout"] == "batch"
     dtype = np.dtype("float32" if said["dtype"] == "bfloat16" else said["dtype"])  # as it is in the file
 
