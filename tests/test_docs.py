@@ -214,7 +214,6 @@ class Python:
         for line, comment in zip(lines, told, strict=True):
             assert comment == line or comment.startswith(f"{line}: ")
 
-
     def change(self, page: str, how: str, name: str, text: str) -> None:
         if how.endswith("rows of "):
             rows = eval(compile(f"{{{text}}}", page, "eval"), vars(formats))

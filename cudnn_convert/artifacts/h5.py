@@ -1,4 +1,4 @@
-"""Opens an HDF5 file through tf_keras, up to the first layer that may not be built: that would run it."""
+"""Opens an HDF5 file through tf_keras, up to the first layer that may not be built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature; sizes follow the arrays."""
+"""Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature."""
 
 from __future__ import annotations
 

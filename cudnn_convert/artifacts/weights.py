@@ -1,6 +1,7 @@
-"""Opens decoded weights, and computes them in NumPy as `named_weights.Weights` and docs/equations.md say.
+"""Opens decoded weights, and computes them in NumPy.
 
-In float64, from the arrays by their names and shapes alone: what the file says is what is tried.
+As `named_weights.Weights` and docs/equations.md say, in float64, from the arrays by their names and shapes
+alone: what the file says is what is tried.
 """
 
 from __future__ import annotations
