@@ -33,12 +33,10 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runner]:
     """Runs each part as a model of its own."""
-    models = [_load(path, vouched) for _ in parts]
-    pairs = zip(models, parts, strict=True)
-    return [keras.as_layers(path, model, model.input_names, part) for model, part in pairs]
+    return [_open(path, part, vouched) for part in parts]
 
 
-def _load(path: Path, vouched: Vouched) -> Any:
+def _open(path: Path, part: Part, vouched: Vouched) -> Runner:
     import h5py
     import tf_keras
 
@@ -47,12 +45,15 @@ def _load(path: Path, vouched: Vouched) -> Any:
     with h5py.File(path) as file:
         config = json.loads(file.attrs["model_config"])
     foreign, brought = validate.foreign(config, vouched), classes.by_all_names(vouched.tf_keras, config)
-    if not foreign and validate.is_plain(config):
-        return tf_keras.models.load_model(path, brought, compile=False)
-    kept = layer_tree.model_until(config, foreign) if foreign else config
-    model = tf_keras.models.model_from_config(values.to_legacy_form(kept or config, kept=brought), brought)
-    model.load_weights(path, by_name=True)
-    return model
+    if foreign or not validate.is_plain(config):
+        kept = layer_tree.model_until(config, foreign) if foreign else config
+        model = tf_keras.models.model_from_config(
+            values.to_legacy_form(kept or config, kept=brought), brought
+        )
+        model.load_weights(path, by_name=True)
+    else:
+        model = tf_keras.models.load_model(path, brought, compile=False)
+    return keras.as_layers(path, model, model.input_names, part)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

@@ -38,12 +38,10 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runner]:
     """Runs each part as a model of its own."""
-    models = [_load(path, vouched) for _ in parts]
-    pairs = zip(models, parts, strict=True)
-    return [as_layers(path, model, [tensor.name for tensor in model.inputs], part) for model, part in pairs]
+    return [_open(path, part, vouched) for part in parts]
 
 
-def _load(path: Path, vouched: Vouched) -> Any:
+def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
     import keras as keras_3
 
     from cudnn_convert.keras import build_keras3
@@ -56,9 +54,12 @@ def _load(path: Path, vouched: Vouched) -> Any:
     known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
     foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
     if foreign:
-        return build_keras3.load_until(path, foreign, brought)
-    # Losses and metrics of its training are nothing that is run.
-    return keras_3.models.load_model(path, custom_objects=brought, safe_mode=not vouched.trust, compile=False)
+        model = build_keras3.load_until(path, foreign, brought)
+    else:
+        # Losses and metrics of its training are nothing that is run.
+        safe = not vouched.trust
+        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=safe, compile=False)
+    return as_layers(path, model, [tensor.name for tensor in model.inputs], part)
 
 
 @dataclass(frozen=True, slots=True)
