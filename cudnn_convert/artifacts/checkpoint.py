@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import origin, pair_names, runners
 from cudnn_convert.model import Array, Part
 from cudnn_convert.storage.atomic_output import RECORD
 
@@ -29,12 +28,12 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     safety.refuse(path, meta, pair_names.outputs_of_graph(path, meta.graph_def, parts))
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Runs it by the tensor names of each part's signature, in a session for each."""
     return [_open(path, part) for part in parts]
 
 
-def _open(path: Path, part: Part) -> Runner:
+def _open(path: Path, part: Part) -> runners.Runner:
     import tensorflow as tf
 
     from cudnn_convert.graph.session import answering

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.artifacts import checkpoint, origin, pair_names
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners
 from cudnn_convert.formats import FROZEN_KEY
 from cudnn_convert.model import Array, Part
 
@@ -34,12 +33,12 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     safety.refuse_graph(path, graph, pair_names.outputs_of_graph(path, graph, parts))
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Runs it by the tensor names of each part's signature, in a session for each."""
     return [_open(path, part) for part in parts]
 
 
-def _open(path: Path, part: Part) -> Runner:
+def _open(path: Path, part: Part) -> runners.Runner:
     import tensorflow as tf
 
     from cudnn_convert.graph import node_defs

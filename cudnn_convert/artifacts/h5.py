@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.artifacts import keras, origin
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import keras, origin, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Array, Part
@@ -31,12 +30,12 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         hdf5.require_whole(hdf5.Store(path))
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
     """Runs each part as a model of its own."""
     return [_open(path, part, vouched) for part in parts]
 
 
-def _open(path: Path, part: Part, vouched: Vouched) -> Runner:
+def _open(path: Path, part: Part, vouched: Vouched) -> runners.Runner:
     import h5py
     import tf_keras
 

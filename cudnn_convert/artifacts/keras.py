@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import origin, pair_names, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Array, Part
@@ -36,7 +35,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         keras_archive.require_whole(path)
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
     """Runs each part as a model of its own."""
     return [_open(path, part, vouched) for part in parts]
 

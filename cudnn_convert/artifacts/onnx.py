@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names
-from cudnn_convert.artifacts.runners import Runner, files_of
+from cudnn_convert.artifacts import origin, pair_names, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part
@@ -32,12 +31,12 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     """ONNX Runtime runs arithmetic alone, and checks a file itself."""
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Runs the file of each part."""
     return [_open(path, part) for part in parts]
 
 
-def _open(path: Path, part: Part) -> Runner:
+def _open(path: Path, part: Part) -> runners.Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -72,7 +71,7 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """The constants of its graphs; nested graphs come after what is around them."""
     import onnx
 
-    for prefix, file in files_of(path, ".onnx"):
+    for prefix, file in runners.files_of(path, ".onnx"):
         for name, value in _constants(onnx.load(str(file)).graph):
             yield f"{prefix}{name}", value
 

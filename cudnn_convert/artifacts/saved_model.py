@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.artifacts import checkpoint, origin, pair_names, safety
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners, safety
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.control_flow import Call
@@ -42,7 +41,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         safety.refuse(path, meta, [*ends, *safety.local_initializers(meta)], tables, beside)
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Runs it through `tf.saved_model.load`; a Session alone would hide frame errors.
 
     Its parts share their variables, and so the state in them. A part that is no signature is a function.
@@ -51,7 +50,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runne
     beside = [part.name for part in parts if part.name not in loaded.signatures]
     others = _functions(path, beside) if beside and len(parts) > 1 else {}
 
-    def runner(part: Part) -> Runner:
+    def runner(part: Part) -> runners.Runner:
         if part.name in others:
             return others[part.name]
         name = pair_names.signature(path, part.name, [*loaded.signatures])
@@ -70,7 +69,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runne
     return [runner(part) for part in parts]
 
 
-def _functions(path: Path, names: Sequence[str]) -> dict[str, Runner]:
+def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
     """A runner for each function that no signature calls."""
     (meta,) = _metas(path)
     graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)

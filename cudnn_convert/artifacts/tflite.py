@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, tflite_file
-from cudnn_convert.artifacts.runners import Runner, files_of
+from cudnn_convert.artifacts import origin, pair_names, runners, tflite_file
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array, Part
@@ -32,7 +31,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         tflite_file.check_model(part_file(path, part.name, ".tflite"))
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Runs the file of each part.
 
     Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
@@ -41,7 +40,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runne
     return [_open(part_file(path, part.name, ".tflite"), part) for part in parts]
 
 
-def _open(file: Path, part: Part) -> Runner:
+def _open(file: Path, part: Part) -> runners.Runner:
     import tensorflow as tf
 
     if needed := tflite_file.flex_ops(file):
@@ -67,7 +66,7 @@ def _open(file: Path, part: Part) -> Runner:
     return run
 
 
-def _by_tensors(path: Path, interpreter: Any, part: Part) -> Runner:
+def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
     """A runner of a file without signatures, by the names of its tensors."""
     takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
     gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
@@ -92,7 +91,7 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """The constants of float32 in its graphs."""
     from tensorflow.lite.tools import flatbuffer_utils
 
-    for prefix, file in files_of(path, ".tflite"):
+    for prefix, file in runners.files_of(path, ".tflite"):
         model = flatbuffer_utils.read_model(str(file))
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
             data = model.buffers[tensor.buffer].data

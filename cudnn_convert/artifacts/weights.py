@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import WAYS, Array, Part
 from cudnn_convert.recurrences import named_weights
@@ -42,14 +41,14 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     yield from named_weights.arrays(path).items()
 
 
-def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[Runner]:
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
     values = named_weights.arrays(path)
     described = {record["name"]: record for record in named_weights.file_metadata(path)["weights"]}
     return [run_recurrence(described[part.name], values) for part in parts]
 
 
-def run_recurrence(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> Runner:
+def run_recurrence(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
     """The runner of a recurrence by its own record and the arrays of all, named after it."""
     swapped = said["layout"] == "batch"
     dtype = np.dtype("float32" if said["dtype"] == "bfloat16" else said["dtype"])  # as it is in the file

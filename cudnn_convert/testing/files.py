@@ -45,7 +45,7 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
         if cause.path != str(path):
             raise
         raise _unknown(path, where, "something else" if path.exists() else "nothing") from cause
-    if FORMATS[form].keeps_functions:
+    if (found / "saved_model.pb").is_file():
         return _saved_model(found, signature)
     if found.is_dir():
         parts = {file.stem: file for file in sorted(found.glob(f"*{FORMATS[form].suffix}"))}

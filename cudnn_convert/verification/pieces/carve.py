@@ -61,8 +61,13 @@ Values = Callable[[Mapping[str, Any]], dict[str, Array]]
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """What stands in the place of each recurrence's node in an artifact, repaired or not."""
-    carved = carve_repaired if artifact.is_repaired else carve_graph
-    return carved(artifact, recurrences)
+    if artifact.is_repaired:
+        laid = inline_artifact(artifact)
+        return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
+    meta, prefix = runners.load_graph(artifact.form, artifact.path)
+    source = Index(artifact.plan.graph)
+    inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
+    return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
 
 
 def runner(artifact: Artifact) -> Run:
@@ -70,14 +75,6 @@ def runner(artifact: Artifact) -> Run:
     from cudnn_convert.verification.pieces import graph_glue
 
     return graph_glue.runner(artifact)
-
-
-def carve_graph(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """What stands in the place of each recurrence's node in an artifact."""
-    meta, prefix = runners.load_graph(artifact.form, artifact.path)
-    source = Index(artifact.plan.graph)
-    inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
-    return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
 
 
 def carve_nodes(
@@ -234,12 +231,6 @@ class Laid:
     graph: Any
     inputs: Mapping[str, Sequence[str]]
     values: Values
-
-
-def carve_repaired(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The call in the place of each recurrence's node."""
-    laid = inline_artifact(artifact)
-    return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
 
 
 def inline_artifact(artifact: Artifact) -> Laid:
