@@ -46,7 +46,7 @@ def test_a_format_has_all_its_functions(form: str) -> None:
     assert not missing(f"artifacts.{row.module}", Opener)
     left = {"runner"} if row.alone else set()  # nothing stands around its recurrences
     assert missing(f"verification.pieces.{row.pieces}", Asker) == left
-    if row.pieces == "carve":
+    if row.pieces == "graph_glue":
         assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)
 
 

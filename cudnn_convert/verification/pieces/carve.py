@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -45,9 +45,6 @@ from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.recurrences import saved_functions
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
-if TYPE_CHECKING:
-    from cudnn_convert.verification.pieces.glue import Run
-
 #: What leads into a frame or a branch hands on its first input.
 _LEADS: Final = frozenset({"Enter", "RefEnter", "Switch", "RefSwitch"})
 #: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
@@ -68,13 +65,6 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     source = Index(artifact.plan.graph)
     inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
     return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
-
-
-def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a graph."""
-    from cudnn_convert.verification.pieces import graph_glue
-
-    return graph_glue.runner(artifact)
 
 
 def carve_nodes(

@@ -25,11 +25,13 @@ from cudnn_convert.graph.control_flow import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification.pieces.carve import Values
+from cudnn_convert.verification.pieces import carve
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.reference_op import Call, nearest
 
+#: What computes each recurrence in an artifact.
+pieces = carve.pieces
 #: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
@@ -106,7 +108,7 @@ def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) ->
     node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
 
 
-def _assign(session: Any, index: Index, needed: Collection[str], weights: Values) -> None:
+def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.Values) -> None:
     """Gives variables the values of the artifact, whose own restore op was not laid flat."""
     holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
     assigned, fed = [], {}
@@ -122,8 +124,6 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: Values
 def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
     """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
     if artifact.is_repaired:
-        from cudnn_convert.verification.pieces import carve
-
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
             raise LookupError("the artifact keeps state in variables")
         laid = carve.inline_artifact(artifact)

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
@@ -31,9 +31,6 @@ from cudnn_convert.verification.pieces.tflite_graph import (
     read,
     run_subgraph,
 )
-
-if TYPE_CHECKING:
-    from cudnn_convert.verification.pieces.glue import Run
 
 _PRODUCTS: Final = frozenset({OPS.FULLY_CONNECTED, OPS.BATCH_MATMUL})
 _INT: Final = schema.TensorType.INT32
@@ -57,13 +54,6 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
                 continue
             cuts.append(_piece(node, layer, names[0], parts))
     return Pieces(tuple(cuts), reasons)
-
-
-def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a file."""
-    from cudnn_convert.verification.pieces import tflite_glue
-
-    return tflite_glue.runner(artifact)
 
 
 def _piece(node: str, layer: int, name: str, parts: Sequence[_Part]) -> Piece:
