@@ -34,8 +34,8 @@ from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import reference, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
-from cudnn_convert.lower.tensorflow import functions, layer_stack
-from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower
+from cudnn_convert.lower.tensorflow import layer_stack
+from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -53,7 +53,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     source = plan.model
     if source.saved is not None:
         convention = Convention(options.gate_order, options.forget_bias)
-        saved = functions.lower_functions(source.path, source.saved, convention, lowering=lowering(options))
+        saved = lower_functions(source.path, source.saved, convention, lowering=lowering(options))
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
         return ()
     lowered = lower_plan(plan, options)
