@@ -255,6 +255,13 @@ class Checkpoint:
     prefix: Path
 
 
+class KerasFile(Enum):
+    """A file that Keras writes."""
+
+    HDF5 = "Keras 1 or 2, layers or weights alone"
+    ARCHIVE = "Keras 3, a whole model"
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
@@ -268,6 +275,7 @@ class Model:
     `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
     `plain`: what weights without a graph hold beside cuDNN recurrences.
     `checkpoint`: what the values are restored from, where an op of the file's own does it.
+    `kind` is for people; `keras` says which of Keras' own files it is, if one.
     """
 
     path: Path
@@ -285,6 +293,7 @@ class Model:
     plain: Plain = Plain()
     keys: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    keras: KerasFile | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def convert(
         summary = replace(summary, notes=(*summary.notes, *said))
         if options.lineage:
             summary = replace(summary, weights=_weights(made, artifact, options))
-        if folder and options.format != "savedmodel":
+        if folder and not FORMATS[options.format].has_own_record:
             (fresh / atomic_output.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")

@@ -337,7 +337,7 @@ def test_an_empty_folder_may_be_out(source: Path, tmp_path: Path) -> None:
 def failing(error: BaseException) -> Callable[..., None]:
     """A writer that leaves half an artifact and fails."""
 
-    def write(_: Any, path: Path, *__: Any) -> None:
+    def write(_: Any, path: Path, *__: Any, **___: Any) -> None:
         half = path / "half" if path.is_dir() else path
         half.write_text("half")
         raise error
@@ -364,7 +364,7 @@ def test_a_failing_writer_leaves_all_as_it_was(
     if old:
         assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
     before = contents(tmp_path)
-    monkeypatch.setattr(registry, "WRITERS", {form: failing(error)})
+    monkeypatch.setattr(registry, "write_artifact", failing(error))
     ended = command(source, tmp_path / name, "--format", form, "--force", "--quiet")
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr

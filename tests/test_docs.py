@@ -11,8 +11,10 @@ import re
 import runpy
 import shlex
 import shutil
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +25,7 @@ import pytest
 from samples import ROOT
 
 import cudnn_convert
-from cudnn_convert import cli, read
+from cudnn_convert import cli, formats, read
 
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
@@ -93,7 +95,11 @@ CITED = ("contrib/", "lib/", "python/", "src/", "tensorflow/contrib/")
 CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
 #: What a reader of a page makes by following it.
 TUTORIAL_MODULES = {
-    "docs/adding-a-format.md": {"cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"}
+    "docs/adding-a-format.md": {
+        *("cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"),
+        *("cudnn_convert/read/dialects/stacked.py", "train/cell.py"),
+        *("cudnn_convert/targets/json_weights.py", "cudnn_convert/artifacts/json_weights.py"),
+    }
 }
 
 
@@ -185,17 +191,19 @@ def compare(shown: str, said: str) -> None:
 
 @dataclass
 class Python:
-    """The blocks of Python of one page, which share their names; a module's block becomes a reader."""
+    """The blocks of Python of one page, which share their names, but for those that change the package.
+
+    A block that begins with a new module's path is it; one in `read/` becomes a reader. One that begins with
+    `# added to` a module is what a reader of the page types at its end, or below the other rows.
+    """
 
     patch: pytest.MonkeyPatch
     names: dict[str, Any] = field(default_factory=dict)
 
     def run(self, page: str, text: str) -> None:
-        module = re.match(r"# cudnn_convert/(\S+)\.py\n", text)
-        if module:
-            made = ModuleType(f"cudnn_convert.{module[1].replace('/', '.')}")
-            exec(compile(text, page, "exec"), made.__dict__)
-            self.patch.setattr(read, "READERS", (*read.READERS, made))
+        changed = re.match(r"# (added to (?:the rows of )?)?(cudnn_convert/\S+)\.py\n", text)
+        if changed:
+            self.change(page, changed[1] or "", changed[2].removesuffix("/__init__").replace("/", "."), text)
             return
         told = [shown for _, shown in re.findall(r"^( *print\(.*\))  # (.*)$", text, re.MULTILINE)]
         said = io.StringIO()
@@ -205,6 +213,21 @@ class Python:
         assert len(lines) == len(told)
         for line, comment in zip(lines, told, strict=True):
             assert comment == line or comment.startswith(f"{line}: ")
+
+    def change(self, page: str, how: str, name: str, text: str) -> None:
+        if how.endswith("rows of "):
+            rows = eval(compile(f"{{{text}}}", page, "eval"), vars(formats))
+            for key, row in rows.items():
+                self.patch.setitem(formats._ROWS, key, row)
+            return
+        module = import_module(name) if how else ModuleType(name)
+        names = dict(vars(module))
+        exec(compile(text, page, "exec"), names if how else vars(module))
+        for key, value in names.items() if how else ():
+            self.patch.setattr(module, key, value, raising=False)
+        self.patch.setitem(sys.modules, name, module)
+        if not how and name.startswith("cudnn_convert.read.") and name.count(".") == 2:
+            self.patch.setattr(read, "READERS", (*read.READERS, module))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])

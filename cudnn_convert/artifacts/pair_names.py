@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cudnn_convert.errors import UsageError
-from cudnn_convert.model import SERVING, Array, Signature
+from cudnn_convert.model import SERVING, Part, Signature
 
 
 def inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
@@ -63,6 +61,12 @@ def _tensor(key: str, tensor: str, ops: Collection[str]) -> str | None:
     return next((name for name in names if name.partition(":")[0] in ops), None)
 
 
+def outputs_of_graph(path: Path, graph: Any, parts: Iterable[Part]) -> list[str]:
+    """The tensors of a GraphDef that are outputs of parts, as `tensors` names them."""
+    ops = {node.name for node in graph.node}
+    return [name for part in parts for name in tensors(path, part.signature, ops)[1].values()]
+
+
 def signature(path: Path, name: str, there: Collection[str]) -> str:
     """The signature of a name, or the only one there. Raises UsageError."""
     if name in there:
@@ -71,26 +75,3 @@ def signature(path: Path, name: str, there: Collection[str]) -> str:
         return next(iter(there))
     listed = ", ".join(sorted(there)) or "none"
     raise UsageError(f"{path}: signatures: expected {name}, found {listed}; choose with --signature")
-
-
-def by_tensors(
-    path: Path, interpreter: Any, wanted_inputs: Mapping[str, str], outputs: Mapping[str, str]
-) -> Any:
-    """A runner of a TensorFlow Lite file without signatures, by the names of its tensors."""
-    given = {told["name"]: told for told in interpreter.get_input_details()}
-    gives = {told["name"]: told for told in interpreter.get_output_details()}
-    named, told_keys = inputs(path, wanted_inputs, given), keys(outputs, gives)
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        for key, name in named.items():
-            interpreter.resize_tensor_input(given[name]["index"], feeds[key].shape)
-        interpreter.allocate_tensors()
-        for key, name in named.items():
-            value = feeds[key].astype(given[name]["dtype"])
-            interpreter.set_tensor(given[name]["index"], value)
-        interpreter.invoke()
-        return {
-            told_keys[name]: np.array(interpreter.get_tensor(told["index"])) for name, told in gives.items()
-        }
-
-    return run

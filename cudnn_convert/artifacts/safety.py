@@ -8,24 +8,18 @@ Source: tensorflow v2.21.0 python/saved_model/load.py (`_load_checkpoint_save_an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from tensorflow.core.framework import graph_pb2, variable_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from cudnn_convert.artifacts import pair_names
 from cudnn_convert.graph import control_flow, node_defs, safe_ops
 from cudnn_convert.graph.control_flow import Call
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.lookup_tables import FILLS, FROM_FILE, TABLES
 from cudnn_convert.graph.recurrent_state import WRITES
-from cudnn_convert.model import Part
-from cudnn_convert.read import graph_def, hdf5, keras_archive
-from cudnn_convert.read.hdf5 import Store
 
 _CURE: Final = "vouch for the file with --trust"
 #: Each writes or reads a variable, a resource or a table that the graph itself has.
@@ -39,60 +33,29 @@ _SIGNATURES: Final = "signature_map"
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class Filling:
     """The ops by which a loader fills tables, and the tensors that are paths of assets there alone."""
 
     ops: Collection[str] = ()
     files: Collection[str] = ()
 
 
-_NONE: Final = _Filling()
+NONE: Final = Filling()
 
 
-def refuse(form: str, path: Path, parts: Iterable[Part]) -> None:
-    """Raises UnsupportedModelError where loading and calling `parts` runs more than arithmetic."""
-    if form in _REFUSALS:
-        _REFUSALS[form](path, [*parts])
+def refuse_graph(path: Path, graph: Any, ends: Iterable[str]) -> None:
+    """Raises UnsupportedModelError where a graph of constants runs more than arithmetic for `ends`."""
+    nodes = Index(graph).ancestors(split(name)[0] for name in ends)
+    safe_ops.refuse(path, node_defs.extract_nodes(graph, nodes), cure=_CURE)
 
 
-def _saved_model(path: Path, parts: Collection[Part]) -> None:
-    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    for meta in saved.meta_graphs:
-        found = graph_def.signatures(meta)
-        named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
-        ends = [name for one in named for name in one.outputs.values()]
-        tables = _Filling(graph_def.initializers(meta), graph_def.list_assets(meta, path))
-        if len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def"):
-            tables = _NONE  # a loader of objects runs nothing of the graph beside them
-        library = {function.signature.name for function in meta.graph_def.library.function}
-        beside = [Call(name) for name in library & {part.name for part in parts} - found.keys()]
-        _refuse(path, meta, [*ends, *_local(meta)], tables, beside)
-
-
-def _checkpoint(path: Path, parts: Collection[Part]) -> None:
-    meta = meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes())
-    _refuse(path, meta, _outputs(path, meta.graph_def, parts))
-
-
-def _frozen(path: Path, parts: Collection[Part]) -> None:
-    graph = graph_pb2.GraphDef.FromString(path.read_bytes())
-    ends = _outputs(path, graph, parts)
-    safe_ops.refuse(
-        path,
-        node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in ends)),
-        cure=_CURE,
-    )
-
-
-def _outputs(path: Path, graph: Any, parts: Collection[Part]) -> list[str]:
-    ops = {node.name for node in graph.node}
-    return [name for part in parts for name in pair_names.tensors(path, part.signature, ops)[1].values()]
-
-
-def _refuse(
-    path: Path, meta: Any, ends: Iterable[str], tables: _Filling = _NONE, beside: Sequence[Call] = ()
+def refuse(
+    path: Path, meta: Any, ends: Iterable[str], tables: Filling = NONE, beside: Sequence[Call] = ()
 ) -> None:
-    """Of a graph with variables: `ends` are the tensors and ops that run, `beside` calls of functions too."""
+    """Raises UnsupportedModelError where loading a graph with variables runs more than arithmetic.
+
+    `ends` are the tensors and ops that run, `beside` calls of functions too.
+    """
     graph, index, saver = meta.graph_def, Index(meta.graph_def), meta.saver_def
     _refuse_evaluated(path, graph)
     ran = index.ancestors(split(name)[0] for name in ends)
@@ -143,7 +106,7 @@ def _refuse_evaluated(path: Path, graph: Any) -> None:
         )
 
 
-def _local(meta: Any) -> Iterator[str]:
+def local_initializers(meta: Any) -> Iterator[str]:
     """What a loader gives variables their values by that no checkpoint holds."""
     for packed in meta.collection_def[_LOCAL].bytes_list.value if _LOCAL in meta.collection_def else ():
         yield variable_pb2.VariableDef.FromString(packed).initializer_name
@@ -186,14 +149,3 @@ def _captured(objects: Any, function: str) -> tuple[bool, ...]:
 
 def _is_asset(nodes: Sequence[Any], number: int) -> bool:
     return 0 <= number < len(nodes) and nodes[number].WhichOneof("kind") == "asset"
-
-
-_REFUSALS: Final[Mapping[str, Callable[[Path, Collection[Part]], None]]] = MappingProxyType(
-    {
-        "savedmodel": _saved_model,
-        "checkpoint": _checkpoint,
-        "frozen": _frozen,
-        "keras": lambda path, _: keras_archive.require_whole(path),
-        "h5": lambda path, _: hdf5.require_whole(Store(path)),
-    }
-)

@@ -32,10 +32,10 @@ import numpy as np
 from cudnn_convert.errors import InvalidModelError, ReadError, RefusalError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
-from cudnn_convert.model import Mode, Model
+from cudnn_convert.model import KerasFile, Mode, Model
 from cudnn_convert.options import READING, VOUCHED, Options
 from cudnn_convert.plan import Plan, prepare
-from cudnn_convert.read import hdf5, keras_hdf5, paths
+from cudnn_convert.read import hdf5, paths
 from cudnn_convert.read.tensorbundle import tables
 
 _META_GRAPHS: Final = 2
@@ -49,7 +49,7 @@ def library_versions(model: Model) -> dict[str, str]:
     found: dict[str, str] = {}
     if model.architecture is not None:
         found = {"keras": model.architecture.keras_version, "backend": model.architecture.backend}
-    elif model.kind == keras_hdf5.KIND:
+    elif model.keras is KerasFile.HDF5:
         found = _keras(model.path)
     elif model.graph is not None:
         infos = [info for _, info in _infos(model.path)]

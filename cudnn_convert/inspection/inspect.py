@@ -18,10 +18,9 @@ from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alternatives, keras_model, weights_only
 from cudnn_convert.inspection.alternatives import Ways
 from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
-from cudnn_convert.model import SERVING, Convention, Model, Signature
+from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
-from cudnn_convert.read import keras_hdf5
 from cudnn_convert.targets import registry
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         recurrences=recurrences,
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
     )
-    notes = [_WEIGHTS] if model.kind == keras_hdf5.KIND else []
+    notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
     return alternatives.with_notes(alternatives.with_ways(told, source, found, options), notes)
 
 

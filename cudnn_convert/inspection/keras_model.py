@@ -21,10 +21,10 @@ from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
-from cudnn_convert.model import SERVING, Architecture, Model, Tensor
+from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
-from cudnn_convert.read import keras_archive, keras_hdf5
+from cudnn_convert.read import keras_hdf5
 from cudnn_convert.read.dialects.keras import Layer
 
 Listed = Sequence[tuple[str, Tensor]]
@@ -168,7 +168,7 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
     if prepare.is_portable(model, options):
         return (alternatives.PORTABLE,)
     try:
-        if model.kind != keras_archive.KIND and not options.allow_plain:
+        if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
             cpu_layers.require_cudnn(model.path, model.architecture)
     except UnsupportedModelError as error:
         return error.reasons

@@ -10,10 +10,10 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.config import classes
 from cudnn_convert.keras.config.classes import Vouched
-from cudnn_convert.model import Architecture, Convention, Mode, Model
+from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, from_weights
-from cudnn_convert.read import keras_archive, keras_hdf5, read
+from cudnn_convert.read import keras_hdf5, read
 from cudnn_convert.recurrences.graphless import Described, Interface
 
 
@@ -23,7 +23,7 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
     model = read(source, tag=tag, trust=options.trust)
     if options.architecture is None:
         return model
-    if model.kind != keras_hdf5.KIND:
+    if model.keras is not KerasFile.HDF5:
         raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
     return keras_hdf5.with_architecture(model, options.architecture)
 
@@ -42,7 +42,7 @@ def is_portable(model: Model, options: Options) -> bool:
     from cudnn_convert.keras.config import layer_tree
 
     is_known = layer_tree.is_model(model.architecture.config)
-    return model.kind == keras_archive.KIND and is_known and not cpu_layers.has_cudnn(model.architecture)
+    return model.keras is KerasFile.ARCHIVE and is_known and not cpu_layers.has_cudnn(model.architecture)
 
 
 def make_plan(model: Model, options: Options) -> Plan:
@@ -93,7 +93,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
         named = dict(zip(found.signature.inputs.values(), words, strict=True))
         lookup_tables.refuse(model.path, found.graph, named, found.signature.outputs.values(), options.format)
-    if options.format == "checkpoint":
+    if form.keeps_cells:
         from_weights.refuse(model.path, found.recurrences)
     if drawn and (reasons := obstacles.undrawable(found)):
         raise UnsupportedModelError(model.path, reasons)
@@ -181,7 +181,7 @@ def _trace(model: Model, found: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
     from cudnn_convert.keras import cpu_layers, trace_tf_keras
 
-    if model.kind != keras_archive.KIND and not options.allow_plain:
+    if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, found)
     if FORMATS[options.format].layers:
         return trace_tf_keras.trace_part(model, user_code(options), verify=options.verify)
@@ -191,4 +191,4 @@ def _trace(model: Model, found: Architecture, options: Options) -> Model:
 def user_code(options: Options) -> Vouched:
     """What the user brought and vouches for, in the form that the format asks for."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
-    return brought.for_both() if options.format == "keras" else brought
+    return brought.for_both() if FORMATS[options.format].is_keras3 else brought

@@ -24,7 +24,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError, first_line
 from cudnn_convert.keras.config import validate
-from cudnn_convert.model import Architecture, Model, Tensor
+from cudnn_convert.model import Architecture, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5
 from cudnn_convert.read.hdf5 import Store
 
@@ -71,7 +71,7 @@ def read(path: Path) -> Model:
         training=config.get("compile_config"),
         optimizer=optimizer,
     )
-    return Model(path, KIND, None, {}, architecture=architecture)
+    return Model(path, KIND, None, {}, architecture=architecture, keras=KerasFile.ARCHIVE)
 
 
 def require_whole(path: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import validate
-from cudnn_convert.model import Architecture, CanonicalParameters, Model, Tensor
+from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5, keras_archive
 from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.dialects.keras import Layer
@@ -53,7 +53,8 @@ def read(path: Path) -> Model:
     store = Store(path).checked()
     with store.open() as file:
         if "model_config" in file.attrs:
-            return Model(path, KIND, None, {}, architecture=_architecture(store, file))
+            architecture = _architecture(store, file)
+            return Model(path, KIND, None, {}, architecture=architecture, keras=KerasFile.HDF5)
         if keras_archive.present(file):
             return model(path, KIND, keras_archive.lists(store, file))
         return model(path, KIND, _weights(store, file))
@@ -82,7 +83,7 @@ def with_architecture(model: Model, path: Path) -> Model:
             weights = _weights(store, _holder(store, file))
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
     made = Architecture(config, weights, keras_version=version, backend=backend)
-    return Model(model.path, KIND, None, {}, architecture=made)
+    return Model(model.path, KIND, None, {}, architecture=made, keras=KerasFile.HDF5)
 
 
 def _holder(store: Store, file: Any) -> Any:
@@ -170,7 +171,8 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
         f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
     }
     canonical = tuple(_canonical(lists))
-    return Model(path, kind, None, variables, canonical, plain=keras.describe_layers(variables, canonical))
+    plain = keras.describe_layers(variables, canonical)
+    return Model(path, kind, None, variables, canonical, plain=plain, keras=KerasFile.HDF5)
 
 
 def _bare(name: str) -> str:

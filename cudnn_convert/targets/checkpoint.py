@@ -25,14 +25,44 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import reference, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
-from cudnn_convert.model import SERVING, Part, Tensor
+from cudnn_convert.lower.tensorflow import tf1_cells
+from cudnn_convert.model import SERVING, Mode, Part, Tensor
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 from cudnn_convert.targets.bundle import write_bundle
-from cudnn_convert.targets.saved_model import describe
+from cudnn_convert.targets.saved_model import describe, lower_plan
 
 #: The producer version of TensorFlow 1.15.
 _PRODUCER: Final = 134
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """The optimizer slots that are dropped. Raises UsageError where `--cell` has no LSTM."""
+    if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in plan.recurrences):
+        raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
+    slots = _slots(plan)
+    if options.slots:
+        lost = ", ".join(slots.lost)
+        return (f"optimizer slots dropped, for their variables are packed anew: {lost}",) if lost else ()
+    return (f"{len(slots)} optimizer slots dropped; keep them with --slots",) if len(slots) else ()
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes the files of the prefix `path`; the provenance is a file beside them, which is not its own."""
+    del provenance
+    cells = tf1_cells.cells(
+        plan.model, plan.graph, plan.recurrences, cell=options.cell, lowering=options.lowering
+    )
+    others = tf1_cells.keep_slots(_slots(plan), plan.recurrences, cells) if options.slots else {}
+    lowered = lower_plan(plan, options, cells.form)
+    write(path, lowered.graph, plan.parts, lowered.variables, others=others, renames=options.rename)
+    return ()
+
+
+def _slots(plan: Plan) -> tf1_cells.Slots:
+    return tf1_cells.find(plan.model, plan.graph, plan.recurrences, [*plan.signature.outputs.values()])
 
 
 def write(

@@ -12,6 +12,31 @@ from typing import Any
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.formats import FROZEN_KEY
+from cudnn_convert.graph import session
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.targets.saved_model import lower_plan
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """The tensors, which its users name, that are not called as in the source."""
+    source, signature = plan.source, plan.signature
+    ends = (("input", source.inputs, signature.inputs), ("output", source.outputs, signature.outputs))
+    return tuple(
+        f"{kind} {key}: {name} of the source is called {names[key]} in the frozen graph"
+        for kind, old, names in ends
+        for key, name in old.items()
+        if names[key] != name
+    )
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes a plan's CPU graph, its variables as constants, to the file `path`."""
+    lowered = lower_plan(plan, options)
+    # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
+    kept = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
+    write(path, session.freeze_variables(lowered.graph, lowered.variables, kept), provenance=provenance)
+    return ()
 
 
 def write(path: Path, graph: Any, *, provenance: str) -> None:

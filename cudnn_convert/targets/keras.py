@@ -16,13 +16,38 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE
-from cudnn_convert.keras import build_keras3, translate
+from cudnn_convert.keras import build_keras3, cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.model import Architecture
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _DATE: Final = "1980-01-01@00:00:00"
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """What Keras 3 has no place for. Raises UnsupportedModelError with every reason."""
+    model, brought = rewrite_plan(plan, options).architecture, _brought(options)
+    return notes(plan.model.path, model, custom_objects=brought)
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes a plan's Keras model, with layers for the CPU, to the file `path`."""
+    brought, model = _brought(options), rewrite_plan(plan, options).architecture
+    write(path, plan.model.path, model, provenance=provenance, custom_objects=brought)
+    return ()
+
+
+def rewrite_plan(plan: Plan, options: Options) -> cpu_layers.Rewritten:
+    """A plan's Keras model with layers for the CPU."""
+    assert plan.model.architecture is not None
+    return cpu_layers.rewritten(plan.model.path, plan.model.architecture, slots=options.slots)
+
+
+def _brought(options: Options) -> Mapping[str, Any]:
+    return classes.import_user_objects(options.custom_objects).keras
 
 
 def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any] = _NONE) -> tuple[str, ...]:

@@ -16,8 +16,14 @@ from typing import Any, BinaryIO, Final
 
 import onnx
 
-from cudnn_convert import context
+from cudnn_convert import context, report
+from cudnn_convert.errors import UsageError
+from cudnn_convert.formats import part_file
+from cudnn_convert.lower.onnx import finish, reduced_precision
+from cudnn_convert.lower.onnx.finish import Finished
 from cudnn_convert.model import Parts
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
 
 #: The length of a constant as it lies in the file, and its bytes.
 _Encoded = tuple[int, Iterable[Any]]
@@ -33,6 +39,46 @@ _CHUNK: Final = 1 << 16
 _AHEAD: Final = 64
 #: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """What ONNX has no ops for is refused by the lowering."""
+    return ()
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes a file for each part of a plan. Raises UsageError where `--quantize` has nothing to quantize."""
+    notes: list[str] = []
+    count = 0
+    for part, finished in zip(plan.parts, _models(plan, options), strict=True):
+        if options.weights_dtype == "float16":
+            finished = reduced_precision.to_float16(finished)  # noqa: PLW2901 - the same model
+        file = part_file(path, part.name)
+        if options.quantize:
+            quantized = reduced_precision.to_int8(finished)
+            finished, count = quantized.model, count + quantized.nodes  # noqa: PLW2901
+            notes += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
+        text = report.with_pieces(provenance, finished.pieces)
+        write(finished.model, finished.weights, file, provenance=text)
+    if options.quantize and not count:
+        expected = "an LSTM of float32 whose weights are constants"
+        raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")
+    return tuple(notes)
+
+
+def _models(plan: Plan, options: Options) -> Iterator[Finished]:
+    """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
+    if plan.singles:
+        yield from (finish.lower(single, opset=options.opset) for single in plan.singles)
+        return
+    from cudnn_convert.graph import session
+    from cudnn_convert.lower.onnx import convert
+
+    ends = plan.signature.outputs.values()
+    detached = session.without_parameters(plan.graph, plan.recurrences, ends)
+    graph = session.freeze_variables(detached, plan.model.variables, ends)
+    for part in plan.parts:
+        yield convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
 
 
 def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:

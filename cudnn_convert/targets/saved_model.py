@@ -33,10 +33,58 @@ from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import reference, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
-from cudnn_convert.model import SERVING, Part, Signature, Tensor
+from cudnn_convert.lower.tensorflow import layer_stack
+from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
+from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 from cudnn_convert.targets.bundle import write_bundle
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """A SavedModel leaves out nothing."""
+    return ()
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes a SavedModel of TensorFlow 2 repaired, any other model as a new one, into the folder `path`."""
+    source = plan.model
+    if source.saved is not None:
+        convention = Convention(options.gate_order, options.forget_bias)
+        saved = lower_functions(source.path, source.saved, convention, lowering=lowering(options))
+        write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
+        return ()
+    lowered = lower_plan(plan, options)
+    write(
+        path,
+        lowered.graph,
+        plan.parts,
+        lowered.variables,
+        provenance=provenance,
+        initializers=plan.initializers,
+        files=source.assets,
+    )
+    return ()
+
+
+def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
+    """The CPU graph of a plan, with the signature's inputs even where nothing reads them."""
+    signature = plan.signature
+    return lower(
+        plan.graph,
+        plan.recurrences,
+        plan.model.variables,
+        outputs=[*signature.inputs.values(), *signature.outputs.values(), *plan.initializers],
+        lowering=lowering(options),
+        form=form,
+    )
+
+
+def lowering(options: Options) -> str:
+    """The lowering of a recurrence that the options ask for."""
+    return layer_stack.COMPILED if options.jit else options.lowering
 
 
 def write(

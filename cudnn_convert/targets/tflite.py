@@ -16,13 +16,17 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from cudnn_convert import report
 from cudnn_convert.artifacts.tflite_file import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import UnsupportedModelError, first_line
-from cudnn_convert.formats import TFLITE_KEY
+from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.lower import tflite
 from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
 from cudnn_convert.targets import saved_model as write_saved_model
 
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
@@ -32,6 +36,31 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
 _NO_OP: Final = "is neither a custom op nor a flex"
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """What the lowering leaves out of a plan."""
+    return tflite.notes(plan.graph)
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes a file for each part of a plan; notes which ops of it need kernels of TensorFlow's own."""
+    ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
+    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, plan.model.variables, ends=ends)
+    notes = []
+    for part in plan.parts:
+        file = part_file(path, part.name, ".tflite")
+        ops = write(
+            lowered.graph,
+            part.signature,
+            file,
+            provenance=report.with_pieces(provenance, lowered.pieces),
+            built_in=options.verify,
+            known={node.name for node in plan.graph.node},
+            recurrences={recurrence.node for recurrence in plan.recurrences},
+        )
+        notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
+    return tuple(notes)
 
 
 def write(

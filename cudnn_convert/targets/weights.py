@@ -17,17 +17,33 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.recurrences.named_weights import KEY, Weights
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences.named_weights import KEY, Weights, decode
 
 _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
 
 
-def write(path: Path, found: Sequence[Weights], *, form: str, provenance: str) -> None:
-    """Writes a file of the format `form`; the same weights give the same bytes. OSErrors are the caller's."""
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """A file of weights has all of them."""
+    return ()
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Writes the decoded weights of a plan's recurrences to the file `path`."""
+    write(path, [decode(single) for single in plan.singles], provenance=provenance)
+    return ()
+
+
+def write(path: Path, found: Sequence[Weights], *, provenance: str) -> None:
+    """Writes the format that the suffix of `path` says; the same weights give the same bytes.
+
+    OSErrors are the caller's.
+    """
     said = json.loads(provenance) | {"weights": [one.described() for one in found]}
     text = json.dumps(said, indent=1)
     arrays = {f"{one.name}/{key}": value for one in found for key, value in one.weights.items()}
-    if form == "npz":
+    if path.suffix == ".npz":
         with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
             np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
         return

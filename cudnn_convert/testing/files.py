@@ -45,12 +45,12 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
         if cause.path != str(path):
             raise
         raise _unknown(path, where, "something else" if path.exists() else "nothing") from cause
-    if form == "savedmodel":
+    if (found / "saved_model.pb").is_file():
         return _saved_model(found, signature)
     if found.is_dir():
         parts = {file.stem: file for file in sorted(found.glob(f"*{FORMATS[form].suffix}"))}
         return _file(parts[choose_signature(str(found), signature, parts)], where, None, signed=True)
-    if form not in ("frozen", "checkpoint"):
+    if not FORMATS[form].names_tensors:
         return _file(found, where, signature)
     if told is None:
         raise _unknown(path, where, f"a {form} that does not say what its inputs and outputs are")

@@ -313,7 +313,7 @@ def _coarsest(plan: Plan, form: str, stored: str) -> np.dtype[Any]:
     if stored != "float32":
         kinds |= {stored: np.dtype(stored)}
     coarsest = max(kinds, key=COARSENESS.index, default="float32")
-    if coarsest == "float64" and (form == "onnx" or FORMATS[form].single):
+    if coarsest == "float64" and FORMATS[form].computes_single:
         coarsest = "float32"
     return kinds.get(coarsest, np.dtype(np.float32))
 

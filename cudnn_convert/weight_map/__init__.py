@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cudnn_convert.artifacts import weights
+from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GateReport, LayoutReport, Place, VariableReport, WeightsReport
@@ -28,8 +28,8 @@ from cudnn_convert.weights import layouts
 
 def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     """The map of a plan to an artifact of format `form`, which must load."""
-    there = weights.read(form, artifact)
-    here = {} if plan.graph is None else dict(weights.of_graph(plan.graph))
+    there = runners.read_arrays(form, artifact)
+    here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
     gates, sources, targets = {}, {}, {}
     for recurrence in plan.recurrences:
         found = search.of_source(plan, here, recurrence)

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from cudnn_convert.artifacts import weights
+from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import Place
@@ -277,8 +277,8 @@ def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple
     small = [one for one in plan.recurrences if not lazy.exceeds_memory_budget(one.sizes, one.dtype)]
     if not small:
         return ()
-    there = weights.read(form, artifact)
-    here = {} if plan.graph is None else dict(weights.of_graph(plan.graph))
+    there = runners.read_arrays(form, artifact)
+    here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
     return tuple(line for one in small for line in _of(plan, here, there, one, is_copy=is_copy))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import origins
 
 from cudnn_convert import pipeline
-from cudnn_convert.artifacts import runners, weights
+from cudnn_convert.artifacts import runners
 from cudnn_convert.cli import tables
 from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
 from cudnn_convert.inspection import inspect
@@ -113,7 +113,7 @@ def _architecture(path: Path) -> None:
 def _artifact(path: Path) -> None:
     """Paired with its source, and its weights, which a map of them looks for."""
     pair = pipeline.plan_for_artifact(origins.SOURCE, path, Options())
-    weights.read(pair.options.format, pair.path)
+    runners.read_arrays(pair.options.format, pair.path)
 
 
 def _verified(path: Path) -> None:

@@ -52,7 +52,7 @@ QUANTIZED: Final = (
         then="--quantize: expected --format onnx",
     ),
     Advice(
-        ["targets/registry.py: {}: expected --format onnx"],
+        ["targets/registry.py: expected --format {}"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--data", "{here}/feeds.npz"],
         r"expected (--format onnx)",
@@ -108,7 +108,7 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: --quantize: expected {}, found none"],
+        ["targets/onnx.py: --quantize: expected {}, found none"],
         asking.of_relu,
         [*INT8, "--max-error", "0.5"],
         r"(?P<gone>--quantize: .*; leave it out, and --max-error)",
@@ -128,19 +128,19 @@ QUANTIZED: Final = (
 FORMATS: Final = (
     Advice(["cli/flags.py: --help"], asking.plain, ["--fast"], r"see cudnn-convert (--help)"),
     Advice(
-        ["targets/registry.py: expected --format checkpoint, found"],
+        ["targets/registry.py: expected --format {}"],
         asking.plain,
         ["--cell", "lstm_block"],
         r"expected (--format checkpoint)",
     ),
     Advice(
-        ["targets/registry.py: --weights-dtype:"],
+        ["targets/registry.py: expected --format {}"],
         asking.plain,
         ["--weights-dtype", "float16"],
         r"expected (--format onnx)",
     ),
     Advice(
-        ["targets/registry.py: --jit: expected --format"],
+        ["targets/registry.py: expected --format {}"],
         asking.plain,
         ["--jit", "--format", "onnx"],
         r"expected (--format savedmodel) or (?P<other>frozen)",
@@ -152,7 +152,7 @@ FORMATS: Final = (
         r"expected (--lowering fast)",
     ),
     Advice(
-        ["targets/registry.py: --slots: expected"],
+        ["targets/registry.py: expected --format {}"],
         asking.plain,
         ["--slots"],
         r"expected (--format checkpoint) or (?P<other>h5)",
@@ -189,7 +189,7 @@ FORMATS: Final = (
         r"(?P<gone>--jit): .*; leave it out",
     ),
     Advice(
-        ["targets/registry.py: --cell {}: expected"],
+        ["targets/checkpoint.py: --cell {}: expected"],
         asking.of_relu,
         ["--cell", "lstm_block", "--format", "checkpoint"],
         r"(?P<gone>--cell) lstm_block: .*; leave it out",

@@ -335,7 +335,7 @@ NOTES: Final = (
         ["plan/requests.py: --outputs {}"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"
     ),
     Advice(
-        ["targets/registry.py: keep them with"],
+        ["targets/checkpoint.py: keep them with"],
         "1.15.5-twins_training",
         ["--format", "checkpoint"],
         r"dropped; keep them with (--slots)",

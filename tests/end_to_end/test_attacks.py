@@ -22,7 +22,7 @@ from sources import Ended, command, contents
 from watched import Watched
 
 import cudnn_convert
-from cudnn_convert.artifacts.runners import RUNNERS
+from cudnn_convert.formats import FORMATS
 
 BROKEN = ROOT / "tests" / "data" / "broken"
 CANARY = "canary.txt"
@@ -301,4 +301,4 @@ def test_every_runner_is_known_to_what_looks_first() -> None:
     """A format that is added needs an answer to what its files may do where they are run."""
     loaded = {"savedmodel", "checkpoint", "frozen", "keras", "h5"}
     of_numbers = {"onnx", "tflite", "npz", "safetensors"}
-    assert set(RUNNERS) == loaded | of_numbers
+    assert set(FORMATS) == loaded | of_numbers

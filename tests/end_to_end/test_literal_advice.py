@@ -50,7 +50,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "cli/tables.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "verification/recordings.py: --data {}": "where the mistake is, with the path",
-        "artifacts/origin.py: weights as --format": "what another file is expected to be",
+        "artifacts/weights.py: weights as --format": "what another file is expected to be",
     }
 )
 #: What stays out of `--fast` in any case: each costs half a second and more.
@@ -62,7 +62,7 @@ _COSTLY: Final = frozenset(
         "recurrences/graphless.py: --mode, --layers",
         "recurrences/graphless.py: --mode chooses",
         "recurrences/graphless.py: choose with --signature",
-        "targets/registry.py: keep them with",
+        "targets/checkpoint.py: keep them with",
         "keras/build_keras3.py: one that Keras 3 builds",
         "keras/build_keras3.py: a fixed number of steps",
         "keras/build_keras3.py: {}; write --format h5",

@@ -14,7 +14,7 @@ from samples import REAL
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import RUNNERS
+from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.read import keras_hdf5
@@ -114,7 +114,7 @@ def test_dot_res_as_a_graph_gives_what_its_authors_saw(
     with np.load(source.parent / "validation_210.npz") as data:
         fed = {"input_7": data["xs"].astype(np.float32), "input_8": data["xf"].astype(np.float32)}
         wanted = data["y"].astype(int).ravel()
-    (answer,) = RUNNERS[form](path, [Part(SERVING, signature)])
+    answer = open_artifact(form, path, [Part(SERVING, signature)])
     (scores,) = answer(fed).values()
     assert list(report.inputs) == list(fed)
     loss = -np.log(scores[np.arange(len(wanted)), wanted].astype(np.float64)).mean() + penalty(source)

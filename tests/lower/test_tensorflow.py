@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 from cases import UNITS, Case, swapped
 
-from cudnn_convert.artifacts.runners import run_saved_model as opened
+from cudnn_convert.artifacts.saved_model import open_parts as opened
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.session import session
+from cudnn_convert.keras.config.classes import NOTHING
 from cudnn_convert.lower.tensorflow.layer_stack import COMPILED, layer_weights, stack, uses_block
 from cudnn_convert.lower.tensorflow.lower import Form, lower
 from cudnn_convert.model import SERVING, Cell, InMemory, Mode, Part, Signature, Sizes
@@ -238,7 +239,7 @@ def test_inside_control_flow_after_loading(
     made = lower(definition, [case.recurrence(f"{place}/rnn")], {}, outputs=["last:0"], lowering=lowering)
     part = Part(SERVING, signature)
     write_saved_model.write(tmp_path, made.graph, (part,), made.variables, provenance="{}")
-    (run,) = opened(tmp_path, [part])
+    (run,) = opened(tmp_path, [part], NOTHING)
     for repeats in (0, 1, 1 if place == "cond" else 3):
         feeds = case.feeds()
         given = {**feeds, "c": feeds["c"] if mode is Mode.LSTM else np.float32(0), "times": np.int32(repeats)}

@@ -1,146 +1,44 @@
-"""Asks an artifact of each format for its recurrences, and judges the answers.
-
-The recurrences of a file of decoded weights are computed here, as the file's documentation says.
-"""
+"""Asks an artifact of each format for its recurrences, and judges the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from cudnn_convert.artifacts import weights
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.recurrences import named_weights
 from cudnn_convert.report import GlueReport, PieceReport
 from cudnn_convert.verification import judges
 from cudnn_convert.verification.pieces.judge import Terms, judge_piece, read_gates, report_not_asked
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.pieces.piece_inputs import Artifact, Piece, Pieces
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.pieces.glue import Run
 
 
-def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The arrays of each recurrence, which is a part of the artifact."""
-    held = named_weights.arrays(artifact.path)
-    described = {one["name"]: one for one in named_weights.file_metadata(artifact.path)["weights"]}
-    names = {single.recurrence.node: single.name for single in artifact.plan.singles}
-    found = []
-    for one in recurrences:
-        said = described[names[one.node]]
-        ask = _asking(said, held, one)
-        found.append(Piece(one.node, tuple(range(one.sizes.layers)), said["name"], ask))
-    return Pieces(tuple(found))
-
-
-def _asking(said: Any, held: Any, one: Recurrence) -> Callable[[Asked], Answer]:
-    def ask(asked: Asked) -> Answer:
-        y, (h, c) = _rounded(weights.stack(said, held, asked.x, (asked.h, asked.c), asked.lengths), one)
-        return y, h, c if said["mode"] == "lstm" else None
-
-    return ask
-
-
-def _rounded(answer: tuple[Array, Array, Array], one: Recurrence) -> tuple[Array, tuple[Array, Array]]:
-    """An answer in the type of the recurrence, as the file's reader would have it."""
-    y, h, c = (np.asarray(value, one.dtype) for value in answer)
-    return y, (h, c)
-
-
-Find = Callable[[Artifact, Sequence[Recurrence]], Pieces]
 Judge = Callable[[Piece, Recurrence], PieceReport]
 
 
-def _onnx(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verification.pieces import onnx
+class Asker(Protocol):
+    """What the module of a format in this room has."""
 
-    return onnx.pieces(artifact, recurrences)
+    def pieces(self, artifact: Artifact, recurrences: Sequence[Recurrence], /) -> Pieces:
+        """What computes each recurrence in an artifact."""
 
-
-def _carve(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verification.pieces import carve
-
-    is_repaired = artifact.plan.model.saved is not None and artifact.form == "savedmodel"
-    return (
-        carve.carve_repaired(artifact, recurrences)
-        if is_repaired
-        else carve.carve_graph(artifact, recurrences)
-    )
+    def runner(self, artifact: Artifact, /) -> Run:
+        """Runs what stands around the recurrences; not asked of formats that keep nothing around them."""
 
 
-def _tflite(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verification.pieces import tflite
-
-    return tflite.pieces(artifact, recurrences)
-
-
-def _keras(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    from cudnn_convert.verification.pieces import keras
-
-    return keras.pieces(artifact, recurrences)
-
-
-def _arrays(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    return pieces(artifact, recurrences)
-
-
-#: The formats whose artifacts can be asked.
-FINDERS: Final[Mapping[str, Find]] = MappingProxyType(
-    {
-        "onnx": _onnx,
-        "tflite": _tflite,
-        **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _carve),
-        **dict.fromkeys(("keras", "h5"), _keras),
-        **dict.fromkeys(("npz", "safetensors"), _arrays),
-    }
-)
-
-#: The formats whose lowering replaces fused LSTMs that are no cuDNN nodes; the others keep them.
-_WITHOUT_BLOCKS: Final = frozenset({"onnx", "tflite"})
-
-
-def _onnx_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verification.pieces.onnx import runner
-
-    return runner(artifact)
-
-
-def _tflite_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verification.pieces.tflite_glue import runner
-
-    return runner(artifact)
-
-
-def _graph_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verification.pieces.graph_glue import runner
-
-    return runner(artifact)
-
-
-def _keras_glue(artifact: Artifact) -> Run:
-    from cudnn_convert.verification.pieces.keras import runner
-
-    return runner(artifact)
-
-
-#: The formats whose artifacts can be run without their recurrences.
-RUNNERS: Final[Mapping[str, Callable[[Artifact], Run]]] = MappingProxyType(
-    {
-        "onnx": _onnx_glue,
-        "tflite": _tflite_glue,
-        **dict.fromkeys(("savedmodel", "checkpoint", "frozen"), _graph_glue),
-        **dict.fromkeys(("keras", "h5"), _keras_glue),
-    }
-)
+def _asker(form: str) -> Asker:
+    return cast(Asker, import_module(f"cudnn_convert.verification.pieces.{FORMATS[form].pieces}"))
 
 
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
@@ -154,7 +52,7 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     pieces = _found(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for one in plan.recurrences:
         found += _of(one, pieces, plan, judge)
-    return (*found, *(_blocks(plan) if form in _WITHOUT_BLOCKS else ()))
+    return (*found, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
 
 
 def glue(
@@ -164,12 +62,13 @@ def glue(
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
-    if artifact.form not in RUNNERS:
+    if FORMATS[artifact.form].alone or not FORMATS[artifact.form].pieces:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 
     try:
-        run, plan, judging = RUNNERS[artifact.form](artifact), artifact.plan, judges.judge_for(artifact.plan)
+        run, plan = _asker(artifact.form).runner(artifact), artifact.plan
+        judging = judges.judge_for(plan)
         with ExitStack() as stack:
             judge = stack.enter_context(judging.opened(plan, trust=trust))
             rough = None
@@ -196,8 +95,11 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
 
 def _found(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The pieces of an artifact; that it has none is no fault of what it computes."""
+    if not FORMATS[artifact.form].pieces:
+        reason = f"not yet done in the format {artifact.form}"
+        return Pieces((), {one.node: reason for one in recurrences})
     try:
-        return FINDERS[artifact.form](artifact, recurrences)
+        return _asker(artifact.form).pieces(artifact, recurrences)
     except Exception as cause:  # noqa: BLE001 - what reads a format has exceptions of its own
         return Pieces((), {one.node: first_line(cause) for one in recurrences})
 
@@ -235,7 +137,7 @@ def _terms(one: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
     The former with the weights that a recurrence of half computes with, the latter with its variable's.
     """
     single = FORMATS[form].single
-    takes = np.dtype(np.float32) if form == "onnx" or single else one.dtype
+    takes = np.dtype(np.float32) if FORMATS[form].computes_single else one.dtype
     coarsest = np.dtype(stored) if stored != "float32" else takes
     coarsest = one.dtype if single and one.dtype.itemsize < coarsest.itemsize else coarsest
     large = lazy.exceeds_memory_budget(one.sizes, one.dtype)

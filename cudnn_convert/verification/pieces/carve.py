@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 
+from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import (
     INPUT,
@@ -56,12 +56,15 @@ _FED: Final = {place: f"fed_{place}" for place in _ENDS}
 Values = Callable[[Mapping[str, Any]], dict[str, Array]]
 
 
-def carve_graph(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """What stands in the place of each recurrence's node in an artifact."""
-    graph, prefix = _GRAPHS[artifact.form](artifact.path)
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """What stands in the place of each recurrence's node in an artifact, repaired or not."""
+    if artifact.is_repaired:
+        laid = inline_artifact(artifact)
+        return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
+    meta, prefix = runners.load_graph(artifact.form, artifact.path)
     source = Index(artifact.plan.graph)
     inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
-    return carve_nodes(graph, recurrences, inputs, partial(_stored, prefix))
+    return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
 
 
 def carve_nodes(
@@ -202,24 +205,6 @@ def _asking(made: _Carved, values: Values, one: Recurrence) -> Callable[[Asked],
     return ask
 
 
-def _saved_model(path: Path) -> tuple[Any, Path]:
-    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    return saved.meta_graphs[0].graph_def, path / "variables" / "variables"
-
-
-def _checkpoint(path: Path) -> tuple[Any, Path]:
-    return meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes()).graph_def, path
-
-
-def _frozen(path: Path) -> tuple[Any, None]:
-    return graph_pb2.GraphDef.FromString(path.read_bytes()), None
-
-
-#: The graph of an artifact, and the prefix of the checkpoint that holds its variables.
-_GRAPHS: Final[Mapping[str, Callable[[Path], tuple[Any, Path | None]]]] = MappingProxyType(
-    {"savedmodel": _saved_model, "checkpoint": _checkpoint, "frozen": _frozen}
-)
-
 #: How the lowering calls its functions, and an op that stays what it is while calls are laid flat.
 _OURS: Final = "cudnn_convert_"
 _OPAQUE: Final = "PyFuncStateless"
@@ -236,12 +221,6 @@ class Laid:
     graph: Any
     inputs: Mapping[str, Sequence[str]]
     values: Values
-
-
-def carve_repaired(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The call in the place of each recurrence's node."""
-    laid = inline_artifact(artifact)
-    return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
 
 
 def inline_artifact(artifact: Artifact) -> Laid:

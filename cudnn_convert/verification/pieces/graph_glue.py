@@ -17,19 +17,21 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.control_flow import certain
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification.pieces.carve import Values
+from cudnn_convert.verification.pieces import carve
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.reference_op import Call, nearest
 
+#: What computes each recurrence in an artifact.
+pieces = carve.pieces
 #: Gives variables their values: of a session, the index of its graph and the nodes that are needed.
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
@@ -106,7 +108,7 @@ def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) ->
     node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=types))
 
 
-def _assign(session: Any, index: Index, needed: Collection[str], weights: Values) -> None:
+def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.Values) -> None:
     """Gives variables the values of the artifact, whose own restore op was not laid flat."""
     holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
     assigned, fed = [], {}
@@ -121,26 +123,16 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: Values
 
 def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
     """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
-    if artifact.plan.model.saved is not None and artifact.form == "savedmodel":
-        from cudnn_convert.verification.pieces import carve
-
+    if artifact.is_repaired:
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
             raise LookupError("the artifact keeps state in variables")
         laid = carve.inline_artifact(artifact)
         return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
     source = Index(artifact.plan.graph)
     reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
-    if artifact.form == "frozen":
-        graph = tf.compat.v1.GraphDef.FromString(artifact.path.read_bytes())
-        return graph, reads, lambda *_: None
-    if artifact.plan.initializers:
+    meta, prefix = runners.load_graph(artifact.form, artifact.path)
+    if artifact.plan.initializers and prefix is not None:
         raise LookupError("the artifact has tables")
-    if artifact.form == "checkpoint":
-        text = artifact.path.with_name(f"{artifact.path.name}.meta").read_bytes()
-        meta, prefix = meta_graph_pb2.MetaGraphDef.FromString(text), artifact.path
-    else:
-        saved = saved_model_pb2.SavedModel.FromString((artifact.path / "saved_model.pb").read_bytes())
-        meta, prefix = saved.meta_graphs[0], artifact.path / "variables" / "variables"
 
     def restore(session: Any, *_: Any) -> None:
         saver = meta.saver_def

@@ -23,7 +23,9 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.artifacts.runners import Layers, Opened
+from cudnn_convert.artifacts.keras import Layers
+from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
@@ -122,7 +124,10 @@ def runner(artifact: Artifact) -> Run:
         if reasons:
             raise LookupError(next(iter(reasons.values())))
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        given = _Given({layers[one.node][0]: one for one in plan.recurrences}, is_old=artifact.form == "h5")
+        given = _Given(
+            {layers[one.node][0]: one for one in plan.recurrences},
+            is_old=not FORMATS[artifact.form].is_keras3,
+        )
         products = _Products()
         hidden: list[str] = []
         with ExitStack() as stack:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert import reference
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import WAYS, Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates, mutants
@@ -64,6 +65,11 @@ class Artifact:
     path: Path
     plan: Plan
     answer: Callable[..., Any]
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether it is a SavedModel of TensorFlow 2, some functions of which were exchanged."""
+        return self.plan.model.saved is not None and FORMATS[self.form].keeps_functions
 
 
 @dataclass(frozen=True, slots=True)

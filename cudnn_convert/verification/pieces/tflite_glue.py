@@ -21,7 +21,7 @@ from cudnn_convert.artifacts import pair_names
 from cudnn_convert.artifacts.tflite_file import schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
-from cudnn_convert.verification.pieces import glue
+from cudnn_convert.verification.pieces import glue, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
@@ -35,6 +35,8 @@ from cudnn_convert.verification.pieces.tflite_graph import (
 )
 from cudnn_convert.verification.reference_op import nearest
 
+#: Every layer whose loops the files of an artifact name.
+pieces = tflite.pieces
 _PRODUCTS: Final = {
     getattr(OPS, name): name
     for name in (

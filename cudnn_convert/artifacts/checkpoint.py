@@ -1,0 +1,81 @@
+"""Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.model import Array, Part
+from cudnn_convert.storage.atomic_output import RECORD
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What the file beside it says of its origin."""
+    return origin.read_record(path.parent / RECORD)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises UnsupportedModelError where loading and calling `parts` runs more than arithmetic."""
+    if trust:
+        return
+    from cudnn_convert.artifacts import safety
+
+    meta, _ = load_graph(path)
+    safety.refuse(path, meta, pair_names.outputs_of_graph(path, meta.graph_def, parts))
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
+    """Runs it by the tensor names of each part's signature, in a session for each."""
+    return [_open(path, part) for part in parts]
+
+
+def _open(path: Path, part: Part) -> runners.Runner:
+    import tensorflow as tf
+
+    from cudnn_convert.graph.session import answering
+
+    graph = tf.Graph()
+    with graph.as_default():
+        saver = tf.compat.v1.train.import_meta_graph(f"{path}.meta")
+        session = tf.compat.v1.Session()
+        saver.restore(session, str(path))
+    ops = {op.name for op in graph.get_operations()}
+    return answering(session, *pair_names.tensors(path, part.signature, ops))
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Its variables, then the constants of its graph."""
+    yield from variables(path)
+    if Path(f"{path}.meta").is_file():
+        yield from constants(load_graph(path)[0].graph_def)
+
+
+def variables(prefix: Path) -> Iterator[tuple[str, Array]]:
+    """The variables of floats by their keys."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(prefix))
+    for name, dtype in sorted(reader.get_variable_to_dtype_map().items()):
+        if dtype.is_floating:
+            yield name, np.asarray(reader.get_tensor(name))
+
+
+def constants(graph: Any) -> Iterator[tuple[str, Array]]:
+    """The constants of floats in a GraphDef and in its functions."""
+    import tensorflow as tf
+
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    for node in nodes:
+        if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
+            yield node.name, tf.make_ndarray(node.attr["value"].tensor)
+
+
+def load_graph(path: Path) -> tuple[Any, Path]:
+    """Its MetaGraphDef, and the prefix of the checkpoint that holds its variables."""
+    from tensorflow.core.protobuf import meta_graph_pb2
+
+    return meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes()), path

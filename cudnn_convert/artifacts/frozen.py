@@ -1,0 +1,64 @@
+"""Opens a frozen graph in a Session, by the tensor names of a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners
+from cudnn_convert.formats import FROZEN_KEY
+from cudnn_convert.model import Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What a node of the graph says of its origin; nothing where the file is no graph."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        nodes = load_graph(path)[0].graph_def.node
+    except (DecodeError, ValueError):  # what it is, the runtime will say
+        return None
+    text = next((node.attr[FROZEN_KEY].s for node in nodes if FROZEN_KEY in node.attr), None)
+    return None if text is None else origin.parse(path, text)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises UnsupportedModelError where calling `parts` runs more than arithmetic."""
+    if trust:
+        return
+    from cudnn_convert.artifacts import safety
+
+    graph = load_graph(path)[0].graph_def
+    safety.refuse_graph(path, graph, pair_names.outputs_of_graph(path, graph, parts))
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
+    """Runs it by the tensor names of each part's signature, in a session for each."""
+    return [_open(path, part) for part in parts]
+
+
+def _open(path: Path, part: Part) -> runners.Runner:
+    import tensorflow as tf
+
+    from cudnn_convert.graph import node_defs
+    from cudnn_convert.graph.session import answering
+
+    graph = load_graph(path)[0].graph_def
+    session = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
+    ops = {node.name for node in graph.node}
+    return answering(session, *pair_names.tensors(path, part.signature, ops))
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """The constants of its graph."""
+    yield from checkpoint.constants(load_graph(path)[0].graph_def)
+
+
+def load_graph(path: Path) -> tuple[Any, None]:
+    """Its graph in a MetaGraphDef, and that it has no variables."""
+    from tensorflow.core.protobuf import meta_graph_pb2
+
+    meta = meta_graph_pb2.MetaGraphDef()
+    meta.graph_def.ParseFromString(path.read_bytes())
+    return meta, None

@@ -1,0 +1,63 @@
+"""Opens an HDF5 file through tf_keras, up to the first layer that may not be built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cudnn_convert.artifacts import keras, origin, runners
+from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.keras.config.classes import Vouched
+from cudnn_convert.model import Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What an attribute says of its origin."""
+    from cudnn_convert.read import hdf5
+
+    with hdf5.Store(path).checked().open() as file:
+        text = file.attrs.get(KERAS_PROVENANCE)
+    return None if text is None else origin.parse(path, text)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises ReadError where its weights are elsewhere than in it."""
+    from cudnn_convert.read import hdf5
+
+    if not trust:
+        hdf5.require_whole(hdf5.Store(path))
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
+    """Runs each part as a model of its own."""
+    return [_open(path, part, vouched) for part in parts]
+
+
+def _open(path: Path, part: Part, vouched: Vouched) -> runners.Runner:
+    import h5py
+    import tf_keras
+
+    from cudnn_convert.keras.config import classes, layer_tree, validate, values
+
+    with h5py.File(path) as file:
+        config = json.loads(file.attrs["model_config"])
+    foreign, brought = validate.foreign(config, vouched), classes.by_all_names(vouched.tf_keras, config)
+    if foreign or not validate.is_plain(config):
+        kept = layer_tree.model_until(config, foreign) if foreign else config
+        model = tf_keras.models.model_from_config(
+            values.to_legacy_form(kept or config, kept=brought), brought
+        )
+        model.load_weights(path, by_name=True)
+    else:
+        model = tf_keras.models.load_model(path, brought, compile=False)
+    return keras.as_layers(path, model, model.input_names, part)
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Its weights by their paths."""
+    from cudnn_convert.read import hdf5
+
+    hdf5.require_whole(hdf5.Store(path))
+    yield from keras.datasets(path)

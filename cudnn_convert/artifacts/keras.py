@@ -1,0 +1,109 @@
+"""Opens a `.keras` archive through Keras 3, up to where the source could be traced."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.keras.config.classes import Vouched
+from cudnn_convert.model import Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What its metadata say of its origin."""
+    from cudnn_convert.read import hdf5, keras_archive
+
+    content = keras_archive.member(path, keras_archive.METADATA)
+    record = hdf5.parse_json(path, keras_archive.METADATA, content).get(KERAS_PROVENANCE)
+    return None if record is None else origin.parse(path, json.dumps(record))
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises ReadError where its weights are elsewhere than in it."""
+    from cudnn_convert.read import keras_archive
+
+    if not trust:
+        keras_archive.require_whole(path)
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
+    """Runs each part as a model of its own."""
+    return [_open(path, part, vouched) for part in parts]
+
+
+def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
+    import keras as keras_3
+
+    from cudnn_convert.keras import build_keras3
+    from cudnn_convert.keras.config import classes, validate
+
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.
+    own = {name: value for name, value in vouched.keras.items() if name in classes.BUILT_IN}
+    known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
+    foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
+    if foreign:
+        model = build_keras3.load_until(path, foreign, brought)
+    else:
+        # Losses and metrics of its training are nothing that is run.
+        safe = not vouched.trust
+        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=safe, compile=False)
+    return as_layers(path, model, [tensor.name for tensor in model.inputs], part)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A Keras model as it answers a batch; `keys` are those of its inputs, in their order."""
+
+    model: Any
+    keys: Sequence[str]
+    part: Part
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        import tensorflow as tf
+
+        given, outputs = [tf.constant(feeds[key]) for key in self.keys], self.part.signature.outputs
+        answers = tf.nest.flatten(self.model(given if len(given) > 1 else given[0], training=False))
+        if len(answers) != len(outputs):
+            raise ValueError(f"{len(answers)} outputs where {len(outputs)} are compared")
+        return {key: np.asarray(value) for key, value in zip(outputs, answers, strict=True)}
+
+
+def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
+    """A Keras model, by the `names` of its inputs and the order of its outputs."""
+    keys = {name: key for key, name in pair_names.inputs(path, part.signature.inputs, names).items()}
+    return Layers(model, [keys[name] for name in names], part)
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Its weights by their paths in `model.weights.h5`."""
+    from cudnn_convert.read import keras_archive
+
+    keras_archive.require_whole(path)
+    with zipfile.ZipFile(path) as archive:
+        yield from datasets(io.BytesIO(archive.read("model.weights.h5")))
+
+
+def datasets(file: Any) -> Iterator[tuple[str, Array]]:
+    """The datasets of an HDF5 file but for those of an optimizer."""
+    import h5py
+
+    listed: list[tuple[str, Array]] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer_weights"):
+            listed.append((name, np.asarray(item)))
+
+    with h5py.File(file) as opened:
+        opened.visititems(visit)
+    yield from listed

@@ -1,0 +1,89 @@
+"""Opens an ONNX file in ONNX Runtime on the CPU; its names are the signature's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.errors import ReadError
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What its metadata say of its origin."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as cause:
+        raise ReadError(path, "file", expected="an ONNX model", found="none") from cause
+    text = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
+    return None if text is None else origin.parse(path, text)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """ONNX Runtime runs arithmetic alone, and checks a file itself."""
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
+    """Runs the file of each part."""
+    return [_open(path, part) for part in parts]
+
+
+def _open(path: Path, part: Part) -> runners.Runner:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # Its threads would otherwise take a processor while they wait for the next of a few calls.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(
+        str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
+    )
+
+    inputs = pair_names.inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
+    names = [output.name for output in session.get_outputs()]
+    keys = pair_names.keys(part.signature.outputs, names)
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})
+        return {keys[name]: _bytes(value) for name, value in zip(names, values, strict=True)}
+
+    return run
+
+
+def _bytes(value: Any) -> Array:
+    """An array whose strings are bytes, as TensorFlow has them; ONNX Runtime gives text."""
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        return np.asarray(value)
+    encoded = np.empty(value.shape, object)
+    encoded[...] = np.frompyfunc(lambda one: one.encode() if isinstance(one, str) else one, 1, 1)(value)
+    return encoded
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """The constants of its graphs; nested graphs come after what is around them."""
+    import onnx
+
+    for prefix, file in runners.files_of(path, ".onnx"):
+        for name, value in _constants(onnx.load(str(file)).graph):
+            yield f"{prefix}{name}", value
+
+
+def _constants(graph: Any) -> Iterator[tuple[str, Array]]:
+    from onnx.numpy_helper import to_array
+
+    for tensor in graph.initializer:
+        yield tensor.name, to_array(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                yield node.output[0], to_array(attribute.t)
+            for nested in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _constants(nested)

@@ -1,0 +1,97 @@
+"""Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners, safety
+from cudnn_convert.formats import PROVENANCE
+from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph.control_flow import Call
+from cudnn_convert.model import Array, Part
+from cudnn_convert.read import graph_def
+from cudnn_convert.recurrences import saved_functions
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What `assets.extra` says of its origin."""
+    return origin.read_record(path / "assets.extra" / PROVENANCE)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises UnsupportedModelError where loading and calling `parts` runs more than arithmetic."""
+    if trust:
+        return
+    metas = _metas(path)
+    for meta in metas:
+        found = graph_def.signatures(meta)
+        named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
+        ends = [name for signature in named for name in signature.outputs.values()]
+        tables = safety.Filling(graph_def.initializers(meta), graph_def.list_assets(meta, path))
+        if len(metas) == 1 and meta.HasField("object_graph_def"):
+            tables = safety.NONE  # a loader of objects runs nothing of the graph beside them
+        library = {function.signature.name for function in meta.graph_def.library.function}
+        beside = [Call(name) for name in library & {part.name for part in parts} - found.keys()]
+        safety.refuse(path, meta, [*ends, *safety.local_initializers(meta)], tables, beside)
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
+    """Runs it through `tf.saved_model.load`; a Session alone would hide frame errors.
+
+    Its parts share their variables, and so the state in them. A part that is no signature is a function.
+    """
+    loaded = tf.saved_model.load(str(path))
+    beside = [part.name for part in parts if part.name not in loaded.signatures]
+    others = _functions(path, beside) if beside and len(parts) > 1 else {}
+
+    def runner(part: Part) -> runners.Runner:
+        if part.name in others:
+            return others[part.name]
+        name = pair_names.signature(path, part.name, [*loaded.signatures])
+        _, arguments = loaded.signatures[name].structured_input_signature
+        named = pair_names.inputs(path, part.signature.inputs, arguments)
+
+        def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            # Through `loaded`, which owns the variables: a function alone does not keep them alive.
+            given = {named[key]: tf.constant(value) for key, value in feeds.items()}
+            outputs = loaded.signatures[name](**given)
+            keys = pair_names.keys(part.signature.outputs, outputs)
+            return {keys[key]: np.asarray(value) for key, value in outputs.items()}
+
+        return run
+
+    return [runner(part) for part in parts]
+
+
+def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
+    """A runner for each function that no signature calls."""
+    (meta,) = _metas(path)
+    graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)
+    running = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
+    prefix = {meta.saver_def.filename_tensor_name: str(path / "variables" / "variables")}
+    running.run(running.graph.get_operation_by_name(meta.saver_def.restore_op_name), prefix)
+    return {name: session.answering(running, ends.inputs, ends.outputs) for name, ends in signatures.items()}
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """Its variables, then the constants of its graphs."""
+    prefix = path / "variables" / "variables"
+    if Path(f"{prefix}.index").is_file():
+        yield from checkpoint.variables(prefix)
+    for meta in _metas(path):
+        yield from checkpoint.constants(meta.graph_def)
+
+
+def load_graph(path: Path) -> tuple[Any, Path]:
+    """Its first MetaGraphDef, and the prefix of the checkpoint that holds its variables."""
+    return _metas(path)[0], path / "variables" / "variables"
+
+
+def _metas(path: Path) -> Any:
+    return saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs

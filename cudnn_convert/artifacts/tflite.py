@@ -1,0 +1,98 @@
+"""Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_convert.artifacts import origin, pair_names, runners, tflite_file
+from cudnn_convert.errors import ReadError
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import SERVING, Array, Part
+
+
+def provenance(path: Path) -> dict[str, Any] | None:
+    """What its metadata say of its origin."""
+    try:
+        text = tflite_file.tflite_provenance(path)
+    except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
+        raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
+    return None if text is None else origin.parse(path, text)
+
+
+def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
+    """Raises ReadError where the interpreter would follow an offset out of the file of a part."""
+    for part in parts:
+        tflite_file.check_model(part_file(path, part.name, ".tflite"))
+
+
+def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
+    """Runs the file of each part.
+
+    Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
+    the Flex delegate (google-ai-edge/LiteRT issue 6458).
+    """
+    return [_open(part_file(path, part.name, ".tflite"), part) for part in parts]
+
+
+def _open(file: Path, part: Part) -> runners.Runner:
+    import tensorflow as tf
+
+    if needed := tflite_file.flex_ops(file):
+        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that LiteRT will be its name
+        interpreter = tf.lite.Interpreter(str(file))
+    signatures = interpreter.get_signature_list()
+    if not signatures:
+        return _by_tensors(file, interpreter, part)
+    name = part.name if part.name in signatures else SERVING
+    runner = interpreter.get_signature_runner(pair_names.signature(file, name, signatures))
+    dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
+    inputs = pair_names.inputs(file, part.signature.inputs, dtypes)
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        answers: dict[str, Array] = runner(
+            **{name: feeds[key].astype(dtypes[name]) for key, name in inputs.items()}
+        )
+        keys = pair_names.keys(part.signature.outputs, answers)
+        return {keys[name]: value for name, value in answers.items()}
+
+    return run
+
+
+def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
+    """A runner of a file without signatures, by the names of its tensors."""
+    takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
+    inputs = pair_names.inputs(path, part.signature.inputs, takes)
+    keys = pair_names.keys(part.signature.outputs, gives)
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for key, name in inputs.items():
+            interpreter.resize_tensor_input(takes[name]["index"], feeds[key].shape)
+        interpreter.allocate_tensors()
+        for key, name in inputs.items():
+            interpreter.set_tensor(takes[name]["index"], feeds[key].astype(takes[name]["dtype"]))
+        interpreter.invoke()
+        return {
+            keys[name]: np.array(interpreter.get_tensor(detail["index"])) for name, detail in gives.items()
+        }
+
+    return run
+
+
+def arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    """The constants of float32 in its graphs."""
+    for prefix, file in runners.files_of(path, ".tflite"):
+        model = tflite_file.unpack_model(file.read_bytes())
+        for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
+            data = model.buffers[tensor.buffer].data
+            if data is not None and len(data) and tensor.type == 0:  # FLOAT32 of schema.fbs TensorType
+                value = np.frombuffer(bytes(bytearray(data)), "<f4").reshape(tensor.shape)
+                yield f"{prefix}{tensor.name.decode()}", value

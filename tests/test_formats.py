@@ -1,0 +1,108 @@
+"""The registries that pages tell newcomers of: a format's two modules, and the places of a mode."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+from samples import ROOT
+
+from cudnn_convert.artifacts.runners import Opener
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import Mode
+from cudnn_convert.targets.registry import Target
+from cudnn_convert.verification.pieces.ask import Asker
+
+PACKAGE = ROOT / "cudnn_convert"
+#: What is in these rooms beside the modules of formats.
+SHARED = {
+    "targets": {"__init__", "registry", "bundle"},
+    "artifacts": {"__init__", "origin", "runners", "pair_names", "safety", "tflite_file"},
+}
+
+
+def missing(module: str, wanted: type) -> set[str]:
+    """The functions of a protocol that a module lacks, or has with another number of parameters."""
+    there = vars(import_module(f"cudnn_convert.{module}"))
+    functions = {name: value for name, value in vars(wanted).items() if inspect.isfunction(value)}
+    functions = {name: value for name, value in functions.items() if not name.startswith("_")}
+    assert functions, wanted
+    return {name for name, value in functions.items() if taken(there.get(name)) != taken(value) - {"self"}}
+
+
+def taken(function: Any) -> set[str]:
+    """The names of a function's parameters."""
+    return set(inspect.signature(function).parameters) if inspect.isfunction(function) else set()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_format_has_all_its_functions(form: str) -> None:
+    row = FORMATS[form]
+    assert not missing(f"targets.{row.module}", Target)
+    assert not missing(f"artifacts.{row.module}", Opener)
+    left = {"runner"} if row.alone else set()  # nothing stands around its recurrences
+    assert missing(f"verification.pieces.{row.pieces}", Asker) == left
+    if row.pieces == "graph_glue":
+        assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)
+
+
+def test_every_module_of_a_format_is_in_a_row() -> None:
+    for folder, shared in SHARED.items():
+        modules = {path.stem for path in (PACKAGE / folder).glob("*.py")}
+        assert modules - shared == {row.module for row in FORMATS.values()}, folder
+
+
+def test_no_other_module_compares_the_names_of_formats() -> None:
+    """What differs between formats is a field of their rows, or a function of their modules."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare) and re.search(r"\b(form|format)$", ast.unparse(node.left)):
+                words = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+                wrong += [f"{path.stem}:{node.lineno}"] if words & FORMATS.keys() else []
+    assert not wrong
+
+
+MODE = re.compile("|".join(sorted((mode.value for mode in Mode), key=len, reverse=True)))
+#: How code names a mode, in any of its forms.
+NAMED = re.compile(rf"Mode\.(?:LSTM|GRU|RNN_)|[\"'(|](?:{MODE.pattern})[\"')|]")
+PAGE = (ROOT / "docs" / "adding-a-mode.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([\w/]+\.py)` \| (`.*`) \|", re.MULTILINE)
+
+
+def sources(file: str) -> dict[str, str]:
+    """The text of each definition and constant of a module, by name."""
+    text = (PACKAGE / file).read_text(encoding="utf-8")
+    texts = {}
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                texts[name] = ast.get_source_segment(text, node) or ""
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                texts[name] = ast.get_source_segment(text, node) or ""
+    return texts
+
+
+def test_every_place_of_a_mode_is_there() -> None:
+    first, second = (PAGE.split("\n## ")[number] for number in (1, 2))
+    for part, needed in ((first, len(Mode)), (second, 1)):
+        rows = ROW.findall(part)
+        assert rows
+        for file, names in rows:
+            texts = sources(file)
+            for name in re.findall(r"`(\w+)`", names):
+                text = texts[name].replace("_PLAIN", texts.get("_PLAIN", "_PLAIN")).lower()
+                assert len(set(MODE.findall(text))) >= needed, f"{file}: {name}"
+
+
+def test_no_module_that_mentions_a_mode_is_missing_on_the_page() -> None:
+    modules = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if NAMED.search(re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
+    }
+    assert modules == {name for name in re.findall(r"`([\w/]+\.py)`", PAGE) if "tests/" not in name}
