@@ -20,6 +20,7 @@ import tensorflow as tf
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Array, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.parameter_source import Origin
@@ -68,17 +69,17 @@ _USUAL: Final = Convention()
 
 
 def recurrences(
-    model: Model, graph: Any, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = _USUAL
 ) -> tuple[Recurrence, ...]:
     """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
-    index = Index(graph)
+    index = graph.index
     reasons: list[str] = []
     found: list[Recurrence] = []
     nodes = parameter_source.recurrences(index)
-    seen = node_defs.import_checked(graph) if nodes else tf.Graph()
+    seen = graph.shapes if nodes else tf.Graph()
     take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, index, seen, {}, take)
     for node in nodes:

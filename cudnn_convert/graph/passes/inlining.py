@@ -31,6 +31,7 @@ from tensorflow.python.grappler import tf_optimizer
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, Index, reference, split, tensor
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inference
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
@@ -204,10 +205,9 @@ _WAIT: Final = "/done"
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
-def calls_functions(graph: Any, keep: Iterable[str]) -> bool:
+def calls_functions(graph: Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
-    index = Index(graph)
-    library = {function.signature.name for function in graph.library.function}
+    index, library = graph.index, graph.library
     needed = index.ancestors(split(name)[0] for name in keep)
     return any(index.nodes[op].op in CALLS or index.nodes[op].op in library for op in needed)
 

@@ -28,6 +28,7 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
+from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inlining, tf1_ops
 from cudnn_convert.graph.passes.inference import separate_sums
 from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
@@ -105,11 +106,9 @@ def lower(
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assemble(graph, made, library)
-    pruned = separate_sums(
-        node_defs.extract_nodes(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
-    )
+    pruned = separate_sums(prune(Graph(whole), outputs))
     if form:
-        return Lowered(pruned, variables)
+        return Lowered(pruned.definition, variables)
     return Lowered(
         to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables), variables
     )
