@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,6 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport, Verification
 
 if TYPE_CHECKING:
-    from cudnn_convert.keras.cpu_layers import Rewritten
     from cudnn_convert.lower.onnx.finish import Finished
     from cudnn_convert.lower.tensorflow.lower import Form, Lowered
     from cudnn_convert.lower.tensorflow.tf1_cells import Slots
@@ -249,22 +249,28 @@ def _write_tflite(made: Plan, path: Path, provenance: str, options: Options) -> 
 def _write_keras(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.targets import keras as write_keras
 
-    brought = classes.import_user_objects(options.custom_objects).keras
-    model = _rewritten(made, options).architecture
-    write_keras.write(path, made.model.path, model, provenance=provenance, custom_objects=brought)
+    write_keras.write(path, made.model.path, made.target_model, provenance=provenance)
 
 
 def _write_h5(made: Plan, path: Path, provenance: str, options: Options) -> None:
     from cudnn_convert.targets import h5 as write_h5
 
-    write_h5.write(path, _rewritten(made, options).architecture, provenance=provenance)
+    write_h5.write(path, made.target_model.architecture, provenance=provenance)
 
 
-def _rewritten(made: Plan, options: Options) -> Rewritten:
-    from cudnn_convert.keras import cpu_layers
+def with_target_model(made: Plan, options: Options) -> Plan:
+    """The plan with its layers as a format of layers takes them. Raises UnsupportedModelError."""
+    if not FORMATS[options.format].layers:
+        return made
+    from cudnn_convert.keras import cpu_layers, translate
 
-    assert made.model.architecture is not None
-    return cpu_layers.rewritten(made.model.path, made.model.architecture, slots=options.slots)
+    path, architecture = made.model.path, made.model.architecture
+    assert architecture is not None
+    rewritten = cpu_layers.rewritten(path, architecture, slots=options.slots)
+    if options.format != "keras":
+        return replace(made, target_model=rewritten)
+    brought = classes.import_user_objects(options.custom_objects).keras
+    return replace(made, target_model=translate.modern(path, rewritten.architecture, vouched=brought))
 
 
 def _write_weights(made: Plan, path: Path, provenance: str, options: Options) -> None:
@@ -332,16 +338,11 @@ def target_notes(made: Plan, options: Options) -> tuple[str, ...]:
     if options.format == "keras":
         from cudnn_convert.targets import keras as write_keras
 
-        model, brought = (
-            _rewritten(made, options).architecture,
-            classes.import_user_objects(options.custom_objects).keras,
-        )
-        return write_keras.notes(made.model.path, model, custom_objects=brought)
+        return write_keras.notes(made.target_model)
     if options.format == "h5":
         from cudnn_convert.targets import h5 as write_h5
 
-        rewritten = _rewritten(made, options)
-        return (*rewritten.notes, *write_h5.notes(rewritten.architecture))
+        return (*made.target_model.notes, *write_h5.notes(made.target_model.architecture))
     if options.format == "tflite":
         from cudnn_convert.lower import tflite
 

@@ -82,8 +82,8 @@ def _without_dead_branches(graph: Graph) -> Graph:
                 changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
-    made = node_defs.replace_nodes(graph.definition, changes)
-    return _without_dead_branches(Graph(_redirected(made, moved)))
+    live_side = node_defs.replace_nodes(graph.definition, changes)
+    return _without_dead_branches(Graph(_redirected(live_side, moved)))
 
 
 def _spread(index: Index, dead: set[str]) -> None:
