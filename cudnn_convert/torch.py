@@ -15,10 +15,10 @@ import numpy as np
 
 from cudnn_convert import pipeline
 from cudnn_convert.errors import MissingDependencyError, UsageError
-from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
 from cudnn_convert.plan.from_weights import join_plans
+from cudnn_convert.recurrences import named_weights
 from cudnn_convert.recurrences.graphless import Single
 
 try:
@@ -92,7 +92,8 @@ def _module(single: Single, batch_first: bool) -> Any:
     sizes, (made, more) = single.recurrence.sizes, _CLASSES[single.recurrence.sizes.mode]
     more = more | ({"proj_size": sizes.projection} if sizes.projection else {})
     state = {
-        name: torch.from_numpy(value.copy()) for name, value in torch_state.state(single.recurrence).items()
+        name: torch.from_numpy(value.copy())
+        for name, value in named_weights.to_state_dict(single.recurrence).items()
     }
     module = made(
         sizes.input_size,

@@ -16,7 +16,7 @@ from cases import Case
 from samples import ROOT
 
 from cudnn_convert.model import Array, Mode
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 #: The file's rows as they stand in it.
 ROWS: Final[list[dict[str, Any]]] = json.loads(
@@ -46,11 +46,11 @@ class Network(Case):
     @property
     def blob(self) -> Array:
         """The parameters, float32 `[parameters]`."""
-        values = np.ones(cudnn_blob.length(self.sizes), np.float32)
+        values = np.ones(lazy.length(self.sizes), np.float32)
         if self.weights == "1/(number of parameters)":
             values /= values.size
         elif self.weights == "matrices 1/(rows*columns), biases 1":
-            for layer in cudnn_blob.split(values, self.sizes, where=self.name):  # views of the values
+            for layer in lazy.split(values, self.sizes, where=self.name):  # views of the values
                 for cell in layer:
                     cell.kernel[:] /= cell.kernel[0].size
                     cell.recurrent_kernel[:] /= cell.recurrent_kernel[0].size

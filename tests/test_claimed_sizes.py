@@ -7,7 +7,7 @@ from graphs import BLOB, SIZES
 
 from cudnn_convert.model import BlobEvidence, Convention, Mode, Recurrence, Sizes
 from cudnn_convert.plan import notes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 
 @pytest.mark.parametrize("directions", [1, 2])
@@ -19,20 +19,20 @@ def test_the_length_of_many_layers_is_that_of_each(layers: int, projection: int,
     each = [
         4 * 7 * (inputs + width + 2) + projection * 7 for inputs in [4, *[directions * width] * (layers - 1)]
     ]
-    assert cudnn_blob.length(sizes) == directions * sum(each)
+    assert lazy.length(sizes) == directions * sum(each)
 
 
 def test_layers_beyond_all_measure_have_a_length() -> None:
-    assert cudnn_blob.length(Sizes(Mode.GRU, 10**15, 1, 1, 1)) == 3 * 4 * 10**15
-    assert cudnn_blob.fitting(56, Mode.LSTM, 10**12, 1, 2) == []
+    assert lazy.length(Sizes(Mode.GRU, 10**15, 1, 1, 1)) == 3 * 4 * 10**15
+    assert lazy.fitting(56, Mode.LSTM, 10**12, 1, 2) == []
 
 
 def test_units_are_looked_for_up_to_a_limit() -> None:
     for units, found in ((1 << 14, True), ((1 << 14) + 1, False)):
         sizes = Sizes(Mode.RNN_TANH, 1, 1, units, 5)
-        fits = cudnn_blob.fitting(cudnn_blob.length(sizes), Mode.RNN_TANH, 1, 1)
+        fits = lazy.fitting(lazy.length(sizes), Mode.RNN_TANH, 1, 1)
         assert (sizes in fits) is found
-    assert sizes in cudnn_blob.fitting(cudnn_blob.length(sizes), Mode.RNN_TANH, 1, 1, units)
+    assert sizes in lazy.fitting(lazy.length(sizes), Mode.RNN_TANH, 1, 1, units)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -53,7 +53,7 @@ def test_weights_that_are_no_numbers_are_told_of(place: int, value: float) -> No
                 time_major=True,
                 lengths=False,
                 dtype=held.dtype,
-                cells=cudnn_blob.split(held, SIZES, where=name),
+                cells=lazy.split(held, SIZES, where=name),
                 evidence=BlobEvidence(held),
                 shared=name,
                 convention=Convention(),

@@ -20,8 +20,9 @@ from sources import beside, command, contents, copied, make_foreign, make_symlin
 
 import cudnn_convert
 from cudnn_convert import cli
+from cudnn_convert.cli import tables
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.report import RecurrenceReport, Report, console
+from cudnn_convert.report import RecurrenceReport, Report
 from cudnn_convert.targets import registry
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
@@ -30,7 +31,7 @@ UNNEEDED = (
     *("tensorflow", "tf2onnx", "tf_keras", "keras", "h5py", "rich", "safetensors", "torch"),
     *(
         f"cudnn_convert.{name}"
-        for name in ("report.console", "inspection.inspect", "report.page", "cli.progress_bar")
+        for name in ("cli.tables", "inspection.inspect", "report.page", "cli.progress_bar")
     ),
     *(
         f"cudnn_convert.keras.{name}"
@@ -480,7 +481,7 @@ NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
 def shown() -> str:
     found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
     report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
-    console.explain(report)
+    tables.explain(report)
     return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Cell, Mode, Sizes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ from cudnn_convert.weights import cudnn_blob
     ],
 )
 def test_the_length(sizes: Sizes, expected: int) -> None:
-    assert cudnn_blob.length(sizes) == expected
-    assert cudnn_blob.solve_input_size(expected, sizes) == sizes.input_size
+    assert lazy.length(sizes) == expected
+    assert lazy.solve_input_size(expected, sizes) == sizes.input_size
 
 
 def test_all_matrices_come_before_all_biases() -> None:
     """Two directions of one plain layer, 1 unit, 2 inputs: fw W W R, bw W W R, fw b b, bw b b."""
-    ((forward, backward),) = cudnn_blob.split(np.arange(10.0), Sizes(Mode.RNN_TANH, 1, 2, 1, 2), where="blob")
+    ((forward, backward),) = lazy.split(np.arange(10.0), Sizes(Mode.RNN_TANH, 1, 2, 1, 2), where="blob")
     assert forward.kernel.tolist() == [[[0, 1]]]
     assert forward.recurrent_kernel.tolist() == [[[2]]]
     assert backward.kernel.tolist() == [[[3, 4]]]
@@ -55,7 +55,7 @@ def test_all_matrices_come_before_all_biases() -> None:
 
 
 def test_a_second_layer_sees_both_directions() -> None:
-    layers = cudnn_blob.split(np.arange(60.0), Sizes(Mode.RNN_RELU, 2, 2, 2, 3), where="blob")
+    layers = lazy.split(np.arange(60.0), Sizes(Mode.RNN_RELU, 2, 2, 2, 3), where="blob")
     assert [cell.kernel.shape for layer in layers for cell in layer] == [(1, 2, 3)] * 2 + [(1, 2, 4)] * 2
     assert layers[1][0].kernel[0, 1].tolist() == [24, 25, 26, 27]  # row-major: the second unit's row
 
@@ -63,7 +63,7 @@ def test_a_second_layer_sees_both_directions() -> None:
 def test_a_projection_follows_the_recurrent_kernels_of_its_pseudo_layer() -> None:
     """Two directions, 2 units, 1 input, 1 projected: fw 8 W, 8 R, 2 Q, bw the same, then all biases."""
     sizes = Sizes(Mode.LSTM, 1, 2, 2, 1, projection=1)
-    ((forward, backward),) = cudnn_blob.split(np.arange(68.0), sizes, where="blob")
+    ((forward, backward),) = lazy.split(np.arange(68.0), sizes, where="blob")
     assert forward.kernel.ravel().tolist() == [*range(8)]
     assert forward.recurrent_kernel.ravel().tolist() == [*range(8, 16)]
     assert forward.projection is not None
@@ -75,7 +75,7 @@ def test_a_projection_follows_the_recurrent_kernels_of_its_pseudo_layer() -> Non
 
 
 def test_a_projection_is_row_major() -> None:
-    ((cell,),) = cudnn_blob.split(np.arange(120.0), Sizes(Mode.LSTM, 1, 1, 4, 3, projection=2), where="blob")
+    ((cell,),) = lazy.split(np.arange(120.0), Sizes(Mode.LSTM, 1, 1, 4, 3, projection=2), where="blob")
     assert cell.recurrent_kernel.shape == (4, 4, 2)
     assert cell.projection is not None
     assert cell.projection.tolist() == [[80, 81, 82, 83], [84, 85, 86, 87]]
@@ -83,13 +83,13 @@ def test_a_projection_is_row_major() -> None:
 
 def test_a_second_layer_sees_both_projections() -> None:
     sizes = Sizes(Mode.LSTM, 2, 2, 5, 7, projection=3)
-    layers = cudnn_blob.split(np.zeros(cudnn_blob.length(sizes)), sizes, where="blob")
+    layers = lazy.split(np.zeros(lazy.length(sizes)), sizes, where="blob")
     assert [layer[0].kernel.shape for layer in layers] == [(4, 5, 7), (4, 5, 6)]
 
 
 def test_a_skipped_input_has_identities_and_both_biases() -> None:
     sizes = Sizes(Mode.GRU, 2, 1, 2, 2, skip_input=True)
-    (first,), (second,) = cudnn_blob.split(np.arange(60.0), sizes, where="blob")
+    (first,), (second,) = lazy.split(np.arange(60.0), sizes, where="blob")
     assert first.kernel.tolist() == [[[1, 0], [0, 1]]] * 3
     assert first.recurrent_kernel[0].tolist() == [[0, 1], [2, 3]]
     assert second.kernel[0].tolist() == [[12, 13], [14, 15]]
@@ -99,15 +99,15 @@ def test_a_skipped_input_has_identities_and_both_biases() -> None:
 def test_only_an_input_as_wide_as_the_units_is_skipped() -> None:
     sizes = Sizes(Mode.GRU, 1, 1, 2, 3, skip_input=True)
     with pytest.raises(InvalidModelError) as refused:
-        cudnn_blob.split(np.zeros(cudnn_blob.length(sizes)), sizes, where="rnn: params")
+        lazy.split(np.zeros(lazy.length(sizes)), sizes, where="rnn: params")
     assert str(refused.value) == "rnn: params: expected an input of 2 values, which skip_input needs, found 3"
 
 
 def test_only_identities_can_be_left_out() -> None:
     sizes = Sizes(Mode.GRU, 1, 1, 2, 2)
-    cells = cudnn_blob.split(np.arange(36.0), sizes, where="blob")
+    cells = lazy.split(np.arange(36.0), sizes, where="blob")
     with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
-        cudnn_blob.join(cells, skip_input=True)
+        lazy.join(cells, skip_input=True)
 
 
 def test_an_identity_is_square() -> None:
@@ -115,12 +115,12 @@ def test_an_identity_is_square() -> None:
     bias = np.ones((1, 2))
     wide = Cell(Mode.RNN_TANH, np.eye(2, 3)[None], np.ones((1, 2, 2)), bias, bias)
     with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
-        cudnn_blob.join([[wide]], skip_input=True)
+        lazy.join([[wide]], skip_input=True)
 
 
 def test_the_sizes_that_fit_are_listed_in_order() -> None:
     """The rounder units first, then the fewer layers, one direction before two; at most 8 layers."""
-    found = cudnn_blob.fitting(36, Mode.RNN_TANH)
+    found = lazy.fitting(36, Mode.RNN_TANH)
     fits = [
         (layers, ways, units, inputs)
         for layers, ways, units, inputs in product(range(1, 9), (1, 2), range(1, 7), range(1, 37))
@@ -137,20 +137,20 @@ def test_the_sizes_that_fit_are_listed_in_order() -> None:
 @pytest.mark.parametrize("units", [1, 2, 5, 64, 1000])
 def test_as_many_units_as_a_blob_can_have_are_tried(units: int) -> None:
     """One layer of one input: a blob of as many units has no less than these elements."""
-    found = cudnn_blob.fitting(units * (1 + units + 2), Mode.RNN_RELU, layers=1, directions=1)
+    found = lazy.fitting(units * (1 + units + 2), Mode.RNN_RELU, layers=1, directions=1)
     assert Sizes(Mode.RNN_RELU, 1, 1, units, 1) in found
 
 
 @pytest.mark.parametrize(("units", "found"), [(1 << 14, True), ((1 << 14) + 1, False)])
 def test_no_more_than_16384_units_are_looked_for_unasked(units: int, found: bool) -> None:
     elements, sizes = units * (1 + units + 2), Sizes(Mode.RNN_RELU, 1, 1, units, 1)
-    assert (sizes in cudnn_blob.fitting(elements, Mode.RNN_RELU, 1, 1)) is found
-    assert cudnn_blob.fitting(elements, Mode.RNN_RELU, 1, 1, units) == [sizes]
+    assert (sizes in lazy.fitting(elements, Mode.RNN_RELU, 1, 1)) is found
+    assert lazy.fitting(elements, Mode.RNN_RELU, 1, 1, units) == [sizes]
 
 
 def test_a_mode_that_is_not_known_may_be_any() -> None:
     """36 elements, one unit: 4 * (6 + 3), 3 * (9 + 3) or 33 + 3."""
-    found = cudnn_blob.fitting(36, layers=1, directions=1, units=1)
+    found = lazy.fitting(36, layers=1, directions=1, units=1)
     inputs = {Mode.LSTM: 6, Mode.GRU: 9, Mode.RNN_TANH: 33, Mode.RNN_RELU: 33}
     assert {one.mode: one for one in found} == {mode: Sizes(mode, 1, 1, 1, n) for mode, n in inputs.items()}
 
@@ -159,5 +159,5 @@ def test_a_mode_that_is_not_known_may_be_any() -> None:
 def test_another_length_is_refused(shape: tuple[int, ...]) -> None:
     sizes = Sizes(Mode.LSTM, 1, 1, 5, 7)
     with pytest.raises(InvalidModelError) as refused:
-        cudnn_blob.split(np.zeros(shape), sizes, where="rnn: params")
+        lazy.split(np.zeros(shape), sizes, where="rnn: params")
     assert str(refused.value) == f"rnn: params: expected 280 values for {sizes}, found shape {shape}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from samples import ROOT
 
-from cudnn_convert.cli import threads
+from cudnn_convert.cli import child_process
 
 THREADS = "OPENBLAS_NUM_THREADS"
 SAID = (THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
@@ -35,7 +35,7 @@ def sized(path: Path, size: int) -> Path:
 @pytest.mark.parametrize(("size", "bound"), [(LARGE - 1, True), (LARGE, False)], ids=["small", "large"])
 def test_a_file_counts(tmp_path: Path, size: int, bound: bool) -> None:
     sized(tmp_path / "other.pb", LARGE)
-    threads.limit_threads(sized(tmp_path / "model.pb", size))
+    child_process.limit_threads(sized(tmp_path / "model.pb", size))
     assert os.environ.get(THREADS) == ("1" if bound else None)
 
 
@@ -44,7 +44,7 @@ def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
     for number in range(2):
         sized(tmp_path / f"model.ckpt.data-0000{number}-of-00002", LARGE // 2)
     sized(tmp_path / "model.ckpt.index", 1)
-    threads.limit_threads(tmp_path / named)
+    child_process.limit_threads(tmp_path / named)
     assert THREADS not in os.environ
 
 
@@ -52,19 +52,19 @@ def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
 def test_all_files_of_a_folder_count(tmp_path: Path, inner: str) -> None:
     sized(tmp_path / "model" / "saved_model.pb", 1)
     sized(tmp_path / "model" / inner, LARGE)
-    threads.limit_threads(tmp_path / "model")
+    child_process.limit_threads(tmp_path / "model")
     assert THREADS not in os.environ
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_the_user_said_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "3")
-    threads.limit_threads(sized(tmp_path / "model.pb", 1))
+    child_process.limit_threads(sized(tmp_path / "model.pb", 1))
     assert {name: os.environ[name] for name in SAID if name in os.environ} == {name: "3"}
 
 
 def test_a_source_that_is_not_there_is_for_its_reader_to_refuse(tmp_path: Path) -> None:
-    threads.limit_threads(tmp_path / "nowhere" / "model.ckpt")
+    child_process.limit_threads(tmp_path / "nowhere" / "model.ckpt")
     assert os.environ[THREADS] == "1"
 
 

@@ -14,8 +14,8 @@ from samples import ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert import reference
-from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Mode
+from cudnn_convert.recurrences import named_weights
 from cudnn_convert.weights import layouts
 
 CASES = {
@@ -88,7 +88,9 @@ def difference(case: Case) -> float:
     expected, _, _ = reference.run(
         steps, x, h, np.zeros((case.depth, 2, sizes.units)), directions=sizes.directions
     )
-    return float(np.abs(by_documentation(case, torch_state.state(case.recurrence()), x) - expected).max())
+    return float(
+        np.abs(by_documentation(case, named_weights.to_state_dict(case.recurrence()), x) - expected).max()
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -168,14 +170,14 @@ class TestModules:
     def test_wrong_weights_fail_the_proof(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from cudnn_convert.torch import load_rnn
 
-        right = torch_state.state
+        right = named_weights.to_state_dict
 
         def wrong(recurrence):
             found = right(recurrence)
             found["bias_hh_l0"] = found["bias_hh_l0"] + np.float32(0.25)
             return found
 
-        monkeypatch.setattr(torch_state, "state", wrong)
+        monkeypatch.setattr(named_weights, "to_state_dict", wrong)
         with pytest.raises(cudnn_convert.VerificationError):
             load_rnn(fixture("1.15.5-gru_bi").prefix)
         assert load_rnn(fixture("1.15.5-gru_bi").prefix, verify=False).bidirectional

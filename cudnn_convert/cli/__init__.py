@@ -7,8 +7,7 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 * commands     : The subcommands: flags in, one call of the library, the result on stdout.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 * progress_bar : A progress line on stderr for work that takes over a second.
-* tables       : Prints a map of weights and an inspection, as tables or as plain lines.
-* threads      : Sets the number of threads of NumPy's products before NumPy is imported.
+* tables       : Prints maps, inspections, choices and proofs as tables or plain lines.
 
 May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
@@ -32,7 +31,7 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Final
 
-from cudnn_convert.cli import child_process, commands, threads
+from cudnn_convert.cli import child_process, commands
 from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
@@ -103,7 +102,7 @@ def _native_stderr() -> IO[bytes] | None:
 
 
 def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    threads.limit_threads(Path(flags.source))
+    child_process.limit_threads(Path(flags.source))
     return within(work, flags)
 
 

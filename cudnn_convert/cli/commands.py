@@ -106,9 +106,9 @@ def _convert(flags: argparse.Namespace) -> int:
     with _reported(flags, [*read, (f"OUT {out}", out)]) as keep, _watched(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
-        from cudnn_convert.report import console
+        from cudnn_convert.cli import tables
 
-        console.explain(report)
+        tables.explain(report)
     print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
@@ -209,9 +209,9 @@ def _verify(flags: argparse.Namespace) -> int:
         result = pipeline.verify(source, artifact, options)
         keep(result)
     if not flags.quiet:
-        from cudnn_convert.report import console
+        from cudnn_convert.cli import tables
 
-        console.verification(result)
+        tables.verification(result)
     print(result.to_json() if flags.json else _verdict(result))
     return 0
 

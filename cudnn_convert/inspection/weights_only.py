@@ -24,7 +24,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def describe_difference(
     if math.prod(raw.shape) > _MOST:
         return None
     try:
-        blob = cudnn_blob.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
+        blob = lazy.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
         difference = weight_copies.compare_copies(found.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)

@@ -1,11 +1,9 @@
 """Lowerings: cuDNN recurrences become ops that run on a CPU.
 
-* torch_state: Names the weights of a recurrence as PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN` do.
-* projection : Lowers a projected LSTM to kernels that know no projection.
-* block_lstm : Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
-* tflite     : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
-* tensorflow : The lowering to TensorFlow ops that have CPU kernels in every build.
-* onnx       : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
+* block_lstm: Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
+* tflite    : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
+* tensorflow: The lowering to TensorFlow ops that have CPU kernels in every build.
+* onnx      : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
 May import: errors, model, weights, graph, graph.passes, recurrences, lower.tensorflow.
 Entry: `tensorflow.lower.lower`, `onnx.convert.lower`, `tflite.lower_tflite`, each for a whole graph.

@@ -22,8 +22,8 @@ from cudnn_convert.graph.index import Index, reference
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
-from cudnn_convert.recurrences import block_lstm
-from cudnn_convert.recurrences.block_lstm import Block
+from cudnn_convert.recurrences import resolve
+from cudnn_convert.recurrences.resolve import Block
 
 #: The name of a cuDNN node inside what stands for a block.
 _NODE: Final = "cudnn"
@@ -35,7 +35,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
     `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
     where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
-    wanted = block_lstm.blocks(graph, outputs)
+    wanted = resolve.blocks(graph, outputs)
     if not wanted:
         return graph, ()
     _refuse_nested(Index(graph), wanted)
@@ -72,7 +72,7 @@ def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
 
 
 def _is_fused(found: Block) -> bool:
-    inner = found.read - {block_lstm.HIDDEN_STATES, block_lstm.CELL_STATES}
+    inner = found.read - {resolve.HIDDEN_STATES, resolve.CELL_STATES}
     return found.cell is not None and not found.clip and not inner and found.last_only
 
 
@@ -112,14 +112,14 @@ def _fuse(found: Block) -> Callable[..., list[Any]]:
             # The last step of all is zero where the block ends before it.
             last = tf.where(tf.cast(steps, tf.int32) < time, tf.zeros_like(last), last)
         last = last[: tf.shape(x)[0]]  # of no steps there is no last
-        return [last if k == block_lstm.CELL_STATES else y for k in range(block_lstm.OUTPUTS)]
+        return [last if k == resolve.CELL_STATES else y for k in range(resolve.OUTPUTS)]
 
     return compute
 
 
 def _loop(found: Block) -> Callable[..., list[Any]]:
     """The results of a block step by step, in float; those that nobody reads are the hidden states."""
-    kept = sorted(found.read | {block_lstm.HIDDEN_STATES})
+    kept = sorted(found.read | {resolve.HIDDEN_STATES})
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
         x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
@@ -135,7 +135,7 @@ def _loop(found: Block) -> Callable[..., list[Any]]:
             results = _step(found, sums[t] + h @ recurrent, c, peepholes)
             item = tf.stack([results[k] for k in kept])
             held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
-            return t + 1, results[block_lstm.CELL_STATES], results[block_lstm.HIDDEN_STATES], held
+            return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], held
 
         *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), c, h, empty))
         values = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)
@@ -144,7 +144,7 @@ def _loop(found: Block) -> Callable[..., list[Any]]:
         alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]
         values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), found.dtype)
         stacked = dict(zip(kept, tf.unstack(values, len(kept), axis=1), strict=True))
-        return [stacked.get(k, stacked[block_lstm.HIDDEN_STATES]) for k in range(block_lstm.OUTPUTS)]
+        return [stacked.get(k, stacked[resolve.HIDDEN_STATES]) for k in range(resolve.OUTPUTS)]
 
     return compute
 

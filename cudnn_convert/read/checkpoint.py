@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Checkpoint, Model
 from cudnn_convert.read import checks, dialects, graph_def, paths, variable_keys
-from cudnn_convert.read.dialects import plain_layers
+from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.tensorbundle import bundle
 
 _PATH: Final = "model_checkpoint_path"
@@ -128,7 +128,7 @@ def read(found: Found) -> Model:
     tensors = bundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)
     if meta is None:
-        plain = plain_layers.describe_layers(tensors, parameters)
+        plain = keras.describe_layers(tensors, parameters)
         told = (*notes, *_of_other_steps(prefix))
         return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
     restored = variable_keys.find(meta, tensors)

@@ -25,7 +25,7 @@ from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import validate
 from cudnn_convert.model import Architecture, CanonicalParameters, Model, Tensor
 from cudnn_convert.read import hdf5, keras_archive
-from cudnn_convert.read.dialects import keras, plain_layers
+from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.dialects.keras import Layer
 from cudnn_convert.read.hdf5 import Store
 
@@ -170,9 +170,7 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
         f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
     }
     canonical = tuple(_canonical(lists))
-    return Model(
-        path, kind, None, variables, canonical, plain=plain_layers.describe_layers(variables, canonical)
-    )
+    return Model(path, kind, None, variables, canonical, plain=keras.describe_layers(variables, canonical))
 
 
 def _bare(name: str) -> str:

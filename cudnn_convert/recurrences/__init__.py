@@ -1,13 +1,12 @@
 """From cuDNN nodes and stored weights to `Recurrence` values.
 
-* block_lstm        : Attributes, constant weights and used outputs of a BlockLSTM node.
 * parameter_source  : Finds where a cuDNN node's parameters come from, and computes those a graph packs.
-* resolve           : Makes a `Recurrence` of a cuDNN node: sizes, weights, their source, all checked.
+* resolve           : Makes a `Recurrence` of a cuDNN node or a block LSTM, with all of it checked.
 * weight_copies     : Chooses a copy of a recurrence's weights, and checks that all copies agree.
 * graphless         : Recurrences of a source without a graph: from names, shapes and flags.
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
-* named_weights     : Decoded weights by name: the result of `load`, the content of npz and safetensors.
+* named_weights     : Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
 
 May import: errors, model, weights, graph, graph.passes.
 Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`

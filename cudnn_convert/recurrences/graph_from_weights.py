@@ -15,7 +15,7 @@ from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.model import Mode, Model, Signature
 from cudnn_convert.recurrences import graphless
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 _CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
 
@@ -50,7 +50,7 @@ def assemble_graph(
 
 def _variable(one: Alone) -> Any:
     """A variable of the key that the blob has, or would have."""
-    shape = [cudnn_blob.length(one.sizes)]
+    shape = [lazy.length(one.sizes)]
     return tf.raw_ops.VarHandleOp(dtype=one.dtype, shape=shape, shared_name=one.variable, name=one.variable)
 
 

@@ -21,7 +21,7 @@ from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
 from cudnn_convert.recurrences.weight_copies import scopes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 #: How many sizes an error lists.
 _LISTED: Final = 12
@@ -62,7 +62,7 @@ def _complete(said: Described) -> bool:
 
 
 def _fitting(tensor: Tensor, said: Described) -> list[Sizes]:
-    return cudnn_blob.fitting(math.prod(tensor.shape), said.mode, said.layers, said.directions, said.units)
+    return lazy.fitting(math.prod(tensor.shape), said.mode, said.layers, said.directions, said.units)
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:

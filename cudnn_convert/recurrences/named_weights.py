@@ -1,7 +1,11 @@
-"""Decoded weights by name: the result of `load`, the content of npz and safetensors.
+"""Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
 
 Arrays are in cuDNN's own convention, as in `model`: a matrix multiplies a column vector, gates stand in the
 order of `Mode.gates`, and each gate has its two biases apart.
+
+`to_state_dict` names them as PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN` do. Its equations are cuDNN's, both
+biases and the place of the GRU's reset gate included. Source: pytorch v2.8.0 torch/nn/modules/rnn.py
+(RNNBase.__init__ names and shapes, LSTM and GRU equations).
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.model import WAYS, Array, Cell
+from cudnn_convert.model import WAYS, Array, Cell, Recurrence
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.weights import npz_archive
+from cudnn_convert.weights import layouts, npz_archive
 
 #: The key under which a file says of itself what `described` says of each of its recurrences.
 KEY: Final = "cudnn_convert"
@@ -122,4 +126,21 @@ def arrays(path: Path) -> dict[str, Array]:
     from safetensors.numpy import load_file
 
     found: dict[str, Array] = load_file(path)
+    return found
+
+
+def to_state_dict(recurrence: Recurrence) -> dict[str, Array]:
+    """`weight_ih_l<n>` `[gates*units, inputs]`, `weight_hh_l<n>` `[gates*units, width]`, `bias_ih_l<n>` and
+    `bias_hh_l<n>` `[gates*units]`, and of a projection `weight_hr_l<n>` `[width, units]`.
+
+    Those of the backward direction end in `_reverse`.
+    """
+    found: dict[str, Array] = {}
+    for number, layer in enumerate(recurrence.cells):
+        for cell, ending in zip(layer, ("", "_reverse"), strict=False):
+            kernel, recurrent = (np.concatenate(each) for each in layouts.rows(cell, layouts.TORCH))
+            bias, recurrent_bias = layouts.biases(cell, layouts.TORCH)
+            named = {"weight_ih": kernel, "weight_hh": recurrent, "bias_ih": bias, "bias_hh": recurrent_bias}
+            named |= {} if cell.projection is None else {"weight_hr": cell.projection}
+            found |= {f"{key}_l{number}{ending}": value for key, value in named.items()}
     return found

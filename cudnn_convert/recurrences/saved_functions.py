@@ -37,7 +37,7 @@ from cudnn_convert.graph.recurrent_state import WRITES
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
 from cudnn_convert.recurrences.resolve import lengths_are_trivial
-from cudnn_convert.weights import cudnn_blob, layouts
+from cudnn_convert.weights import layouts, lazy
 
 GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"})
 
@@ -280,9 +280,9 @@ def _matrices(
         return None
     numbers = _number_elements({name: one.shape.as_list() for name, one in sources.items()})
     packed = _pack(index, origin.tensor, numbers)
-    if packed is None or packed.size != cudnn_blob.length(sizes):
+    if packed is None or packed.size != lazy.length(sizes):
         return None
-    ((cell,),) = cudnn_blob.split(packed, sizes, where=node.name)
+    ((cell,),) = lazy.split(packed, sizes, where=node.name)
     wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
     here = {name: place[1] for name in numbers if (place := _beside(index.nodes[name], node))}
     names = [

@@ -37,7 +37,7 @@ from cudnn_convert.model import (
     Model,
     Sizes,
 )
-from cudnn_convert.weights import cudnn_blob, layouts, lazy
+from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import Cells
 
 
@@ -69,7 +69,7 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
     `sizes.input_size` is 0 where the graph does not say it; `sizes.skip_input` is not looked at.
     """
     for skip in (False, True):
-        inputs = cudnn_blob.solve_input_size(elements, replace(sizes, skip_input=skip))
+        inputs = lazy.solve_input_size(elements, replace(sizes, skip_input=skip))
         if inputs is not None and sizes.input_size in (0, inputs):
             found = replace(sizes, input_size=inputs, skip_input=skip)
             return found if skips(input_mode, found) == skip else None
@@ -78,10 +78,10 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
 
 def describe_lengths(sizes: Sizes) -> str:
     """The lengths that blobs of `sizes` have, by whether layer 0 has input matrices."""
-    without, one = (cudnn_blob.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
+    without, one = (lazy.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
     linear = f"{without} + {one - without} * input size"
     if sizes.input_size:
-        linear = f"{cudnn_blob.length(replace(sizes, skip_input=False))}"
+        linear = f"{lazy.length(replace(sizes, skip_input=False))}"
     return f"{linear} values for linear_input, {without} for skip_input"
 
 
@@ -269,7 +269,7 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
     if sizes is None:
         found = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
         raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {found}")
-    cells = cudnn_blob.split(blob, sizes, where=variable)
+    cells = lazy.split(blob, sizes, where=variable)
     return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
 
 
@@ -293,6 +293,6 @@ def _cast(cells: Cells, facts: Facts) -> Cells:
 def _refuse_disagreement(
     model: Model, facts: Facts, found: Weights, blob: Array, convention: Convention
 ) -> None:
-    raw = cudnn_blob.split(blob, found.sizes, where=f"{facts.node}: params")
+    raw = lazy.split(blob, found.sizes, where=f"{facts.node}: params")
     if reason := compare_copies(found.cells, raw, convention):
         raise _refusal(model, facts, reason)

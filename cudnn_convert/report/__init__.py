@@ -1,6 +1,5 @@
 """Reports of conversions and verifications, the same for library and `--json`.
 
-* console : Prints the choices made and the proof on stderr.
 * html    : HTML from Python values, escaped, and the style sheet of the page.
 * page    : Writes a report as JSON or as one self-contained HTML page.
 * sections: The sections of the HTML page: plots, outputs, recurrences, weights.

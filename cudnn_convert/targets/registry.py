@@ -128,10 +128,10 @@ def _write_saved_model(made: Plan, path: Path, provenance: str, options: Options
     from cudnn_convert.targets import saved_model as write_saved_model
 
     if made.model.saved is not None:
-        from cudnn_convert.lower.tensorflow import functions
+        from cudnn_convert.lower.tensorflow import lower
 
         convention = Convention(options.gate_order, options.forget_bias)
-        saved = functions.lower_functions(
+        saved = lower.lower_functions(
             made.model.path, made.model.saved, convention, lowering=_lowering(options)
         )
         write_saved_model.write_repaired(
@@ -209,9 +209,9 @@ def _write_onnx(made: Plan, path: Path, provenance: str, options: Options) -> tu
 def _onnx_models(made: Plan, options: Options) -> Iterator[Finished]:
     """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
     if made.singles:
-        from cudnn_convert.lower.onnx import standalone
+        from cudnn_convert.lower.onnx import finish
 
-        yield from (standalone.lower(one, opset=options.opset) for one in made.singles)
+        yield from (finish.lower(one, opset=options.opset) for one in made.singles)
         return
     from cudnn_convert.graph import session
     from cudnn_convert.lower.onnx import convert

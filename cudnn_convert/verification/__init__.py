@@ -8,8 +8,7 @@
 * feeds           : Inputs to compare on: random, seeded, and such that the model accepts them.
 * compare         : Compares two sets of outputs, and joins the results of all statements.
 * error_statistics: Statistics of an output's errors for reports, and which axis is time.
-* end_to_end      : Compares whole models: rounding noise, dependence on recurrences, the bound of each
-                    output.
+* end_to_end      : Compares whole models: rounding noise, dependence, the bound of each output.
 * recordings      : Recordings of the original and feeds of the user, as judges.
 * record          : Records the original model on this machine.
 * pieces          : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.

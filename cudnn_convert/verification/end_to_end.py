@@ -1,4 +1,4 @@
-"""Compares whole models: rounding noise, dependence on recurrences, the bound of each output.
+"""Compares whole models: rounding noise, dependence, the bound of each output.
 
 How far rounding alone moves a source's answers: the largest of several evaluations in a working type.
 

@@ -46,8 +46,8 @@ from cudnn_convert.graph.recurrent_state import WRITES
 from cudnn_convert.graph.session import session
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.recurrences import block_lstm
-from cudnn_convert.recurrences.block_lstm import BLOCK_OPS, STEPS, X
+from cudnn_convert.recurrences import resolve
+from cudnn_convert.recurrences.resolve import BLOCK_OPS, STEPS, X
 from cudnn_convert.verification import feeds
 from cudnn_convert.verification.judges import Source, Way
 from cudnn_convert.verification.reference_op import Call, Computation, Draw, computation
@@ -235,7 +235,7 @@ def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
 
 
 def _dtypes(plan: Plan) -> set[np.dtype[Any]]:
-    return {np.dtype(kind.as_numpy_dtype) for kind in block_lstm.dtypes(plan.graph)}
+    return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(plan.graph)}
 
 
 WAY: Final = Way(open_source, feeds.generate, feeds.fitting, feeds.require_accepted, _dtypes, _scores)

@@ -28,7 +28,7 @@ from cudnn_convert.artifacts import weights
 from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import Place
-from cudnn_convert.weights import cudnn_blob, layouts, lazy
+from cudnn_convert.weights import layouts, lazy
 
 #: How far a bias may be from one that something was added to and taken off again.
 _ROUNDING: Final = 1e-6
@@ -168,7 +168,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
 def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Found]]:
     """Regions of the parameter blob, by the numbers of its elements."""
     sizes = recurrence.sizes
-    cells = cudnn_blob.split(np.arange(cudnn_blob.length(sizes)), sizes, where=recurrence.shared)
+    cells = lazy.split(np.arange(lazy.length(sizes)), sizes, where=recurrence.shared)
     numbered = tuple(
         tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
         for layer in cells

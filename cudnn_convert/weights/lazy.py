@@ -1,12 +1,15 @@
-"""Weights larger than memory: read, transposed and written one part at a time.
+"""The parameter blob, and weights larger than memory, read one part at a time.
 
-Weights too large to be in memory all at once: layers and tensors that are read when they are asked for.
+Layers and tensors are read when they are asked for. What is small is decoded once, and stays:
+`exceeds_memory_budget` tells. Large matrices are transposed in strips, and read while others are written.
 
-What is small is read and decoded once, and stays: `exceeds_memory_budget` tells.
-
-Large matrices: memory for them, and turning them at the speed of memory.
-
-Making things while those before them are written: reading and arithmetic beside the disk.
+Layout of the blob: for each pseudo-layer (layer-major, forward before backward) the input matrices of all
+gates, then the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where
+there is one; only after all matrices, per pseudo-layer the input biases of all gates, then the recurrent
+ones. No padding. The same order holds for every mode and dtype (apache/mxnet v1.9
+python/mxnet/rnn/rnn_cell.py FusedRNNCell._slice_weights hands this blob to cuDNN as it is; tensorflow v1.15.0
+stream_executor/cuda/cuda_dnn.cc CudnnRnnParamsDescriptor asks cuDNN region by region). A skipped input leaves
+layer 0 without input matrices, not without biases (docs/equations.md says what is known of both).
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from cudnn_convert.model import Array, Cell, Sizes, Tensor
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.model import Array, Cell, Mode, Sizes, Tensor
 
 #: Cells `[layer][direction]`, all there or made when they are asked for.
 Cells: TypeAlias = Sequence[tuple[Cell, ...]]
@@ -38,7 +42,7 @@ _CHUNK: Final = 1 << 16
 
 def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
     """Whether the weights of a recurrence are decoded layer by layer, again wherever they are needed."""
-    return cudnn_blob.length(sizes) * dtype.itemsize > LARGE
+    return length(sizes) * dtype.itemsize > LARGE
 
 
 class Layers(Sequence[tuple[Cell, ...]]):
@@ -273,3 +277,123 @@ def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
         finally:
             for future in coming:
                 future.cancel()
+
+
+#: The most layers that a blob of unknown sizes is tried with.
+_DEPTH: Final = 8
+#: Units that are looked for unasked: a length alone may be what a file claims.
+_WIDEST: Final = 1 << 14
+
+
+def length(sizes: Sizes) -> int:
+    """Number of elements of the blob."""
+    gates, units, width = len(sizes.mode.gates), sizes.units, sizes.width
+
+    def one(layer: int) -> int:
+        inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
+        return gates * units * (inputs + width + 2) + sizes.projection * units
+
+    # All layers but the first are alike; how many there are may be what a file claims.
+    return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
+
+
+def solve_input_size(elements: int, sizes: Sizes) -> int | None:
+    """The input size that makes a blob of `elements`, or None; `sizes.input_size` is not looked at.
+
+    With `sizes.skip_input` there is one length only, and one input size: the units.
+    """
+    without = length(replace(sizes, input_size=0))
+    if sizes.skip_input:
+        return sizes.units if elements == without else None
+    step = sizes.directions * len(sizes.mode.gates) * sizes.units
+    inputs, rest = divmod(elements - without, step)
+    return inputs if rest == 0 and inputs > 0 else None
+
+
+def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], ...]:
+    """The cells `[layer][direction]` as views of the 1-D `blob`; a skipped input gives identity kernels.
+
+    Raises InvalidModelError where the length is not exactly the formula's, or where an
+    input that is skipped has not as many values as there are units.
+    """
+    if blob.ndim != 1 or blob.size != length(sizes):
+        raise InvalidModelError(
+            where, expected=f"{length(sizes)} values for {sizes}", found=f"shape {blob.shape}"
+        )
+    gates, units, width, offset = len(sizes.mode.gates), sizes.units, sizes.width, 0
+    if sizes.skip_input and sizes.input_size != units:
+        raise InvalidModelError(
+            where, expected=f"an input of {units} values, which skip_input needs", found=f"{sizes.input_size}"
+        )
+
+    def take(*shape: int) -> Array:
+        nonlocal offset
+        start, offset = offset, offset + math.prod(shape)
+        return blob[start:offset].reshape(shape)
+
+    def matrices(layer: int) -> dict[str, Array]:
+        skipped = layer == 0 and sizes.skip_input
+        found = {
+            "kernel": _identities(sizes, blob) if skipped else take(gates, units, sizes.inputs(layer)),
+            "recurrent_kernel": take(gates, units, width),
+        }
+        return found | {"projection": take(width, units)} if sizes.projection else found
+
+    ways = range(sizes.directions)
+    found = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
+    biases = [
+        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in found
+    ]
+    return tuple(
+        tuple(Cell(sizes.mode, **found[layer][way], **biases[layer][way]) for way in ways)
+        for layer in range(sizes.layers)
+    )
+
+
+def _identities(sizes: Sizes, blob: Array) -> Array:
+    """`[gates, units, units]`: the input, as it is, for every gate."""
+    one = np.eye(sizes.units).astype(blob.dtype)
+    return np.broadcast_to(one, (len(sizes.mode.gates), *one.shape))
+
+
+def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
+    """The blob of cells `[layer][direction]`; the inverse of `split`.
+
+    With `skip_input` the kernels of layer 0 are left out; they must be identities, else InvalidModelError.
+    """
+    cells = [cell for layer in layers for cell in layer]
+    skipped = layers[0] if skip_input else ()
+    for cell in skipped:
+        identity = np.eye(cell.bias.shape[-1])
+        if not all(np.array_equal(kernel, identity) for kernel in cell.kernel):
+            raise InvalidModelError("cell.kernel", expected="identities, as skip_input has", found="others")
+    matrices = [
+        part.ravel()
+        for number, cell in enumerate(cells)
+        for part in (None if number < len(skipped) else cell.kernel, cell.recurrent_kernel, cell.projection)
+        if part is not None
+    ]
+    biases = [part.ravel() for cell in cells for part in (cell.bias, cell.recurrent_bias)]
+    return np.concatenate(matrices + biases)
+
+
+def fitting(
+    elements: int,
+    mode: Mode | None = None,
+    layers: int | None = None,
+    directions: int | None = None,
+    units: int | None = None,
+) -> list[Sizes]:
+    """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
+    # A recurrent matrix, one column of another and two biases are more than the square of one unit more.
+    most = min(math.isqrt(elements), _WIDEST + 1)
+    partial = (
+        Sizes(kind, depth, ways, width, 0)
+        for kind in ([mode] if mode else Mode)
+        for depth in ([layers] if layers else range(1, _DEPTH + 1))
+        for ways in ([directions] if directions else (1, 2))
+        for width in ([units] if units else range(1, most))
+    )
+    solved = ((sizes, solve_input_size(elements, sizes)) for sizes in partial)
+    found = [replace(sizes, input_size=inputs) for sizes, inputs in solved if inputs is not None]
+    return sorted(found, key=lambda sizes: (-math.gcd(sizes.units, 64), sizes.layers))

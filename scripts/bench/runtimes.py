@@ -9,8 +9,8 @@ import numpy as np
 from contender import Built
 from problem import INPUT, OUTPUT, Problem
 
-from cudnn_convert.lower import torch_state
 from cudnn_convert.model import Array, Mode
+from cudnn_convert.recurrences import named_weights
 from cudnn_convert.weights import layouts
 
 
@@ -108,7 +108,7 @@ def torch_module(problem: Problem, threads: int) -> Built:
     sizes = problem.recurrence.sizes
     kind = torch.nn.LSTM if problem.mode is Mode.LSTM else torch.nn.GRU
     module = kind(sizes.input_size, sizes.units, sizes.layers, bidirectional=sizes.directions == 2).eval()
-    state = torch_state.state(problem.recurrence)
+    state = named_weights.to_state_dict(problem.recurrence)
     module.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in state.items()})
     x = torch.from_numpy(problem.x)
 

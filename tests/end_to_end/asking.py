@@ -13,7 +13,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 Change = Callable[[Any], Any]
 
@@ -28,7 +28,7 @@ def drawn(*shape: int) -> np.ndarray:
 
 def of(mode: Mode, layers: int, units: int, directions: int, inputs: int) -> np.ndarray:
     """A blob."""
-    return drawn(cudnn_blob.length(Sizes(mode, layers, directions, units, inputs)))
+    return drawn(lazy.length(Sizes(mode, layers, directions, units, inputs)))
 
 
 def plain(folder: Path) -> Path:

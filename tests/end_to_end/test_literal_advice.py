@@ -47,7 +47,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",
-        "report/console.py: NOT VERIFIED": "the flag that was given",
+        "cli/tables.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "verification/recordings.py: --data {}": "where the mistake is, with the path",
         "artifacts/origin.py: weights as --format": "what another file is expected to be",

@@ -24,7 +24,7 @@ from cudnn_convert import reference
 from cudnn_convert.artifacts import origin, tflite_file
 from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 LAYERS, DIRECTIONS, UNITS, INPUTS = 2, 2, 5, 3
 DEPTH = LAYERS * DIRECTIONS
@@ -48,7 +48,7 @@ def ops(path: Path) -> set[str]:
 def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tuple[Path, np.ndarray]:
     """A model of one node with states, two layers and directions; gives its prefix and its parameters."""
     blob = np.random.default_rng(7).normal(
-        0, 0.4, cudnn_blob.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
+        0, 0.4, lazy.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
     )
     blob = blob.astype(np.float32)
     with drawing() as graph:

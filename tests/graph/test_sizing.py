@@ -13,7 +13,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve, weight_copies
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 PATH = Path("model.ckpt")
 LINEAR, SKIP = Sizes(Mode.GRU, 2, 2, 3, 3), Sizes(Mode.GRU, 2, 2, 3, 3, skip_input=True)
@@ -38,7 +38,7 @@ UNKNOWN = dataclasses.replace(LINEAR, input_size=0)
 )
 def test_the_length_must_be_that_of_the_mode(input_mode: str, sizes: Sizes, taken: bool, known: bool) -> None:
     said = dataclasses.replace(sizes, skip_input=False) if known else UNKNOWN
-    assert weight_copies.solve_sizes(cudnn_blob.length(sizes), said, input_mode) == (sizes if taken else None)
+    assert weight_copies.solve_sizes(lazy.length(sizes), said, input_mode) == (sizes if taken else None)
 
 
 @pytest.mark.parametrize("input_mode", ["linear_input", "skip_input", "auto_select"])
@@ -46,7 +46,7 @@ def test_another_input_size_than_the_graphs_is_not_taken(input_mode: str) -> Non
     for sizes in (OTHER, SKIP):
         assert (
             weight_copies.solve_sizes(
-                cudnn_blob.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode
+                lazy.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode
             )
             is None
         )

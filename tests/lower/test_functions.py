@@ -14,7 +14,7 @@ from keras_nodes import INPUTS, UNITS, Layer
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import reference
-from cudnn_convert.lower.tensorflow import functions
+from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.lower.tensorflow.layer_stack import COMPILED
 from cudnn_convert.model import Array, Convention, Mode
 
@@ -49,7 +49,7 @@ def repaired(
     path = folder / "saved_model.pb"
     before = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     kept = before.SerializeToString(deterministic=True)
-    made = functions.lower_functions(folder, before, Convention(), lowering=lowering)
+    made = lower.lower_functions(folder, before, Convention(), lowering=lowering)
     assert before.SerializeToString(deterministic=True) == kept
     path.write_bytes(made.SerializeToString())
     return tf.saved_model.load(str(folder))
@@ -253,7 +253,7 @@ def stored(case: Case, folder: Path) -> tuple[Any, Any]:
 
 def called(saved: Any, name: str, folder: Path) -> Any:
     """What a node has become."""
-    made = functions.lower_functions(folder, saved, Convention(), lowering="fast")
+    made = lower.lower_functions(folder, saved, Convention(), lowering="fast")
     library = made.meta_graphs[0].graph_def.library.function
     (node,) = (one for function in library for one in function.node_def if one.name == name)
     return node
@@ -284,7 +284,7 @@ def test_shapes_that_are_written_down_are_those_of_the_call(tmp_path: Path, know
 def test_the_function_says_what_shapes_it_takes(tmp_path: Path, case: Case, states: list[Any]) -> None:
     """A cell state is the LSTM's alone: other nodes are given anything."""
     saved, node = stored(case, tmp_path)
-    made = functions.lower_functions(tmp_path, saved, Convention(), lowering="fast")
+    made = lower.lower_functions(tmp_path, saved, Convention(), lowering="fast")
     library = {one.signature.name: one for one in made.meta_graphs[0].graph_def.library.function}
     (call,) = (one for function in library.values() for one in function.node_def if one.name == node.name)
     arguments = library[call.attr["f"].func.name].arg_attr
@@ -300,7 +300,7 @@ def test_devices_stay_but_for_gpus(tmp_path: Path) -> None:
     for name, device in places.items():
         graph.node.add(name=name, op="NoOp", device=device)
     node.device = "/device:GPU:0"
-    made = functions.lower_functions(tmp_path, saved, Convention(), lowering="fast").meta_graphs[0].graph_def
+    made = lower.lower_functions(tmp_path, saved, Convention(), lowering="fast").meta_graphs[0].graph_def
     assert {one.name: one.device for one in made.node if one.name in places} == {
         "a": "",
         "b": "",
@@ -314,4 +314,4 @@ def test_functions_without_a_node_stay_as_they_are(tmp_path: Path) -> None:
     module.call = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec([None], tf.float32)])
     tf.saved_model.save(module, str(tmp_path))
     saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
-    assert functions.lower_functions(tmp_path, saved, Convention(), lowering="fast") == saved
+    assert lower.lower_functions(tmp_path, saved, Convention(), lowering="fast") == saved

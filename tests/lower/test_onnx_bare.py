@@ -13,7 +13,7 @@ import pytest
 from cases import Case, swapped
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.lower.onnx.standalone import lower
+from cudnn_convert.lower.onnx.finish import lower
 from cudnn_convert.model import Array, Cell, Mode
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights.lazy import Layers

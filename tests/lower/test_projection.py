@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cudnn_convert.lower import projection
 from cudnn_convert.model import Array, Cell, Mode
+from cudnn_convert.weights import layouts
 
 UNITS, WIDTH, INPUTS = 5, 3, 4
 
@@ -25,7 +25,7 @@ def matrix(width: int = WIDTH) -> Array:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_a_state_through_the_inverse_feeds_the_gates_what_it_did(dtype: str) -> None:
     projected = cell(matrix(), dtype)
-    plain, inverse = projection.compose(projected), projection.inverse(projected)
+    plain, inverse = layouts.fold_projection(projected), layouts.invert_projection(projected)
     assert inverse is not None
     assert (inverse.shape, inverse.dtype) == ((WIDTH, UNITS), np.float32)
     assert plain.projection is None
@@ -41,10 +41,10 @@ def test_a_state_through_the_inverse_feeds_the_gates_what_it_did(dtype: str) -> 
 
 def test_a_cell_without_a_projection_stays_as_it_is() -> None:
     plain = cell(None)
-    assert projection.compose(plain) is plain
-    assert projection.inverse(plain) is None
-    assert projection.accurate(plain)
-    assert projection.solvable(plain)
+    assert layouts.fold_projection(plain) is plain
+    assert layouts.invert_projection(plain) is None
+    assert layouts.inverts_accurately(plain)
+    assert layouts.can_invert_projection(plain)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_a_cell_without_a_projection_stays_as_it_is() -> None:
 def test_rows_that_depend_on_each_other(epsilon: float, accurate: bool, solvable: bool) -> None:
     rows = matrix(2)
     near = cell(np.stack([rows[0], rows[0] + epsilon * rows[1]]))
-    assert projection.accurate(near) == accurate
-    assert projection.solvable(near) == solvable
-    assert (projection.inverse(near) is not None) == solvable
+    assert layouts.inverts_accurately(near) == accurate
+    assert layouts.can_invert_projection(near) == solvable
+    assert (layouts.invert_projection(near) is not None) == solvable
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_broken_projection_has_no_inverse(value: float) -> None:
     broken = matrix()
     broken[1, 2] = value
-    assert projection.inverse(cell(broken)) is None
+    assert layouts.invert_projection(cell(broken)) is None

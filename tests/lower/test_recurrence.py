@@ -13,7 +13,7 @@ import tensorflow as tf
 from cases import UNITS, Case, swapped
 from computing import cells, judged, run, stored
 
-from cudnn_convert.lower.tensorflow import functions, layer_stack, while_loop
+from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.model import Array, Convention, Mode, Sizes
 from cudnn_convert.verification import judges
 from cudnn_convert.weights import layouts
@@ -245,14 +245,14 @@ def test_few_steps_take_the_loop_and_many_the_block(monkeypatch: pytest.MonkeyPa
 
 def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collections.Counter[str]:
     """How often each op stands in what `switched` makes for a recurrence of such sizes."""
-    each = functions.count(sizes)
+    each = lower.count(sizes)
     compute = layer_stack.switch_at_runtime(
         sizes, np.dtype(dtype), layouts.LOOP, time_major=True, each=each, lowering=lowering
     )
     found: collections.Counter[str] = collections.Counter()
     with tf.Graph().as_default() as graph:
         blob = tf.compat.v1.placeholder(dtype, [None])
-        arrays = functions.slice_blob(blob, sizes, Convention())
+        arrays = lower.slice_blob(blob, sizes, Convention())
         depth = sizes.layers * sizes.directions
         shapes = ([None, None, sizes.input_size], [depth, None, sizes.width], [depth, None, sizes.units])
         compute(*(tf.compat.v1.placeholder(dtype, shape) for shape in shapes), None, *arrays)

@@ -10,12 +10,12 @@ from graphs import BLOB, INPUTS, SIZES, UNITS, drawing, lstm, model, placeholder
 
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import BlobEvidence, Model, Recurrence
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 OTHER = np.linspace(2, 3, BLOB.size, dtype=np.float32)
 RECURRENCE = Recurrence(
     "rnn", "CudnnRNN", SIZES, True, False, BLOB.dtype,
-    cudnn_blob.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
+    lazy.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
 )  # fmt: skip
 
 

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 from cases import Case
 
-from cudnn_convert.lower.tensorflow import functions
+from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.model import Array, Convention, Mode, Sizes
 
 TF = Convention()
 
 
 def taken_apart(case: Case, convention: Convention = TF) -> list[Array]:
-    return [part.numpy() for part in functions.slice_blob(tf.constant(case.blob), case.sizes, convention)]
+    return [part.numpy() for part in lower.slice_blob(tf.constant(case.blob), case.sizes, convention)]
 
 
 def by_hand(case: Case, order: list[int], source: list[int] | None = None) -> list[Array]:
@@ -66,7 +66,7 @@ def by_hand(case: Case, order: list[int], source: list[int] | None = None) -> li
 )
 def test_every_tensor_of_every_pseudo_layer(case: Case, order: list[int]) -> None:
     same(taken_apart(case), by_hand(case, order), case)
-    assert len(taken_apart(case)) == case.depth * functions.count(case.sizes)
+    assert len(taken_apart(case)) == case.depth * lower.count(case.sizes)
 
 
 def test_what_miopen_keeps_elsewhere() -> None:
@@ -98,4 +98,4 @@ def same(found: list[Array], expected: list[Array], case: Case) -> None:
     ],
 )
 def test_how_many_tensors_a_pseudo_layer_has(sizes: Any, expected: int) -> None:
-    assert functions.count(sizes) == expected
+    assert lower.count(sizes) == expected

@@ -15,9 +15,8 @@ import pytest
 from mutants.conversions import Flags, exit_code
 from samples import fixture
 
-from cudnn_convert.lower import projection
 from cudnn_convert.model import Array, Cell, Sizes
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import layouts, lazy
 
 LENGTHS, SQUARE, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_proj_plain", "1.15.5-op_skip_lstm"
 #: The block, the loop and ONNX each have a way of their own with a projection.
@@ -83,9 +82,9 @@ ORDERS: dict[str, Callable[[tuple[str, int, int]], Any]] = {
 def test_regions_taken_in_another_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
 ) -> None:
-    read = cudnn_blob.split
+    read = lazy.split
     monkeypatch.setattr(
-        cudnn_blob,
+        lazy,
         "split",
         lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named),
     )
@@ -120,32 +119,32 @@ def test_a_part_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: str
 ) -> None:
     part, change = spoil
-    read = cudnn_blob.split
+    read = lazy.split
 
     def spoiled(*given: Any, **named: Any) -> Sequence[Sequence[Cell]]:
         found = read(*given, **named)
         first = [dataclasses.replace(cell, **{part: change(getattr(cell, part))}) for cell in found[0]]
         return (tuple(first), *found[1:])
 
-    monkeypatch.setattr(cudnn_blob, "split", spoiled)
+    monkeypatch.setattr(lazy, "split", spoiled)
     assert run(sample, tmp_path, to) == 3
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("to", ["savedmodel-fast", "onnx-fast"])
-@pytest.mark.parametrize("spoiled", ["compose", "inverse"])
+@pytest.mark.parametrize("spoiled", ["fold_projection", "invert_projection"])
 def test_what_stands_for_a_projection_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoiled: str, to: str
 ) -> None:
-    right = getattr(projection, spoiled)
+    right = getattr(layouts, spoiled)
 
     def changed(cell: Cell) -> Any:
         found = right(cell)
-        if spoiled == "inverse":
+        if spoiled == "invert_projection":
             return turned(found)
         return dataclasses.replace(found, recurrent_kernel=turned(found.recurrent_kernel))
 
-    monkeypatch.setattr(projection, spoiled, changed)
+    monkeypatch.setattr(layouts, spoiled, changed)
     assert run(LENGTHS, tmp_path, to) == 3
 
 

@@ -18,7 +18,7 @@ from samples import GRAPHLESS, fixture
 
 from cudnn_convert.model import Cell, Mode
 from cudnn_convert.read.dialects import contrib
-from cudnn_convert.weights import cudnn_blob, layouts
+from cudnn_convert.weights import layouts, lazy
 
 LSTM = "1.15.5-lstm_bi_2l_states"
 CHECKPOINTS = {
@@ -43,7 +43,7 @@ def of_all(read: Callable[..., Any], change: Change) -> Callable[..., Any]:
 #: What is patched, how, on which files, with which flags.
 READERS: dict[str, tuple[Any, str, Callable[..., Any], dict[Mode, str], Flags]] = {
     "canonical": (layouts, "unpack_contrib", of_each, CHECKPOINTS, ("--weights", "canonical")),
-    "blob": (cudnn_blob, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
+    "blob": (lazy, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
     "keras": (layouts, "unpack_keras", of_each, KERAS, ()),
     "block": (layouts, "unpack_block", of_each, BLOCK, ("--outputs", "rnn_out:0,state_c:0,state_h:0")),
 }
@@ -90,9 +90,9 @@ def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, ou
 
 @pytest.mark.mutant
 def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
-    read = cudnn_blob.split
+    read = lazy.split
     monkeypatch.setattr(
-        cudnn_blob, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
+        lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
     )
     assert converted("blob", Mode.GRU, out) == 3
 

@@ -15,7 +15,7 @@ from samples import EVERY
 
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode
-from cudnn_convert.weights import cudnn_blob
+from cudnn_convert.weights import lazy
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 #: One cuDNN node each, whose weights lie in three variables. Keras gives it no lengths and no states.
@@ -23,9 +23,9 @@ MATRICES = {Mode.LSTM: "keras-3.15.1-lstm", Mode.GRU: "keras-3.15.1-gru"}
 
 
 def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = cudnn_blob.split
+    split = lazy.split
     monkeypatch.setattr(
-        cudnn_blob, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
+        lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
     )
 
 

@@ -14,8 +14,8 @@ from properties.budget import examples
 from properties.strategies import Run, runs
 
 from cudnn_convert.graph.session import session
-from cudnn_convert.lower.tensorflow import functions, layer_stack
-from cudnn_convert.lower.tensorflow.lower import Form, lower
+from cudnn_convert.lower.tensorflow import layer_stack
+from cudnn_convert.lower.tensorflow.lower import Form, count, lower, slice_blob
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells
 from cudnn_convert.model import Convention, Mode
 from cudnn_convert.options import LOWERINGS
@@ -60,7 +60,7 @@ def test_the_variables_of_tensorflow_1(mode: Mode, data: st.DataObject, cell: st
 def in_a_function(run: Run, arrays: Any, layout: layouts.Layout, lowering: str) -> list[Any]:
     """`arrays` gives the tensors of all pseudo-layers, as a repaired SavedModel reads them in every call."""
     sizes, dtype = run.sizes, np.dtype(run.dtype)
-    each = functions.count(sizes)
+    each = count(sizes)
     compute = layer_stack.switch_at_runtime(
         sizes, dtype, layout, time_major=run.time_major, each=each, lowering=lowering
     )
@@ -83,7 +83,7 @@ def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowerin
     run = data.draw(runs(mode, list(BOUNDS)))
     blob, convention = tf.Variable(run.blob), Convention("lingvo", 1.0)
     found = in_a_function(
-        run, lambda: list(functions.slice_blob(blob.value(), run.sizes, convention)), layouts.LOOP, lowering
+        run, lambda: list(slice_blob(blob.value(), run.sizes, convention)), layouts.LOOP, lowering
     )
     run.judged(found, BOUNDS[run.dtype])
 

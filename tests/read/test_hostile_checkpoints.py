@@ -28,7 +28,6 @@ from tables import (
 )
 
 from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
-from cudnn_convert.read.tensorbundle import formats
 from cudnn_convert.read.tensorbundle.bundle import is_v2, tensors
 from cudnn_convert.read.tensorbundle.entries import slice_key
 from cudnn_convert.read.tensorbundle.tables import Table
@@ -248,7 +247,7 @@ def test_a_data_file_that_may_not_be_read_is_the_systems_fault(
 
     prefix = save(tmp_path / "a", [("x", np.float32([1, 2]))])
     found = tensors(prefix)["x"]
-    monkeypatch.setattr(formats, "FileIO", denied)
+    monkeypatch.setattr(f"{tensors.__module__}.FileIO", denied)
     with pytest.raises(AccessError) as caught:
         found.read()
     assert str(caught.value) == f"{prefix}.data-00000-of-00001: cannot read: Permission denied"

@@ -13,7 +13,7 @@ from sources import command, refused
 
 import cudnn_convert
 from cudnn_convert.read import read, variable_keys
-from cudnn_convert.read.dialects import plain_layers
+from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.tensorbundle import entries
 
 #: What Keras wrote of each layer with weights (the fixture's own list), in words; "" for cuDNN's.
@@ -141,7 +141,7 @@ def test_a_cudnn_recurrence_is_no_plain_layer(sample: Fixture) -> None:
     ],
 )
 def test_by_names_and_shapes(weights: dict[str, np.ndarray], layers: list[str], whole: bool) -> None:
-    found = plain_layers.describe_layers(weights, ())
+    found = keras.describe_layers(weights, ())
     assert [*found.layers] == layers
     assert found.whole is whole
 
@@ -171,5 +171,5 @@ SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 
 @given(st.dictionaries(st.sampled_from([f"{scope}{name}" for scope in ("", "a/") for name in NAMES]), SHAPES))
 def test_no_shapes_are_too_odd(shapes: dict[str, tuple[int, ...]]) -> None:
-    found = plain_layers.describe_layers({name: tensor(*shape) for name, shape in shapes.items()}, ())
+    found = keras.describe_layers({name: tensor(*shape) for name, shape in shapes.items()}, ())
     assert found.layers or not found.whole

@@ -10,7 +10,6 @@ import pytest
 from tables import bundle, claimed, header, masked, save, varint
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read.tensorbundle import formats
 from cudnn_convert.read.tensorbundle.bundle import tensors
 
 
@@ -18,7 +17,9 @@ def test_a_file_that_is_too_short_is_closed(tmp_path: Path, monkeypatch: pytest.
     prefix, opened = save(tmp_path / "a", [("x", np.arange(9, dtype=np.float32))]), list[FileIO]()
     data = Path(f"{prefix}.data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:-1])
-    monkeypatch.setattr(formats, "FileIO", lambda path: opened.append(FileIO(path)) or opened[-1])
+    monkeypatch.setattr(
+        f"{tensors.__module__}.FileIO", lambda path: opened.append(FileIO(path)) or opened[-1]
+    )
     with pytest.raises(ReadError, match="of 35 bytes where 36 are needed"):
         tensors(prefix)["x"].read()
     assert [stream.closed for stream in opened] == [True]

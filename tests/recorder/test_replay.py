@@ -1,5 +1,5 @@
 """cuDNN's own recordings, replayed: every case against `cudnn_convert.reference`, every offset against
-`cudnn_convert.weights.cudnn_blob`'s layout.
+`cudnn_convert.weights.lazy`'s layout.
 
 `python scripts/record_cudnn.py` on a machine with a CUDA device makes the recordings. What is missing is
 named: one skip per file, and one warning that lists files and cases. With none at all this passes, and says

@@ -13,7 +13,7 @@ from cases import Case
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Recurrence
 from cudnn_convert.verification import judges
 from cudnn_convert.verification.reference_op import computation
-from cudnn_convert.weights import cudnn_blob, lazy
+from cudnn_convert.weights import lazy
 from cudnn_convert.weights.lazy import Read
 
 GATES, UNITS, INPUTS, LAYERS = 4, 5, 4, 4
@@ -96,7 +96,7 @@ def test_large_weights_are_proven_on_fewer_steps(monkeypatch: pytest.MonkeyPatch
     assert len({*fewer[0], *fewer[1]}) >= 3  # another time, another batch
 
     small, large = Case(Mode.GRU).recurrence(), Case(Mode.GRU, 2).recurrence()
-    monkeypatch.setattr(lazy, "LARGE", cudnn_blob.length(small.sizes) * small.dtype.itemsize)
+    monkeypatch.setattr(lazy, "LARGE", lazy.length(small.sizes) * small.dtype.itemsize)
 
     def sizes(*recurrences: Recurrence) -> judges.Sizes:
         return judges.sizes(SimpleNamespace(recurrences=recurrences))

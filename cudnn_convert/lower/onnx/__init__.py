@@ -2,13 +2,11 @@
 
 * convert          : Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
 * fused_nodes      : Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
-* standalone       : Builds an ONNX model of one recurrence, with nothing around it.
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.
-* finish           : Last passes of an ONNX model: trims, canonical names, checks, weights.
+* finish           : Last passes of an ONNX model, and the model of one recurrence alone.
 * reduced_precision: Stores ONNX weights in float16, or multiplies LSTMs in int8.
 * tf2onnx_private  : Private parts of tf2onnx that are patched, so that each run gives equal bytes.
 
-May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.projection,
-lower.block_lstm.
-Entry: `convert.lower` for a graph, `standalone.lower` for one recurrence.
+May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.block_lstm.
+Entry: `convert.lower` for a graph, `finish.lower` for one recurrence.
 """

@@ -43,10 +43,11 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.passes.subgraphs import Cuts
-from cudnn_convert.lower import block_lstm, projection
+from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.lower.onnx.finish import Finished
 from cudnn_convert.model import Mode, Recurrence, Signature
+from cudnn_convert.weights import layouts
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
@@ -57,7 +58,7 @@ def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
     for recurrence in recurrences:
         if not recurrence.sizes.projection:
             continue  # and no weights need to be looked at
-        if not all(projection.solvable(cell) for layer in recurrence.cells for cell in layer):
+        if not all(layouts.can_invert_projection(cell) for layer in recurrence.cells for cell in layer):
             yield (
                 f"{recurrence.node}: expected a projection of independent rows, found others; "
                 "convert to savedmodel or frozen"

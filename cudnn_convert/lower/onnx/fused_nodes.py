@@ -3,7 +3,7 @@
 `Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
 of weights, float constants `[owner, layer, slot, MARK]`, and `attach_weights` puts the arrays there once
 the rest of the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences
-of double, half or bfloat16, so those are computed in float. ONNX knows no projection: `lower.projection` says
+of double, half or bfloat16, so those are computed in float. ONNX knows no projection: `weights.layouts` says
 how it goes without.
 Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 import onnx
 
-from cudnn_convert.lower import projection
 from cudnn_convert.lower.onnx.walk import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
 from cudnn_convert.weights import layouts, lazy
@@ -33,7 +32,7 @@ MARK: Final = 2.0**-113 * 1.2912
 #: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
 _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
-    lambda cell: layouts.rows(projection.compose(cell), layouts.ONNX)[1],
+    lambda cell: layouts.rows(layouts.fold_projection(cell), layouts.ONNX)[1],
     lambda cell: layouts.biases(cell, layouts.ONNX),
 )
 #: Their shapes, which nothing needs to be computed for.
@@ -108,7 +107,7 @@ def stack(
 
 def _projections(made: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
     """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
-    inverses = [found for cell in cells if (found := projection.inverse(cell)) is not None]
+    inverses = [found for cell in cells if (found := layouts.invert_projection(cell)) is not None]
     columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
     into, out_of = ([made.constant(found, np.float32) for found in group] for group in (inverses, columns))
     return into, out_of

@@ -8,7 +8,7 @@ and the lowering `portable` is a plain one. All carry the state itself, so that 
 block's of them at run time where the steps are many. Shapes are cuDNN's.
 
 `BlockLSTMV2` would do too, but TensorFlow gives it the gradient of `BlockLSTM`, whose gates lie elsewhere.
-Projected LSTMs take it with matrices made from the stored ones (`lower.projection`), of its own precision.
+Projected LSTMs take it with matrices made from the stored ones (`weights.layouts`), of its own precision.
 Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM, python/ops/rnn_grad.py.
 
 `Deferred` weights of a loop are made when they are written, so that one pseudo-layer is in memory at a time.
@@ -28,7 +28,6 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.lower import projection
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.lower.tensorflow.while_loop import State, alive, at_end, backwards, times
 from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes, Tensor
@@ -121,17 +120,17 @@ BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 
 def block_weights(cell: Cell) -> dict[str, Array]:
     """The arrays that `layer` takes, by name and in order."""
-    kernel = layouts.stack_columns(projection.compose(cell), layouts.BLOCK_LSTM_V1)
+    kernel = layouts.stack_columns(layouts.fold_projection(cell), layouts.BLOCK_LSTM_V1)
     found = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
     found |= zip(["projection"], layouts.projection_columns(cell), strict=False)
-    if (inverse := projection.inverse(cell)) is not None:
+    if (inverse := layouts.invert_projection(cell)) is not None:
         found["projection_inverse"] = inverse
     return found
 
 
 def count(cell: Cell) -> int:
     """How many arrays those are; none is made."""
-    inverse = projection.inverse(cell) is not None
+    inverse = layouts.invert_projection(cell) is not None
     return 2 + len(layouts.projection_columns(cell)) + inverse
 
 
@@ -185,7 +184,7 @@ def uses_block(recurrence: Recurrence, lowering: str) -> bool:
     if sizes.projection:
         if not _is_cached(sizes, dtype) or dtype != np.float32:
             return False
-        return all(projection.accurate(cell) for layer in recurrence.cells for cell in layer)
+        return all(layouts.inverts_accurately(cell) for layer in recurrence.cells for cell in layer)
     return _is_cached(sizes, dtype) or not exceeds_memory_budget(sizes, dtype)
 
 

@@ -30,7 +30,7 @@ from cudnn_convert.lower.tensorflow.lower import Form
 from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, Tensor
 from cudnn_convert.recurrences.parameter_source import parameters_only
 from cudnn_convert.recurrences.weight_copies import match_by_scope
-from cudnn_convert.weights import cudnn_blob, layouts
+from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.layouts import Layout
 
 _STEMS: Final = MappingProxyType(
@@ -210,7 +210,7 @@ def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) ->
     for key, tensor in slots.blobs.items():
         owner, _, suffix = key.rpartition("/")
         recurrence = by_blob[owner]
-        layers = cudnn_blob.split(tensor.read(), recurrence.sizes, where=key)
+        layers = lazy.split(tensor.read(), recurrence.sizes, where=key)
         halved = [[layouts.one_bias(cell) for cell in layer] for layer in layers]
         for name, value in cells.tensors(recurrence, halved, adjusted=False).items():
             found[f"{name}/{suffix}"] = InMemory(value)

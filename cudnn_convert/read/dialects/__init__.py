@@ -1,9 +1,8 @@
 """The dialects in which a checkpoint names weights that are no parameter blob.
 
-* contrib     : Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
-* regions     : Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
-* keras       : Names of the weights of Keras' CuDNNLSTM and CuDNNGRU in TensorFlow checkpoints.
-* plain_layers: Layers that run on a CPU, recognised by names and shapes of their weights.
+* contrib: Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
+* regions: Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
+* keras  : Recognises Keras layers, plain ones too, by names and shapes of their weights.
 
 May import: errors, model, weights, read.variable_keys.
 Entry: `find`, which asks every dialect.

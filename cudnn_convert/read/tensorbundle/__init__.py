@@ -4,8 +4,7 @@ The inner modules raise OSError, and ValueError whose text says what was found; 
 
 * tables : Tables of a checkpoint: protocol buffer fields, checksums, LevelDB blocks.
 * entries: Entries of a checkpoint's tables: dtypes, shapes, slices, and tensors made of slices.
-* formats: The two formats of checkpoints: V1 tables of slices, V2 index and data files.
-* bundle : Opens a checkpoint of either format: each tensor is read when it is used.
+* bundle : Opens a checkpoint of version 1 or 2: each tensor is read when it is used.
 
 May import: errors, model, weights.
 Entry: `bundle.tensors`.

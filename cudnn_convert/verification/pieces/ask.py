@@ -186,7 +186,7 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
     """A line for each fused LSTM that is no cuDNN node, of which the reference has no equations."""
     if plan.singles:  # no graph, and no need of TensorFlow
         return
-    from cudnn_convert.recurrences.block_lstm import BLOCK_OPS, CELL_OPS
+    from cudnn_convert.recurrences.resolve import BLOCK_OPS, CELL_OPS
 
     for node in plan.graph.node:
         if node.op in BLOCK_OPS | CELL_OPS:
