@@ -1,6 +1,7 @@
 """Constructors and static facts of GraphDefs, and constant folding.
 
-Small constructors and static facts of GraphDefs: constants, placeholders, subgraphs, shapes.
+A `Graph` is a GraphDef with its index and shapes, each derived once. A pass takes one and returns one, the
+same where nothing changes.
 
 Constant folding: the value of a tensor that depends on no input, or None.
 

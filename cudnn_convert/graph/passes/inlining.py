@@ -222,7 +222,7 @@ def functions(node: Any) -> list[str]:
 
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
     """The functions of a graph's library that hold a node of `ops`, or call one that does."""
-    library = {function.signature.name: function for function in graph.library.function}
+    library = Graph(graph).library
     calls = {
         name: {called for node in function.node_def for called in functions(node) if called in library}
         for name, function in library.items()
