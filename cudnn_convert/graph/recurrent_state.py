@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, VARIABLES, Index, split, tensor, unique
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
 
@@ -63,10 +62,12 @@ class State:
 
 def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
-    return tuple(found for found in assigned_variables(Graph(graph), outputs) if found.read and found.recurs)
+    return tuple(
+        found for found in assigned_variables(node_defs.Graph(graph), outputs) if found.read and found.recurs
+    )
 
 
-def assigned_variables(graph: Graph, outputs: Iterable[str]) -> tuple[State, ...]:
+def assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """Every variable that such a graph assigns."""
     index = graph.index
     ends = {split(name)[0] for name in outputs}
@@ -191,7 +192,7 @@ def dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def with_values(graph: Graph, outputs: Iterable[str]) -> tuple[Graph, list[str]]:
+def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
     """The graph with a read behind each update without an output among `outputs`, and their new names."""
     index, reads, names = graph.index, [], []
     for name in outputs:
@@ -206,7 +207,7 @@ def with_values(graph: Graph, outputs: Iterable[str]) -> tuple[Graph, list[str]]
             names.append(name)
     if not reads:
         return graph, names
-    return Graph(node_defs.with_nodes(graph.definition, [*graph.definition.node, *reads])), names
+    return node_defs.Graph(node_defs.with_nodes(graph.definition, [*graph.definition.node, *reads])), names
 
 
 def initial(index: Index, variable: str) -> Array | None:

@@ -24,7 +24,6 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
 from cudnn_convert.lower import block_lstm
@@ -89,7 +88,7 @@ def _lower(
     graph = _behind_switches(graph, recurrences)
     made = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     found = to_resource_variables(
-        tf1_ops.convert_assigned_variables(Graph(made.graph), made.variables), made.variables
+        tf1_ops.convert_assigned_variables(node_defs.Graph(made.graph), made.variables), made.variables
     )
     return session.freeze_variables(found, made.variables, ends)
 

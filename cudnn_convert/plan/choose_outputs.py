@@ -26,7 +26,6 @@ import tensorflow as tf
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
 
@@ -184,7 +183,7 @@ class Choice:
     training: tuple[str, ...] = ()
 
 
-def infer_outputs(path: Path, context: Graph) -> Choice:
+def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
     graph, index = context.definition, context.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)

@@ -19,7 +19,6 @@ from tensorflow.python.framework import kernels, op_def_registry
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
 from cudnn_convert.graph import control_flow, lookup_tables, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import RANDOM, mask
 from cudnn_convert.graph.passes.subgraphs import Cuts
@@ -32,7 +31,7 @@ _SHOWN: Final = 5
 
 
 def check_runs_on_cpu(
-    path: Path, graph: Graph, *, outputs: Iterable[str] = (), hint: str | None = None
+    path: Path, graph: node_defs.Graph, *, outputs: Iterable[str] = (), hint: str | None = None
 ) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
     whole, definition = graph.index, graph.definition

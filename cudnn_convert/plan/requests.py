@@ -17,7 +17,6 @@ import numpy as np
 from cudnn_convert.errors import AmbiguousSourceError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.state_io import Settled
 from cudnn_convert.graph.recurrent_state import State
@@ -56,7 +55,7 @@ def requested_states(index: Index, graph: Any, outputs: Sequence[str], inputs: I
     return named & {found.tensor for found in recurrent_state.find(needed, outputs)}
 
 
-def refuse_bound(graph: Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
+def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Raises UsageError where `--set` binds state."""
     if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
         needed = node_defs.prune(graph, outputs)
@@ -68,7 +67,7 @@ def refuse_bound(graph: Graph, outputs: Sequence[str], bound: Collection[str]) -
 
 
 def next_outputs(
-    found: Settled, graph: Graph, inputs: Mapping[str, str], outputs: Iterable[str]
+    found: Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
     """The next values that are no output yet: the specs by the source's names, and the tensors.
 
@@ -138,7 +137,7 @@ class Request:
 
 def request(
     model: Model,
-    graph: Graph,
+    graph: node_defs.Graph,
     *,
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -163,7 +162,7 @@ def request(
 
 
 def _wanted(
-    model: Model, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+    model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Choice]:
     """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
     chosen from the graph.

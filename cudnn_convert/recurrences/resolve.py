@@ -22,7 +22,6 @@ from tensorflow.python.framework import op_def_registry
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.parameter_source import Origin
@@ -71,7 +70,7 @@ _USUAL: Final = Convention()
 
 
 def recurrences(
-    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: node_defs.Graph, *, copy: str = "auto", convention: Convention = _USUAL
 ) -> tuple[Recurrence, ...]:
     """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
 

@@ -31,7 +31,6 @@ from tensorflow.python.grappler import tf_optimizer
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, Index, reference, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inference
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
@@ -205,7 +204,7 @@ _WAIT: Final = "/done"
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
-def calls_functions(graph: Graph, keep: Iterable[str]) -> bool:
+def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
     index, library = graph.index, graph.library
     needed = index.ancestors(split(name)[0] for name in keep)
@@ -222,7 +221,7 @@ def functions(node: Any) -> list[str]:
 
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
     """The functions of a graph's library that hold a node of `ops`, or call one that does."""
-    library = Graph(graph).library
+    library = node_defs.Graph(graph).library
     calls = {
         name: {called for node in function.node_def for called in functions(node) if called in library}
         for name, function in library.items()

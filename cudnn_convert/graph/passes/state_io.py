@@ -21,7 +21,6 @@ from tensorflow.python.framework import op_def_registry
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import Index, reference, unique
-from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.subgraphs import read_value
 from cudnn_convert.graph.recurrent_state import (
@@ -61,7 +60,7 @@ class Settled:
     """A graph whose state is where its format can have it; `outputs` are those asked for, by its names."""
 
     model: Model
-    graph: Graph
+    graph: node_defs.Graph
     outputs: tuple[str, ...]
     carried: tuple[Carried, ...]
 
@@ -73,8 +72,8 @@ class Settled:
 
 def place_state(
     model: Model,
-    graph: Graph,
-    source: Graph,
+    graph: node_defs.Graph,
+    source: node_defs.Graph,
     outputs: Sequence[str],
     *,
     keep: bool,
@@ -109,7 +108,7 @@ def place_state(
     last = {write: one.variable for one in leaving for write in recurrent_state.last_writes(index, one)}
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
     kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
-    settled = prune(graph if detached is graph.definition else Graph(detached), kept)
+    settled = node_defs.prune(graph if detached is graph.definition else node_defs.Graph(detached), kept)
     carried = [
         Carried(one, one.tensor, by_variable[one.variable], from_scalar=one.variable in written)
         for one in leaving
@@ -161,7 +160,7 @@ def _is_scalar(model: Model, index: Index, one: State) -> bool:
     return unknown and not model.variables[one.key].shape
 
 
-def _written(graph: Graph, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
+def _written(graph: node_defs.Graph, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}

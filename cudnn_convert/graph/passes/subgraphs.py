@@ -36,7 +36,6 @@ from cudnn_convert.graph.index import (
     tensor,
     unique,
 )
-from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.model import Array
 
 PARSERS: Final = frozenset(
@@ -227,8 +226,8 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
 
 
 def extract_subgraph(
-    graph: Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
-) -> tuple[Graph, dict[str, str]]:
+    graph: node_defs.Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
+) -> tuple[node_defs.Graph, dict[str, str]]:
     """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
@@ -254,7 +253,7 @@ def extract_subgraph(
     return _redirect(graph.definition, made, moved, [moved.get(name, name) for name in outputs]), moved
 
 
-def with_values(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, list[str]]:
+def with_values(graph: node_defs.Graph, outputs: Sequence[str]) -> tuple[node_defs.Graph, list[str]]:
     """The graph with a read of each resource variable among the tensors `outputs`, and their new names."""
     index, reads = graph.index, {}
     for name in outputs:
@@ -268,7 +267,7 @@ def with_values(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, list[str]]
     if not reads:
         return graph, names
     nodes = [*graph.definition.node, *reads.values()]
-    return Graph(node_defs.with_nodes(graph.definition, nodes)), names
+    return node_defs.Graph(node_defs.with_nodes(graph.definition, nodes)), names
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
@@ -316,7 +315,7 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
     return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
-def _redirect(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Graph:
+def _redirect(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> node_defs.Graph:
     """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
     fresh = {node.name for node in made}
     nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
@@ -328,7 +327,7 @@ def _redirect(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: li
             node.input[place] = reference(moved[tensor(node.input[place])])
         if 0 in places:  # where a handle would stand; indices of a gather may move too
             read_value(node)
-    return prune(Graph(node_defs.with_nodes(graph, [*made, *nodes])), outputs)
+    return node_defs.prune(node_defs.Graph(node_defs.with_nodes(graph, [*made, *nodes])), outputs)
 
 
 def read_value(node: Any) -> None:

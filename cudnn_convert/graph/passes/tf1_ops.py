@@ -27,7 +27,6 @@ from tensorflow.python.framework import op_def_registry
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index, split, unique
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.graph.recurrent_state import SWITCHES, Use, copy_through_control_flow, root, uses
@@ -40,7 +39,7 @@ _CARRIERS: Final = frozenset(
 )
 
 
-def to_resource_variables(graph: Graph, values: Mapping[str, Tensor]) -> Any:
+def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> Any:
     """A GraphDef whose variables are resources where they can be; `values` gives shape and dtype by op."""
     index = graph.index
     handles: dict[str, Any] = {}
@@ -85,13 +84,13 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 )
 
 
-def convert_assigned_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
+def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
     for name in [node.name for node in graph.definition.node if node.op in ("VariableV2", "Variable")]:
         index = graph.index
         found = [*uses(index, name)]
         if any(_is_write(index, use) for use in found) and all(_can_change(index, use) for use in found):
-            graph = Graph(_as_resource(graph.definition, index, name, values[name]))
+            graph = node_defs.Graph(_as_resource(graph.definition, index, name, values[name]))
     return graph
 
 

@@ -37,7 +37,6 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
-from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inlining, tf1_ops
 from cudnn_convert.graph.passes.inference import separate_sums
 from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
@@ -119,7 +118,7 @@ def lower(
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assemble(graph, made, library)
-    pruned = separate_sums(prune(Graph(whole), outputs))
+    pruned = separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
         return Lowered(pruned.definition, variables)
     return Lowered(
