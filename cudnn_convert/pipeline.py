@@ -50,7 +50,7 @@ def convert(
         ready(summary)
         return summary
     registry.check_source(model, options)
-    made = prepare.make_plan(model, options)
+    made = registry.with_target_model(prepare.make_plan(model, options), options)
     made = replace(made, notes=(*made.notes, *registry.target_notes(made, options)))
     folder, target = _target(made, out, options)
     summary = _report(made, source, target, options)

@@ -1,6 +1,7 @@
 """Constructors and static facts of GraphDefs, and constant folding.
 
-Small constructors and static facts of GraphDefs: constants, placeholders, subgraphs, shapes.
+A `Graph` is a GraphDef with its index and shapes, each derived once. A pass takes one and returns one, the
+same where nothing changes.
 
 Constant folding: the value of a tensor that depends on no input, or None.
 
@@ -10,6 +11,8 @@ Only pure ops run, and only small subgraphs: this serves predicates, dropout rat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -104,6 +107,35 @@ def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
             copy.input.extend(inputs)
             nodes.append(copy)
     return with_nodes(graph, nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A GraphDef that nothing changes any more, and what is derived from it, once."""
+
+    definition: Any
+
+    @cached_property
+    def index(self) -> Index:
+        """Its nodes by name, and what reads them."""
+        return Index(self.definition)
+
+    @cached_property
+    def shapes(self) -> tf.Graph:
+        """`import_checked` of it."""
+        return import_checked(self.definition)
+
+    @cached_property
+    def library(self) -> dict[str, Any]:
+        """Its functions by name."""
+        return {function.signature.name: function for function in self.definition.library.function}
+
+
+def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
+    """`graph` down to what the tensors `outputs` need; itself where that is all of it."""
+    needed = graph.index.ancestors(split(name)[0] for name in outputs)
+    is_whole = len(needed) == len(graph.definition.node)
+    return graph if is_whole else Graph(extract_nodes(graph.definition, needed))
 
 
 def strip_devices(graph: Any) -> Any:

@@ -62,15 +62,17 @@ class State:
 
 def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
-    return tuple(found for found in assigned_variables(graph, outputs) if found.read and found.recurs)
+    return tuple(
+        found for found in assigned_variables(node_defs.Graph(graph), outputs) if found.read and found.recurs
+    )
 
 
-def assigned_variables(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+def assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """Every variable that such a graph assigns."""
-    index = Index(graph)
+    index = graph.index
     ends = {split(name)[0] for name in outputs}
     found = []
-    for node in graph.node:
+    for node in graph.definition.node:
         if node.op in VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
@@ -190,9 +192,9 @@ def dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def with_values(graph: Any, outputs: Iterable[str]) -> tuple[Any, list[str]]:
+def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
     """The graph with a read behind each update without an output among `outputs`, and their new names."""
-    index, reads, names = Index(graph), [], []
+    index, reads, names = graph.index, [], []
     for name in outputs:
         node = index.nodes[split(name)[0]]
         if node.op in WRITES and node.op.endswith("VariableOp"):
@@ -203,7 +205,9 @@ def with_values(graph: Any, outputs: Iterable[str]) -> tuple[Any, list[str]]:
             names.append(f"{made}:0")
         else:
             names.append(name)
-    return node_defs.with_nodes(graph, [*graph.node, *reads]), names
+    if not reads:
+        return graph, names
+    return node_defs.Graph(node_defs.with_nodes(graph.definition, [*graph.definition.node, *reads])), names
 
 
 def initial(index: Index, variable: str) -> Array | None:

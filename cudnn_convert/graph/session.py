@@ -200,4 +200,4 @@ def without_parameters(graph: Any, recurrences: Iterable[Recurrence], outputs: I
         added.append(empty)
     made = node_defs.replace_nodes(graph, changes)
     made.node.extend(added)
-    return node_defs.extract_nodes(made, Index(made).ancestors(split(name)[0] for name in outputs))
+    return node_defs.prune(node_defs.Graph(made), outputs).definition

@@ -286,7 +286,7 @@ def _flat(graph: Any, keep: Sequence[str]) -> Any:
     try:
         return (
             inlining.inline_functions(graph, keep, origins=True)
-            if inlining.calls_functions(graph, keep)
+            if inlining.calls_functions(node_defs.Graph(graph), keep)
             else graph
         )
     except InvalidModelError:

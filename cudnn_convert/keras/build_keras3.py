@@ -32,7 +32,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import translate
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
-from cudnn_convert.keras.translate import Told
+from cudnn_convert.keras.translate import Modern, Told
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.weights import layouts
@@ -258,10 +258,10 @@ _SHARPER: Final = 1.2
 Pairs = list[tuple[Any, Mode | None]]
 
 
-def build_model(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any]) -> Any:
-    """The `keras.Model` of a rewritten model. Raises UnsupportedModelError for what Keras 3 cannot build."""
-    config = translate.modern(source, model, vouched=custom_objects).config
-    made = deserialize(source, config, classes.by_all_names(custom_objects, model.config))
+def build_model(source: Path, modern: Modern) -> Any:
+    """The `keras.Model` of a translated model. Raises UnsupportedModelError for what Keras 3 cannot build."""
+    model = modern.model
+    made = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
     _assign(source, made, model)
     refuse_open_steps(source, made)
     settle_seeds(made)

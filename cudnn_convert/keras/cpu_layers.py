@@ -82,15 +82,18 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
 
     Raises ReadError where weights do not fit their layers.
     """
-    entries = {layer_tree.layer_name(entry): entry for entry in layer_tree.layer_entries(model.config)}
-    weights = {
-        name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()
-    }
+    weights = convert_weights(path, model)
     optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
     config = _with_dtype(model, layer_tree.map_entries(model.config, _changed))
     made = replace(model, config=config, weights=weights, optimizer=optimizer)
     notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
     return Rewritten(made, tuple(classes.cudnn_layers(model)), notes)
+
+
+def convert_weights(path: Path, model: Architecture) -> dict[str, Any]:
+    """The weights of `rewritten`, by layer. Raises ReadError as it does."""
+    entries = {layer_tree.layer_name(entry): entry for entry in layer_tree.layer_entries(model.config)}
+    return {name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()}
 
 
 def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:

@@ -219,7 +219,7 @@ def _weights(path: Path, described: Architecture) -> Weights:
     """The weights as the layers want them: CPU layers may have been saved by cuDNN layers (keras 2.2.4
     engine/saving.py preprocess_weights_for_loading).
     """
-    converted = cpu_layers.rewritten(path, described).architecture.weights
+    converted = cpu_layers.convert_weights(path, described)
     cudnn = {
         layer_tree.layer_name(entry)
         for entry in layer_tree.layer_entries(described.config)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
@@ -252,6 +253,8 @@ _LOST: Final = frozenset(
     "ThresholdedReLU LocallyConnected1D LocallyConnected2D SyncBatchNormalization ConvLSTM2DCell".split()
 )
 
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Modern:
@@ -263,12 +266,15 @@ class Modern:
     config: Mapping[str, Any]
     notes: tuple[str, ...]
     functions: tuple[str, ...]
+    #: What it was made of: a rewritten model, and the user's own classes for Keras 3 by name.
+    model: Architecture
+    vouched: Mapping[str, Any]
 
 
-def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) -> Modern:
+def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE) -> Modern:
     """The config of a rewritten model for Keras 3. Raises UnsupportedModelError with every reason.
 
-    `vouched` are the names of the classes that the user brings. Their configs, and those of classes that
+    `vouched` are the classes that the user brings, by name. Their configs, and those of classes that
     nobody brings, stay as they are but for an input's shape and the writing of a dtype.
     """
     if model.keras_version.partition(".")[0] == "3":
@@ -278,7 +284,8 @@ def modern(path: Path, model: Architecture, *, vouched: Collection[str] = ()) ->
     config = translate_entry(model.config, "", told)
     if told.reasons:
         raise UnsupportedModelError(path, told.reasons)
-    return Modern(config, *(tuple(dict.fromkeys(found)) for found in (told.notes, told.functions)))
+    notes, functions = (tuple(dict.fromkeys(found)) for found in (told.notes, told.functions))
+    return Modern(config, notes, functions, model, vouched)
 
 
 def translate_entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:

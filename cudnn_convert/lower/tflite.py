@@ -88,7 +88,7 @@ def _lower(
     graph = _behind_switches(graph, recurrences)
     made = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     found = to_resource_variables(
-        tf1_ops.convert_assigned_variables(made.graph, made.variables), made.variables
+        tf1_ops.convert_assigned_variables(node_defs.Graph(made.graph), made.variables), made.variables
     )
     return session.freeze_variables(found, made.variables, ends)
 

@@ -51,3 +51,5 @@ class Plan:
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
     singles: tuple[Single, ...] = ()
+    #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
+    target_model: Any = None

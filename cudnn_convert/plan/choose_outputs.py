@@ -183,9 +183,9 @@ class Choice:
     training: tuple[str, ...] = ()
 
 
-def infer_outputs(path: Path, graph: Any) -> Choice:
+def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
-    index = Index(graph)
+    graph, index = context.definition, context.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
         expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"

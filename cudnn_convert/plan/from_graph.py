@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cudnn_convert.errors import AmbiguousSourceError, InvalidModelError, UnsupportedModelError, UsageError
-from cudnn_convert.graph import control_flow, index, lookup_tables, node_defs, recurrent_state, session
+from cudnn_convert.graph import control_flow, index, lookup_tables, recurrent_state, session
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.state_io import Settled
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
@@ -37,7 +38,7 @@ class Section:
     tf.Examples were cut unasked.
     """
 
-    whole: Any
+    whole: Graph
     settled: Settled
     source: Signature
     signature: Signature
@@ -47,10 +48,10 @@ class Section:
 
 
 def section(
-    model: Model, index: Index, request: Request, *, keeps_variables: bool, keeps_examples: bool
+    model: Model, graph: Graph, request: Request, *, keeps_variables: bool, keeps_examples: bool
 ) -> Section:
     """Cuts, simplifies, and settles the state. Raises UsageError, UnsupportedModelError."""
-    names = request.names
+    index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(found.tensor for found in cuts), *request.constants]
     streams = [] if request.complete else subgraphs.find_input_pipelines(index, names, stop=stop)
@@ -58,15 +59,14 @@ def section(
     stop += streams
     parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
     cuts += [Cut(found.tensor) for found in parsed]
-    whole, moved = subgraphs.extract_subgraph(
-        model.graph, inputs=cuts, constants=request.constants, outputs=names
-    )
+    whole, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=request.constants, outputs=names)
     whole, kept = subgraphs.with_values(whole, [moved.get(name, name) for name in names])
     whole, kept = recurrent_state.with_values(whole, kept)
     stateful = inference.simplify_for_inference(whole, kept)
     settled = state_io.place_state(
         model,
         stateful,
+        graph,
         kept,
         keep=keeps_variables,
         shapes={spec.tensor: spec.shape for spec in request.inputs if spec.tensor in request.states},
@@ -98,11 +98,12 @@ def _inputs(
     keys = {found.tensor: Spec(found.key, found.tensor) for found in parsed}
     keys |= {spec.tensor: spec for spec in request.inputs}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
+    nodes = graph.definition.node
     found, missing = (
         [],
-        subgraphs.find_input_pipelines(Index(graph), [f"{node.name}:0" for node in graph.node], stop=()),
+        subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=()),
     )
-    for node in graph.node:
+    for node in nodes:
         if node.op in index.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
             found.append(keys.get(name, Spec(None, name)))
@@ -140,22 +141,27 @@ def plan_graph(
     """
     model = inline_model(model)
     model, copy = from_weights.use_moving_averages(model, weights)
-    index = Index(model.graph)
-    wanted = request(model, index, inputs=inputs, outputs=outputs, constants=constants, signature=signature)
-    model = replace(model, graph=inference.drop_reserve_space(model.graph, wanted.names))
+    original = Graph(model.graph)
+    index = original.index
+    wanted = request(
+        model, original, inputs=inputs, outputs=outputs, constants=constants, signature=signature
+    )
+    source = inference.drop_reserve_space(original, wanted.names)
+    model = replace(model, graph=source.definition)
     found = section(
         model,
-        Index(model.graph),
+        source,
         wanted,
         keeps_variables=keeps_variables,
         keeps_examples=keeps_examples or model.together,
     )
-    model, graph = found.settled.model, found.settled.graph
+    model, planned = found.settled.model, found.settled.graph
+    graph = planned.definition
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(found.asked) if chosen else None
-    obstacles.check_runs_on_cpu(model.path, graph, outputs=[*found.signature.outputs.values()], hint=hint)
-    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    obstacles.check_runs_on_cpu(model.path, planned, outputs=[*found.signature.outputs.values()], hint=hint)
+    recurrences = resolve.recurrences(model, planned, copy=copy, convention=convention)
     session.check_values(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
     told = (
         *model.notes,
@@ -174,7 +180,7 @@ def plan_graph(
     words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
     named = dict(zip(found.signature.inputs.values(), words, strict=True))
     fills = lookup_tables.fills(model, graph, named, found.signature.outputs.values())
-    whole, graph = (lookup_tables.with_fills(one, model, fills) for one in (found.whole, graph))
+    whole, graph = (lookup_tables.with_fills(one, model, fills) for one in (found.whole.definition, graph))
     return Plan(
         model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
         found.settled.carried, fills,
@@ -217,7 +223,7 @@ def inline_model(model: Model) -> Model:
     keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
     return (
         replace(model, graph=inlining.inline_functions(graph, keep))
-        if inlining.calls_functions(graph, keep)
+        if inlining.calls_functions(Graph(graph), keep)
         else model
     )
 
@@ -267,22 +273,19 @@ def plan_recurrences(
             *from_weights.describe_unused_averages(model, weights, [one.shared for one in found]),
         ),
         flags=describe_choices(Interface(), signature, weights),
-        graph=graph,
+        graph=graph.definition,
     )
 
 
-def _extract_needed(model: Model) -> Any:
+def _extract_needed(model: Model) -> Graph:
     """The graph as far as the recurrences need it. Raises UnsupportedModelError where it is not sound."""
-    graph: Any = model.graph
-    index = Index(graph)
-    kept = node_defs.extract_nodes(
-        graph, index.ancestors(node.name for node in parameter_source.recurrences(index))
-    )
+    graph = Graph(model.graph)
+    needed = prune(graph, [node.name for node in parameter_source.recurrences(graph.index)])
     try:
-        node_defs.import_checked(kept)
+        _ = needed.shapes
     except InvalidModelError as cause:
         raise UnsupportedModelError(model.path, [str(cause)]) from cause
-    return kept
+    return needed
 
 
 def _distinct(found: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:

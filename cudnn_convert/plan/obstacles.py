@@ -31,16 +31,16 @@ _SHOWN: Final = 5
 
 
 def check_runs_on_cpu(
-    path: Path, graph: Any, *, outputs: Iterable[str] = (), hint: str | None = None
+    path: Path, graph: node_defs.Graph, *, outputs: Iterable[str] = (), hint: str | None = None
 ) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
-    whole = Index(graph)
+    whole, definition = graph.index, graph.definition
     hidden = parameters_only(whole, {split(name)[0] for name in outputs})
-    index = Index(node_defs.extract_nodes(graph, {node.name for node in graph.node} - hidden))
+    index = Index(node_defs.extract_nodes(definition, whole.nodes.keys() - hidden)) if hidden else whole
     reasons = [
         *_random(index),
         *_training(index, whole),
-        *_without_kernel(graph, index),
+        *_without_kernel(definition, index),
         *reserve_space_readers(index, outputs),
     ]
     if reasons:

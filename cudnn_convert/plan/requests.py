@@ -55,11 +55,11 @@ def requested_states(index: Index, graph: Any, outputs: Sequence[str], inputs: I
     return named & {found.tensor for found in recurrent_state.find(needed, outputs)}
 
 
-def refuse_bound(graph: Any, outputs: Sequence[str], bound: Collection[str]) -> None:
+def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Raises UsageError where `--set` binds state."""
-    if any(Index(graph).nodes[split(name)[0]].op in VARIABLES for name in bound):
-        needed = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in outputs))
-        for found in recurrent_state.find(needed, outputs):
+    if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
+        needed = node_defs.prune(graph, outputs)
+        for found in recurrent_state.find(needed.definition, outputs):
             if found.tensor in bound:
                 what = f"found {found.tensor}, which {found.writes[-1].op} writes"
                 cure = "leave it out, or name it with --inputs in the place of --set"
@@ -67,13 +67,13 @@ def refuse_bound(graph: Any, outputs: Sequence[str], bound: Collection[str]) -> 
 
 
 def next_outputs(
-    found: Settled, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str]
+    found: Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
     """The next values that are no output yet: the specs by the source's names, and the tensors.
 
     `graph` still has the assignments; `inputs` maps the keys of the inputs to the source's tensors.
     """
-    index, keys, present = Index(graph), {name: key for key, name in inputs.items()}, set(outputs)
+    index, keys, present = graph.index, {name: key for key, name in inputs.items()}, set(outputs)
     return [
         (
             Spec(keys[one.state.tensor] + NEXT, f"{recurrent_state.last_writes(index, one.state)[-1]}:0"),
@@ -137,7 +137,7 @@ class Request:
 
 def request(
     model: Model,
-    index: Index,
+    graph: node_defs.Graph,
     *,
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -145,7 +145,8 @@ def request(
     signature: str | None,
 ) -> Request:
     """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
-    given, wanted, ends, choice = _wanted(model, inputs, outputs, signature)
+    index = graph.index
+    given, wanted, ends, choice = _wanted(model, graph, inputs, outputs, signature)
     ends = with_updates(index, ends)
     names = [spec.tensor for spec in ends]
     writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
@@ -153,7 +154,7 @@ def request(
     subgraphs.check_tensors_exist(model.path, index, [*read, *(spec.tensor for spec in wanted)])
     bound = _constants(model, index, constants, names)
     _refuse_bound(wanted, bound)
-    refuse_bound(model.graph, names, bound)
+    refuse_bound(graph, names, bound)
     asked = frozenset(requested_states(index, model.graph, names, wanted))
     return Request(
         given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
@@ -161,7 +162,7 @@ def request(
 
 
 def _wanted(
-    model: Model, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+    model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Choice]:
     """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
     chosen from the graph.
@@ -177,7 +178,7 @@ def _wanted(
         ]
     if wanted_outputs:
         return given, wanted_inputs, wanted_outputs, Choice([], {})
-    choice = choose_outputs.infer_outputs(model.path, model.graph)
+    choice = choose_outputs.infer_outputs(model.path, graph)
     return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice
 
 

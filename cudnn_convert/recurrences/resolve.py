@@ -70,17 +70,17 @@ _USUAL: Final = Convention()
 
 
 def recurrences(
-    model: Model, graph: Any, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: node_defs.Graph, *, copy: str = "auto", convention: Convention = _USUAL
 ) -> tuple[Recurrence, ...]:
     """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
-    index = Index(graph)
+    index = graph.index
     reasons: list[str] = []
     found: list[Recurrence] = []
     nodes = parameter_source.recurrences(index)
-    seen = node_defs.import_checked(graph) if nodes else tf.Graph()
+    seen = graph.shapes if nodes else tf.Graph()
     take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, index, seen, {}, take)
     for node in nodes:

@@ -16,6 +16,9 @@ CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R
 * steps  : One step of one layer and direction: cell type, activations, gates.
 * sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
+* steps  : One step of one layer and direction: cell type, activations, gates.
+* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
+* mutants: What a step would answer with other weights, to measure the power of inputs.
 
 Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),

@@ -18,7 +18,6 @@ from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.model import Architecture, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.targets.keras import rewrite_plan
 
 #: HDF5 keeps an attribute in the header of its object, which ends at 64 KiB.
 _LIMIT: Final = 64512
@@ -28,13 +27,12 @@ _VERSION: Final = "2.2.4"
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
     """What of a model's training the rewrite and the file leave out."""
-    rewritten = rewrite_plan(plan, options)
-    return (*rewritten.notes, *notes(rewritten.architecture))
+    return (*plan.target_model.notes, *notes(plan.target_model.architecture))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Writes a plan's Keras model, with layers for the CPU, to the file `path`."""
-    write(path, rewrite_plan(plan, options).architecture, provenance=provenance)
+    write(path, plan.target_model.architecture, provenance=provenance)
     return ()
 
 

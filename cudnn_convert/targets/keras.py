@@ -12,52 +12,38 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE
-from cudnn_convert.keras import build_keras3, cpu_layers, translate
+from cudnn_convert.keras import build_keras3
 from cudnn_convert.keras.config import classes, layer_tree
-from cudnn_convert.model import Architecture
+from cudnn_convert.keras.translate import Modern
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _DATE: Final = "1980-01-01@00:00:00"
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What Keras 3 has no place for. Raises UnsupportedModelError with every reason."""
-    model, brought = rewrite_plan(plan, options).architecture, _brought(options)
-    return notes(plan.model.path, model, custom_objects=brought)
+    """What Keras 3 has no place for."""
+    return notes(plan.target_model)
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Writes a plan's Keras model, with layers for the CPU, to the file `path`."""
-    brought, model = _brought(options), rewrite_plan(plan, options).architecture
-    write(path, plan.model.path, model, provenance=provenance, custom_objects=brought)
+    write(path, plan.model.path, plan.target_model, provenance=provenance)
     return ()
 
 
-def rewrite_plan(plan: Plan, options: Options) -> cpu_layers.Rewritten:
-    """A plan's Keras model with layers for the CPU."""
-    assert plan.model.architecture is not None
-    return cpu_layers.rewritten(plan.model.path, plan.model.architecture, slots=options.slots)
-
-
-def _brought(options: Options) -> Mapping[str, Any]:
-    return classes.import_user_objects(options.custom_objects).keras
-
-
-def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any] = _NONE) -> tuple[str, ...]:
-    """What of a rewritten model Keras 3 has no place for. Raises UnsupportedModelError with every reason."""
-    found = list(translate.modern(source, model, vouched=custom_objects).notes)
+def notes(modern: Modern) -> tuple[str, ...]:
+    """What of a rewritten model Keras 3 has no place for."""
+    found, model = list(modern.notes), modern.model
     found += classes.notes(model.config, safe_mode=True)
     kept = [
         path
         for path, entry in layer_tree.below(model.config)
-        if classes.is_foreign(entry, custom_objects) and not classes.is_lambda(entry)
+        if classes.is_foreign(entry, modern.vouched) and not classes.is_lambda(entry)
     ]
     if kept:
         told = "weights are kept as variables of the class itself, in the order that the source has them in"
@@ -71,29 +57,22 @@ def notes(source: Path, model: Architecture, *, custom_objects: Mapping[str, Any
     return tuple(found)
 
 
-def write(
-    path: Path,
-    source: Path,
-    model: Architecture,
-    *,
-    provenance: str,
-    custom_objects: Mapping[str, Any] = _NONE,
-) -> None:
-    """Writes a rewritten model that was read from `source`; `provenance` is JSON.
+def write(path: Path, source: Path, modern: Modern, *, provenance: str) -> None:
+    """Writes a model that was read from `source`; `provenance` is JSON.
 
-    `custom_objects` are the user's own classes, for Keras 3, by name; layers of others stay as they are.
-    Raises UnsupportedModelError for what Keras 3 has not, or cannot build.
+    Layers of classes that nobody brings stay as they are. Raises UnsupportedModelError for what Keras 3
+    cannot build.
     """
-    found = translate.modern(source, model, vouched=custom_objects)
-    is_whole = not found.functions and not classes.has_foreign(model.config, custom_objects)
+    model, brought = modern.model, modern.vouched
+    is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / "model.keras"
         if is_whole:
-            build_keras3.build_model(source, model, custom_objects=custom_objects).save(saved)
+            build_keras3.build_model(source, modern).save(saved)
         else:
-            brought = {**dict.fromkeys(found.functions, _never_called), **custom_objects}
+            brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
             made = build_keras3.build_unconnected(source, model, classes.by_all_names(brought, model.config))
-            _save(made, found.config, saved)
+            _save(made, modern.config, saved)
         _rewrite(saved, path, provenance)
 
 

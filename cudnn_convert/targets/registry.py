@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.keras.config import classes
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -117,6 +118,22 @@ def _formats_with(option: str) -> tuple[str, ...]:
 def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options) -> UsageError:
     expected = f"expected --format {' or '.join(formats)}"
     return UsageError(f"{', '.join(flags)}: {expected}, found {options.format}")
+
+
+def with_target_model(plan: Plan, options: Options) -> Plan:
+    """The plan with its layers as a format of layers takes them. Raises UnsupportedModelError."""
+    form = FORMATS[options.format]
+    if not form.layers:
+        return plan
+    from cudnn_convert.keras import cpu_layers, translate
+
+    path, architecture = plan.model.path, plan.model.architecture
+    assert architecture is not None
+    rewritten = cpu_layers.rewritten(path, architecture, slots=options.slots)
+    if not form.is_keras3:
+        return replace(plan, target_model=rewritten)
+    brought = classes.import_user_objects(options.custom_objects).keras
+    return replace(plan, target_model=translate.modern(path, rewritten.architecture, vouched=brought))
 
 
 def check_options(options: Options) -> None:

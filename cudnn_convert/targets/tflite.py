@@ -21,7 +21,6 @@ from cudnn_convert.artifacts.tflite_file import flex_ops, pack_model, schema, un
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops
-from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.lower import tflite
 from cudnn_convert.model import SERVING, Part, Signature
@@ -83,8 +82,8 @@ def write(
     where not `built_in`, that no kernel of TensorFlow can stand in for.
     """
     ends = [*signature.inputs.values(), *signature.outputs.values()]
-    graph = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in ends))
-    index = Index(graph)
+    pruned = node_defs.prune(node_defs.Graph(graph), ends)
+    graph, index = pruned.definition, pruned.index
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(graph)]:
         names = {node.name for node in others}

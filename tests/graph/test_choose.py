@@ -13,6 +13,7 @@ from graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, model, placeholder,
 from samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.plan import Plan, choose_outputs
 from cudnn_convert.plan.from_graph import inline_model, plan_graph
@@ -20,7 +21,7 @@ from cudnn_convert.read import read
 
 
 def chosen(graph: tf.Graph) -> list[str]:
-    return choose_outputs.infer_outputs(PATH, graph.as_graph_def()).outputs
+    return choose_outputs.infer_outputs(PATH, Graph(graph.as_graph_def())).outputs
 
 
 def refused(graph: tf.Graph, error: type[AmbiguousSourceError | UnsupportedModelError]) -> tuple[str, ...]:
@@ -347,7 +348,7 @@ def test_leaves_that_are_no_numbers_are_named() -> None:
         tf.identity(y, name="out")
         tf.strings.as_string(tf.argmax(y, 2), name="words")
         tf.greater(y, 0.0, name="positive")
-    assert choose_outputs.infer_outputs(PATH, graph.as_graph_def()) == choose_outputs.Choice(
+    assert choose_outputs.infer_outputs(PATH, Graph(graph.as_graph_def())) == choose_outputs.Choice(
         ["out:0"], {"words:0": "string", "positive:0": "bool"}
     )
 
@@ -436,7 +437,7 @@ def planned(graph: tf.Graph, **flags: list[str]) -> Plan:
 def test_a_branch_for_training_is_asked_about(flag: Callable[[], Any], inverted: bool, cure: str) -> None:
     graph = branched(flag, inverted=inverted)
     training = "cond_1/train"
-    assert choose_outputs.infer_outputs(PATH, graph.as_graph_def()) == choose_outputs.Choice(
+    assert choose_outputs.infer_outputs(PATH, Graph(graph.as_graph_def())) == choose_outputs.Choice(
         ["scores:0"], {}, (training,)
     )
     with pytest.raises(AmbiguousSourceError) as caught:
@@ -539,7 +540,7 @@ def test_two_layers_are_no_twins() -> None:
 )
 def test_a_real_training_graph() -> None:
     model = read(REAL / "calamari" / "model.ckpt")
-    names = choose_outputs.infer_outputs(model.path, model.graph).outputs
+    names = choose_outputs.infer_outputs(model.path, Graph(model.graph)).outputs
     assert {"cnn_lstm_3/logits:0", "cnn_lstm_3/softmax:0"} <= set(names)
     assert all(
         name.startswith(("cnn_lstm_3/softmax", "cnn_lstm_3/logits", "cnn_lstm_3/decoded_")) for name in names
@@ -550,7 +551,9 @@ def test_a_real_training_graph() -> None:
 def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: str) -> None:
     sample = fixture(f"1.15.5-{name}")
     model = read(sample.prefix)
-    assert sorted(choose_outputs.infer_outputs(model.path, model.graph).outputs) == sample.case["outputs"]
+    assert (
+        sorted(choose_outputs.infer_outputs(model.path, Graph(model.graph)).outputs) == sample.case["outputs"]
+    )
 
 
 def has_a_choice(sample: Fixture) -> bool:
@@ -577,7 +580,7 @@ def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
         assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}
         return
     try:
-        assert wanted <= set(choose_outputs.infer_outputs(model.path, model.graph).outputs)
+        assert wanted <= set(choose_outputs.infer_outputs(model.path, Graph(model.graph)).outputs)
     except (AmbiguousSourceError, UnsupportedModelError) as error:
         (reason,) = error.reasons
         ways = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]

@@ -21,7 +21,13 @@ def made(
 ) -> tuple[Any, dict[str, str]]:
     cuts = [found if isinstance(found, Cut) else Cut(found) for found in inputs]
     values = {f"{name}:0": np.array(value, np.float32) for name, value in constants.items()}
-    return subgraphs.extract_subgraph(graph.as_graph_def(), inputs=cuts, constants=values, outputs=[out])
+    return cut(graph.as_graph_def(), cuts, values, out)
+
+
+def cut(source: Any, cuts: list[Cut], values: dict[str, Any], out: str) -> tuple[Any, dict[str, str]]:
+    graph = node_defs.Graph(source)
+    found, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=values, outputs=[out])
+    return found.definition, moved
 
 
 def shape_of(graph: Any, name: str) -> Any:
@@ -84,7 +90,7 @@ def test_the_shape_of_a_queue_is_what_its_writer_noted() -> None:
     source = graph.as_graph_def()
     noted = next(node for node in source.node if node.name == "batch").attr["_output_shapes"].list
     noted.shape.add().CopyFrom(tf.TensorShape([None, 3]).as_proto())
-    found, _ = subgraphs.extract_subgraph(source, inputs=[Cut("batch:0")], constants={}, outputs=["out:0"])
+    found, _ = cut(source, [Cut("batch:0")], {}, "out:0")
     assert shape_of(found, "batch:0").as_list() == [None, 3]
 
 
@@ -212,8 +218,8 @@ def test_indices_that_become_an_input_leave_the_gather_its_handle() -> None:
 def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
     with drawing() as graph:
         kind("w", [3])
-    found, names = subgraphs.with_values(graph.as_graph_def(), ["w:0"])
-    dtype = node_defs.import_graph(found).get_tensor_by_name(names[0]).dtype
+    found, names = subgraphs.with_values(node_defs.Graph(graph.as_graph_def()), ["w:0"])
+    dtype = found.shapes.get_tensor_by_name(names[0]).dtype
     assert dtype.base_dtype == tf.float32
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from graphs import BLOB, INPUTS, lstm, ops
 
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 
 v1 = tf.compat.v1
@@ -38,7 +39,7 @@ def test_calls_two_deep() -> None:
         x = v1.placeholder(tf.float32, [None], "x")
         y = tf.identity(outer(x), name="y")
     definition = graph.as_graph_def()
-    assert inlining.calls_functions(definition, [y.name])
+    assert inlining.calls_functions(Graph(definition), [y.name])
     found = inlining.inline_functions(definition, [y.name])
     assert no_calls(found)
     assert not any(name.startswith("Func/") for name in ops(found))
@@ -77,7 +78,7 @@ def test_only_what_is_wanted() -> None:
         tf.identity(two, name="two")
         tf.identity(x - 3, name="three")
     definition = graph.as_graph_def()
-    assert not inlining.calls_functions(definition, ["three:0"])
+    assert not inlining.calls_functions(Graph(definition), ["three:0"])
     found = ops(inlining.inline_functions(definition, ["two:0"]))
     assert "one" not in found
     assert "three" not in found

@@ -74,7 +74,7 @@ def test_what_no_import_takes_is_refused() -> None:
     with pytest.raises(
         InvalidModelError, match=r"graph: expected nodes that TensorFlow \S+ can import, found"
     ):
-        resolve.recurrences(Model("m", "a graph", graph, {}), graph)
+        resolve.recurrences(Model("m", "a graph", graph, {}), node_defs.Graph(graph))
     with pytest.raises(
         InvalidModelError, match=r"graph: expected nodes that TensorFlow \S+ can import, found"
     ):

@@ -15,6 +15,7 @@ from samples import fixture
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import Array, BlobEvidence
 from cudnn_convert.plan import choose_outputs, obstacles
@@ -222,7 +223,7 @@ def test_twins_are_known_by_their_variables() -> None:
         for name, training in (("train", True), ("predict", False)):
             y = lstm(x, packed(*made), name=name, training=training).output
             tf.identity(y, name=f"{name}_scores")
-    assert choose_outputs.infer_outputs(PATH, graph.as_graph_def()).outputs == ["predict_scores:0"]
+    assert choose_outputs.infer_outputs(PATH, Graph(graph.as_graph_def())).outputs == ["predict_scores:0"]
 
 
 def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
@@ -235,9 +236,9 @@ def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
         tf.identity(one, name="shown")
     kept = graph.as_graph_def()
     with pytest.raises(UnsupportedModelError, match="packing"):
-        obstacles.check_runs_on_cpu(PATH, kept, outputs=["scores:0", "shown:0"])
+        obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs=["scores:0", "shown:0"])
     kept.node.remove(next(node for node in kept.node if node.name == "shown"))
-    obstacles.check_runs_on_cpu(PATH, kept, outputs=["scores:0"])
+    obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs=["scores:0"])
     hidden = parameter_source.parameters_only(Index(kept), {"scores"})
     assert "packing" in hidden
     assert not hidden & {"x", "rnn", "rnn_zeros"}

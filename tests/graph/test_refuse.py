@@ -11,6 +11,7 @@ from graphs import BLOB, PATH, cast_dropout, drawing, floor_dropout, lstm, place
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.plan import obstacles
 
 
@@ -22,7 +23,7 @@ def reasons(make: Callable[[], Any], *, hint: str | None = None, **changed: str)
     for node in made.node:
         node.op = changed.get(node.name, node.op)
     with pytest.raises(UnsupportedModelError) as refused:
-        obstacles.check_runs_on_cpu(PATH, made, hint=hint)
+        obstacles.check_runs_on_cpu(PATH, Graph(made), hint=hint)
     return refused.value.reasons
 
 
@@ -113,7 +114,7 @@ def test_batch_normalisation_of_training(op: str) -> None:
 def test_batch_normalisation_of_inference_passes() -> None:
     with drawing() as graph:
         normalised(placeholder("x", (2, 4, 4, 3)), "FusedBatchNormV3", is_training=False)
-    obstacles.check_runs_on_cpu(PATH, graph.as_graph_def())
+    obstacles.check_runs_on_cpu(PATH, Graph(graph.as_graph_def()))
 
 
 def test_an_op_that_tensorflow_does_not_know() -> None:
@@ -146,7 +147,7 @@ def test_ops_that_the_runtime_replaces_pass() -> None:
         lstm(placeholder("x"), variable("blob", BLOB.shape))
         graph_def = graph.as_graph_def()
     graph_def.node.append(node_defs.node("call", "PartitionedCall", ["x"]))
-    obstacles.check_runs_on_cpu(PATH, graph_def)
+    obstacles.check_runs_on_cpu(PATH, Graph(graph_def))
 
 
 def test_readers_of_what_gradients_need() -> None:

@@ -18,9 +18,8 @@ X = np.arange(6, dtype=np.float32).reshape(1, 2, 3) + 1
 
 
 def simplified(graph: tf.Graph, *outputs: str) -> Any:
-    return inference.simplify_for_inference(
-        graph.as_graph_def(), [f"{name}:0" for name in outputs or ("out",)]
-    )
+    kept = [f"{name}:0" for name in outputs or ("out",)]
+    return inference.simplify_for_inference(node_defs.Graph(graph.as_graph_def()), kept).definition
 
 
 def answer(graph: Any, output: str = "out:0", **feeds: Any) -> Any:
@@ -43,7 +42,7 @@ def test_the_graph_that_was_given_is_not_changed() -> None:
         tf.identity(v1.cond(train, lambda: x + 1, lambda: x), "out")
     source = graph.as_graph_def()
     before = source.SerializeToString(deterministic=True)
-    inference.simplify_for_inference(source, ["out:0"])
+    inference.simplify_for_inference(node_defs.Graph(source), ["out:0"])
     assert source.SerializeToString(deterministic=True) == before
 
 

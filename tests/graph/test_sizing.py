@@ -10,6 +10,7 @@ import pytest
 from cases import Case
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve, weight_copies
 from cudnn_convert.weights import lazy
@@ -75,7 +76,7 @@ def decoded(
                     node.attr[key].i = value
                 else:
                     node.attr[key].s = value.encode()
-    (found,) = resolve.recurrences(Model(PATH, "frozen", graph, {}), graph)
+    (found,) = resolve.recurrences(Model(PATH, "frozen", graph, {}), Graph(graph))
     return found
 
 

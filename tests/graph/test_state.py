@@ -200,7 +200,7 @@ def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_reference_that_became_a_resource(case: Callable[[Any], Any]) -> None:
     graph = drawn(case, resource=False)
-    made = tf1_ops.convert_assigned_variables(graph, {"v": InMemory(START)})
+    made = tf1_ops.convert_assigned_variables(node_defs.Graph(graph), {"v": InMemory(START)}).definition
     assert not [
         node.name for node in made.node if node.op.startswith("Ref") or node.op in ("VariableV2", "Assign")
     ]
@@ -298,5 +298,5 @@ def test_an_assignment_in_a_loop_is_refused() -> None:
         state_io.promote_state_to_io(
             Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
         )
-    made = tf1_ops.convert_assigned_variables(graph, {"v": InMemory(START)})
+    made = tf1_ops.convert_assigned_variables(node_defs.Graph(graph), {"v": InMemory(START)}).definition
     assert "Assign" in {node.op for node in made.node}

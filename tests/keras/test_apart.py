@@ -19,7 +19,7 @@ import tf_keras
 from keras_files import entry, model, sequential
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import build_keras3, cpu_layers
+from cudnn_convert.keras import build_keras3, cpu_layers, translate
 from cudnn_convert.model import Architecture
 from cudnn_convert.read import keras_archive, keras_hdf5
 from cudnn_convert.targets import keras as write_keras
@@ -158,7 +158,7 @@ def written(made: Any, folder: Path, form: str = "h5") -> Path:
     found = READERS[form].read(source).architecture
     assert found is not None
     cpu = cpu_layers.rewritten(source, found).architecture
-    write_keras.write(path, source, cpu, provenance="{}")
+    write_keras.write(path, source, translate.modern(source, cpu), provenance="{}")
     return path
 
 
@@ -206,7 +206,7 @@ def test_weights_in_another_order_are_seen(tmp_path: Path) -> None:
     assert found is not None
     weights = {**found.weights, "a": tuple(reversed(found.weights["a"]))}
     swapped = Architecture(found.config, weights, found.keras_version, found.backend)
-    write_keras.write(tmp_path / "made.keras", source, swapped, provenance="{}")
+    write_keras.write(tmp_path / "made.keras", source, translate.modern(source, swapped), provenance="{}")
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         compared(made, tmp_path / "made.keras")
 
@@ -241,7 +241,7 @@ def test_a_registered_class_keeps_its_package(tmp_path: Path) -> None:
     config = sequential(entry("Mine>Scale", "scale", batch_input_shape=[None, 6, 5]))
     weights = [(name, np.arange(5.0, dtype="f") + place) for place, name in enumerate(("scale:0", "shift:0"))]
     path = tmp_path / "made.keras"
-    write_keras.write(path, path, model(config, {"scale": weights}), provenance="{}")
+    write_keras.write(path, path, translate.modern(path, model(config, {"scale": weights})), provenance="{}")
     with zipfile.ZipFile(path) as archive:
         assert (
             json.loads(archive.read("config.json"))["config"]["layers"][1]["registered_name"] == "Mine>Scale"

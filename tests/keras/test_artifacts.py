@@ -11,7 +11,7 @@ from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from samples import EVERY
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.model import Architecture
 from cudnn_convert.read import keras_archive, keras_hdf5
 from cudnn_convert.targets import h5 as write_h5
@@ -42,7 +42,7 @@ def architecture(sample: KerasFixture) -> Architecture:
 def write(sample: KerasFixture, form: str, path: Path) -> None:
     made = cpu_layers.rewritten(sample.path, architecture(sample)).architecture
     if form == "keras":
-        write_keras.write(path, sample.path, made, provenance="{}")
+        write_keras.write(path, sample.path, translate.modern(sample.path, made), provenance="{}")
     else:
         write_h5.write(path, made, provenance="{}")
 
@@ -144,7 +144,8 @@ def test_a_class_that_the_user_brings_is_built(tmp_path: Path) -> None:
 
     sample, path = keras_fixture("keras-2.2.4-custom_layer"), tmp_path / "out.keras"
     made = cpu_layers.rewritten(sample.path, architecture(sample)).architecture
-    write_keras.write(path, sample.path, made, provenance="{}", custom_objects={"Scale": Scale})
+    modern = translate.modern(sample.path, made, vouched={"Scale": Scale})
+    write_keras.write(path, sample.path, modern, provenance="{}")
     built = keras.models.load_model(path, custom_objects={"Scale": Scale})
     feed = sample.feeds()[0]
     found = built.predict(feed[sample.case["inputs"][0]], verbose=0)

@@ -15,7 +15,7 @@ from samples import REAL
 import cudnn_convert
 from cudnn_convert.artifacts import origin
 from cudnn_convert.artifacts.runners import open_artifact
-from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.read import keras_hdf5
 from cudnn_convert.targets import h5 as write_h5
@@ -56,7 +56,7 @@ def written(source: Path, folder: Path, form: str) -> Path:
     made = cpu_layers.rewritten(source, model).architecture
     path = folder / f"model.{form}"
     if form == "keras":
-        write_keras.write(path, source, made, provenance="{}")
+        write_keras.write(path, source, translate.modern(source, made), provenance="{}")
     else:
         write_h5.write(path, made, provenance="{}")
     return path

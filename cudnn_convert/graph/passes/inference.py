@@ -1,6 +1,6 @@
 """Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
 
-Each pass takes a GraphDef and returns one; names that remain keep their meaning.
+Each pass takes a graph and returns one, the same where nothing changes; names keep their meaning.
 
 Defaults, dead branches, dropout: placeholders with a default, branches that are never taken, and dropout
 whose rate is 0 go.
@@ -31,6 +31,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, reference, split, tensor, unique
+from cudnn_convert.graph.node_defs import Graph, prune
 
 RANDOM: Final = frozenset(
     "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt RandomGamma RandomGammaGrad "
@@ -41,30 +42,27 @@ RANDOM: Final = frozenset(
 )
 
 
-def simplify_for_inference(graph: Any, outputs: Collection[str]) -> Any:
+def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
     """`graph` without what the values bound in it switch off, pruned to the tensors `outputs`."""
     for change in (_with_defaults, _without_dead_branches, _without_dropout):
-        graph = change(graph)
-        graph = node_defs.extract_nodes(graph, Index(graph).ancestors(split(name)[0] for name in outputs))
+        graph = prune(change(graph), outputs)
     return graph
 
 
-def _with_defaults(graph: Any) -> Any:
+def _with_defaults(graph: Graph) -> Graph:
     """A PlaceholderWithDefault that nobody named as an input becomes its default."""
-    return node_defs.replace_nodes(
-        graph,
-        {
-            node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
-            for node in graph.node
-            if node.op == "PlaceholderWithDefault"
-        },
-    )
+    changes = {
+        node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
+        for node in graph.definition.node
+        if node.op == "PlaceholderWithDefault"
+    }
+    return Graph(node_defs.replace_nodes(graph.definition, changes)) if changes else graph
 
 
-def _without_dead_branches(graph: Any) -> Any:
+def _without_dead_branches(graph: Graph) -> Graph:
     """Switches on a constant become identities, the merges behind them too; the dead side goes."""
-    index, changes, dead = Index(graph), {}, set()
-    for node in graph.node:
+    index, changes, dead = graph.index, {}, set()
+    for node in graph.definition.node:
         if node.op in ("Switch", "RefSwitch"):
             predicate = node_defs.fold_scalar(index, tensor(node.input[1]))
             if predicate is not None:
@@ -73,7 +71,7 @@ def _without_dead_branches(graph: Any) -> Any:
         return graph
     _spread(index, dead)
     moved = {}
-    for node in graph.node:
+    for node in graph.definition.node:
         inputs = index.data_inputs(node)
         live = [name for name in inputs if name not in dead]
         if node.op == "Merge" and len(live) == 1 < len(inputs):
@@ -84,7 +82,8 @@ def _without_dead_branches(graph: Any) -> Any:
                 changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
-    return _without_dead_branches(_redirected(node_defs.replace_nodes(graph, changes), moved))
+    live_side = node_defs.replace_nodes(graph.definition, changes)
+    return _without_dead_branches(Graph(_redirected(live_side, moved)))
 
 
 def _spread(index: Index, dead: set[str]) -> None:
@@ -121,17 +120,17 @@ def _redirected(graph: Any, moved: dict[str, str]) -> Any:
     return made
 
 
-def _without_dropout(graph: Any) -> Any:
+def _without_dropout(graph: Graph) -> Graph:
     """`x * mask` becomes `x` where the mask is known to be all ones whatever the random numbers are."""
-    index, changes = Index(graph), {}
-    for node in graph.node:
+    index, changes = graph.index, {}
+    for node in graph.definition.node:
         if node.op == "Mul":
             for position in (0, 1):
                 if always_one(index, tensor(node.input[position])):
                     changes[node.name] = node_defs.identity(
                         node.name, node.input[1 - position], node.attr["T"].type
                     )
-    return node_defs.replace_nodes(graph, changes)
+    return Graph(node_defs.replace_nodes(graph.definition, changes)) if changes else graph
 
 
 def always_one(index: Index, name: str) -> bool:
@@ -180,14 +179,14 @@ def is_uniform(index: Index, name: str) -> bool:
 _HOST: Final = 4
 
 
-def drop_reserve_space(graph: Any, outputs: Iterable[str]) -> Any:
+def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
     """`graph` with an empty array for each such output whose readers lead to none of the tensors `outputs`.
 
     A loop that was made for gradients too collects them beside what it is for.
     """
-    index, ends = Index(graph), {split(name)[0] for name in outputs}
+    index, ends = graph.index, {split(name)[0] for name in outputs}
     moved: dict[str, Any] = {}
-    for node in graph.node:
+    for node in graph.definition.node:
         for k in (OUTPUTS, _HOST) if node.op in CUDNN_OPS else ():
             readers = [reader.name for reader in index.consumers(node.name, k)]
             if readers and not index.descendants(readers) & ends:
@@ -199,12 +198,12 @@ def drop_reserve_space(graph: Any, outputs: Iterable[str]) -> Any:
                 )
     if not moved:
         return graph
-    made = node_defs.with_nodes(graph, [*graph.node, *moved.values()])
+    made = node_defs.with_nodes(graph.definition, [*graph.definition.node, *moved.values()])
     for node in made.node:
         for place, name in enumerate(node.input):
             if not name.startswith("^") and tensor(name) in moved:
                 node.input[place] = moved[tensor(name)].name
-    return made
+    return Graph(made)
 
 
 def hoist_loop_invariants(graph: Any) -> Any:
@@ -266,12 +265,12 @@ _SUMS: Final = frozenset({"Add", "AddV2"})
 _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
-def separate_sums(graph: Any) -> Any:
+def separate_sums(graph: Graph) -> Graph:
     """`graph` with `mean - (-constant)` for each `mean + constant` of which an Rsqrt is taken."""
-    index = Index(graph)
+    index = graph.index
     changes: dict[str, Any] = {}
     added: dict[str, Any] = {}
-    for node in graph.node:
+    for node in graph.definition.node:
         if node.op in _SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
             sides = index.data_inputs(node)
             constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
@@ -285,9 +284,9 @@ def separate_sums(graph: Any) -> Any:
                 )
     if not changes:
         return graph
-    made = node_defs.replace_nodes(graph, changes)
+    made = node_defs.replace_nodes(graph.definition, changes)
     made.node.extend(added.values())
-    return made
+    return Graph(made)
 
 
 def _lead(index: Index, tensor: str) -> Any:

@@ -203,10 +203,9 @@ _WAIT: Final = "/done"
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
-def calls_functions(graph: Any, keep: Iterable[str]) -> bool:
+def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
-    index = Index(graph)
-    library = {function.signature.name for function in graph.library.function}
+    index, library = graph.index, graph.library
     needed = index.ancestors(split(name)[0] for name in keep)
     return any(index.nodes[op].op in CALLS or index.nodes[op].op in library for op in needed)
 
@@ -221,7 +220,7 @@ def functions(node: Any) -> list[str]:
 
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
     """The functions of a graph's library that hold a node of `ops`, or call one that does."""
-    library = {function.signature.name: function for function in graph.library.function}
+    library = node_defs.Graph(graph).library
     calls = {
         name: {called for node in function.node_def for called in functions(node) if called in library}
         for name, function in library.items()

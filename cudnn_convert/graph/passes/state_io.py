@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
-from cudnn_convert.graph.index import Index, reference, split, unique
+from cudnn_convert.graph.index import Index, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.subgraphs import read_value
 from cudnn_convert.graph.recurrent_state import (
@@ -60,7 +60,7 @@ class Settled:
     """A graph whose state is where its format can have it; `outputs` are those asked for, by its names."""
 
     model: Model
-    graph: Any
+    graph: node_defs.Graph
     outputs: tuple[str, ...]
     carried: tuple[Carried, ...]
 
@@ -72,7 +72,8 @@ class Settled:
 
 def place_state(
     model: Model,
-    graph: Any,
+    graph: node_defs.Graph,
+    source: node_defs.Graph,
     outputs: Sequence[str],
     *,
     keep: bool,
@@ -92,8 +93,8 @@ def place_state(
     for one in found:
         if one not in leaving:
             _refuse_branches(one, asked)
-    model = _with_initial_values(model, [*found, *others])
-    index = Index(graph)
+    model = _with_initial_values(model, source.index, [*found, *others])
+    index = graph.index
     written = _written(graph, [one for one in leaving if _is_scalar(model, index, one)])
     starts = {
         one.variable: _start(model, index, one, shapes.get(one.tensor), written.get(one.variable))
@@ -102,19 +103,19 @@ def place_state(
     starts |= {
         one.variable: node_defs.constant(one.variable, model.variables[one.key].read()) for one in others
     }
-    detached, ends = promote_state_to_io(model.path, graph, [*leaving, *others], starts)
+    detached, ends = promote_state_to_io(model.path, graph.definition, [*leaving, *others], starts)
     by_variable = {one.variable: end for one, end in zip(leaving, ends, strict=False)}
     last = {write: one.variable for one in leaving for write in recurrent_state.last_writes(index, one)}
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
     kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
-    detached = node_defs.extract_nodes(detached, Index(detached).ancestors(split(name)[0] for name in kept))
+    settled = node_defs.prune(graph if detached is graph.definition else node_defs.Graph(detached), kept)
     carried = [
         Carried(one, one.tensor, by_variable[one.variable], from_scalar=one.variable in written)
         for one in leaving
     ]
     carried += [Carried(one) for one in found if one not in leaving]
     carried += [Carried(one, dropped=True) for one in others]
-    return Settled(model, detached, tuple(outputs), tuple(carried))
+    return Settled(model, settled, tuple(outputs), tuple(carried))
 
 
 def _refuse_read(model: Model, others: Iterable[State]) -> None:
@@ -136,9 +137,9 @@ def _refuse_branches(one: State, asked: Mapping[str, str]) -> None:
             raise UsageError(f"--outputs: expected an assignment outside of branches, found {write.op}")
 
 
-def _with_initial_values(model: Model, found: Iterable[State]) -> Model:
+def _with_initial_values(model: Model, index: Index, found: Iterable[State]) -> Model:
     """The model with a value for each of these: where the file has none, that of a constant initializer."""
-    index, values, reasons = Index(model.graph), dict(model.variables), []
+    values, reasons = dict(model.variables), []
     for one in found:
         if one.key not in values:
             value = recurrent_state.initial(index, one.variable)
@@ -159,11 +160,11 @@ def _is_scalar(model: Model, index: Index, one: State) -> bool:
     return unknown and not model.variables[one.key].shape
 
 
-def _written(graph: Any, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
+def _written(graph: node_defs.Graph, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
-    index, seen, found = Index(graph), node_defs.import_graph(graph), {}
+    index, seen, found = graph.index, node_defs.import_graph(graph.definition), {}
     for one in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in one.writes]
         shapes = [seen.get_tensor_by_name(name).shape for name in values]

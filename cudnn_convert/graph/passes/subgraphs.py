@@ -226,11 +226,13 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
 
 
 def extract_subgraph(
-    graph: Any, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
-) -> tuple[Any, dict[str, str]]:
+    graph: node_defs.Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
+) -> tuple[node_defs.Graph, dict[str, str]]:
     """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
-    index, inputs = Index(graph), list(inputs)
-    seen = node_defs.import_checked(node_defs.extract_nodes(graph, _ancestors(index, inputs, constants)))
+    index, inputs = graph.index, list(inputs)
+    if inputs or constants:
+        ops = _ancestors(index, inputs, constants)
+        seen = node_defs.import_checked(node_defs.extract_nodes(graph.definition, ops))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, made = set(index.nodes), {}, []
     for found in inputs:
@@ -248,12 +250,12 @@ def extract_subgraph(
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
         made.append(node_defs.constant(fresh, value))
-    return _prune(graph, made, moved, [moved.get(name, name) for name in outputs]), moved
+    return _redirect(graph.definition, made, moved, [moved.get(name, name) for name in outputs]), moved
 
 
-def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
+def with_values(graph: node_defs.Graph, outputs: Sequence[str]) -> tuple[node_defs.Graph, list[str]]:
     """The graph with a read of each resource variable among the tensors `outputs`, and their new names."""
-    index, reads = Index(graph), {}
+    index, reads = graph.index, {}
     for name in outputs:
         op, _ = split(name)
         if index.nodes[op].op == "VarHandleOp":
@@ -262,7 +264,10 @@ def with_values(graph: Any, outputs: Sequence[str]) -> tuple[Any, list[str]]:
                 unique(f"{op}/value", index.nodes), "ReadVariableOp", [op], dtype=dtype
             )
     names = [f"{reads[name].name}:0" if name in reads else name for name in outputs]
-    return node_defs.with_nodes(graph, [*graph.node, *reads.values()]), names
+    if not reads:
+        return graph, names
+    nodes = [*graph.definition.node, *reads.values()]
+    return node_defs.Graph(node_defs.with_nodes(graph.definition, nodes)), names
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
@@ -310,7 +315,7 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
     return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
-def _prune(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> Any:
+def _redirect(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> node_defs.Graph:
     """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
     fresh = {node.name for node in made}
     nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
@@ -322,8 +327,7 @@ def _prune(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[
             node.input[place] = reference(moved[tensor(node.input[place])])
         if 0 in places:  # where a handle would stand; indices of a gather may move too
             read_value(node)
-    whole = node_defs.with_nodes(graph, [*made, *nodes])
-    return node_defs.extract_nodes(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
+    return node_defs.prune(node_defs.Graph(node_defs.with_nodes(graph, [*made, *nodes])), outputs)
 
 
 def read_value(node: Any) -> None:

@@ -39,16 +39,16 @@ _CARRIERS: Final = frozenset(
 )
 
 
-def to_resource_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
+def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> Any:
     """A GraphDef whose variables are resources where they can be; `values` gives shape and dtype by op."""
-    index = Index(graph)
+    index = graph.index
     handles: dict[str, Any] = {}
-    for node in graph.node:
+    for node in graph.definition.node:
         if node.op in _REFERENCE_OPS and not _is_written(index, node):
             value = values[node.name]
             handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
     nodes = []
-    for node in node_defs.strip_devices(graph).node:
+    for node in node_defs.strip_devices(graph.definition).node:
         if node.name in handles:
             made = handles[node.name]
             dtype = tf.as_dtype(values[node.name].dtype)
@@ -57,7 +57,7 @@ def to_resource_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
         if node.op in _CARRIERS and _root(index, node.name) in handles:
             node.op = node.op.removeprefix("Ref")
         nodes.append(node)
-    return node_defs.with_nodes(graph, nodes)
+    return node_defs.with_nodes(graph.definition, nodes)
 
 
 def _root(index: Index, op: str) -> str:
@@ -84,13 +84,13 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 )
 
 
-def convert_assigned_variables(graph: Any, values: Mapping[str, Tensor]) -> Any:
+def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
-    for name in [node.name for node in graph.node if node.op in ("VariableV2", "Variable")]:
-        index = Index(graph)
+    for name in [node.name for node in graph.definition.node if node.op in ("VariableV2", "Variable")]:
+        index = graph.index
         found = [*uses(index, name)]
         if any(_is_write(index, use) for use in found) and all(_can_change(index, use) for use in found):
-            graph = _as_resource(graph, index, name, values[name])
+            graph = node_defs.Graph(_as_resource(graph.definition, index, name, values[name]))
     return graph
 
 

@@ -118,11 +118,9 @@ def lower(
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assemble(graph, made, library)
-    pruned = separate_sums(
-        node_defs.extract_nodes(whole, Index(whole).ancestors(split(name)[0] for name in outputs))
-    )
+    pruned = separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
-        return Lowered(pruned, variables)
+        return Lowered(pruned.definition, variables)
     return Lowered(
         to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables), variables
     )
