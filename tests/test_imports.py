@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -162,3 +163,17 @@ def test_what_the_command_line_loads_first_is_light() -> None:
     for module in FIRST:
         names = {name.partition(".")[0] for node in parsed(module).body for name in imports(node)}
         assert not names & HEAVY, module
+
+
+def test_front_doors_list_their_modules_and_what_they_may_import() -> None:
+    for name, allowed in ALLOWED.items():
+        door = PACKAGE.joinpath(*name.split("."), "__init__.py")
+        if name.startswith("__") or not door.is_file():
+            continue
+        text = " ".join((ast.get_docstring(ast.parse(door.read_text())) or "").split())
+        modules = [path for path in door.parent.glob("*.py") if path != door]
+        for path in [*modules, *door.parent.glob("*/__init__.py")]:
+            module = path.stem if path in modules else path.parent.name
+            first = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+            assert re.search(rf"\* {module} *: {re.escape(first)}", text), f"{name}: {module}"
+        assert f"May import: {', '.join(allowed.split()) or 'nothing'}." in text, name

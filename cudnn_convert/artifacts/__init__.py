@@ -7,22 +7,6 @@ What runs an artifact never imports what wrote it: neither `lower` nor `targets`
 * pair_names : Matches signature keys to an artifact's tensor names where no provenance says them.
 * safety     : Checks what an artifact's graph would run when it is loaded.
 * tflite_file: Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
-* saved_model: Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too.
-* checkpoint : Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do.
-* frozen     : Opens a frozen graph in a Session, by the tensor names of a signature.
-* onnx       : Opens an ONNX file in ONNX Runtime on the CPU; its names are the signature's keys.
-* tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature.
-* keras      : Opens a `.keras` archive through Keras 3, up to where the source could be traced.
-* h5         : Opens an HDF5 file through tf_keras, up to the first layer that may not be built.
-* weights    : Opens decoded weights, and computes them in NumPy.
-* saved_model: Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too.
-* checkpoint : Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do.
-* frozen     : Opens a frozen graph in a Session, by the tensor names of a signature.
-* onnx       : Opens an ONNX file in ONNX Runtime on the CPU; its names are the signature's keys.
-* tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature.
-* keras      : Opens a `.keras` archive through Keras 3, up to where the source could be traced.
-* h5         : Opens an HDF5 file through tf_keras, up to the first layer that may not be built.
-* weights    : Opens decoded weights, and computes them in NumPy.
 
 One module for each format, named in its row of `formats.FORMATS`, with the functions of `runners.Opener`:
 

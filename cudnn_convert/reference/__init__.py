@@ -4,21 +4,10 @@ This is the judge of every lowering, so it shares no code with `weights`, `read`
 walks a blob by its own offsets, and evaluates canonical tensors by the equations of TensorFlow's own
 CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
 
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
+* LSTM: i,f,o = sigmoid(Wx + Rh + bW + bR), g = tanh(...), c' = f*c + i*g, h' = o*tanh(c').
+* GRU: r,z = sigmoid(...), n = tanh(Wx + bW + r*(Rh + bR)), h' = (1-z)*n + z*h.
+* RNN: h' = act(Wx + Rh + bW + bR).
+* Skipped input: x stands for the Wx of every gate of layer 0. Projection Q: h' = Q(o*tanh(c')).
 
 Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
