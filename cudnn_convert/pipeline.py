@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudnn_convert import context, read, report
-from cudnn_convert.artifacts import origin
-from cudnn_convert.artifacts.runners import Runner
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
@@ -21,8 +20,7 @@ from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.storage import atomic_output
 from cudnn_convert.targets import registry
-from cudnn_convert.verification import recordings
-from cudnn_convert.verification.check import SEED, verify_artifact
+from cudnn_convert.verification import check, recordings
 from cudnn_convert.version import __version__
 from cudnn_convert.weights import lazy
 
@@ -132,7 +130,7 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
 
 
 def verify_plan(
-    made: Plan, artifact: Path | Runner, options: Options, *, is_copy: bool = False
+    made: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
 ) -> Verification:
     """The verification of an artifact, or of what runs as one.
 
@@ -140,7 +138,7 @@ def verify_plan(
     where the numbers differ.
     """
     with mute_output():
-        result = verify_artifact(
+        result = check.verify_artifact(
             made,
             artifact,
             form=options.format,
@@ -199,7 +197,7 @@ def _unproven(node: str, result: Verification) -> str:
 
 def _seed(options: Options) -> int:
     """The seed of the proof's random inputs."""
-    return SEED if options.seed is None else options.seed
+    return check.SEED if options.seed is None else options.seed
 
 
 def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:

@@ -18,8 +18,7 @@ from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
 from cudnn_convert.plan.from_weights import join_plans
-from cudnn_convert.recurrences import named_weights
-from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.recurrences import graphless, named_weights
 
 try:
     import torch
@@ -78,7 +77,9 @@ def load_rnn(
     return module
 
 
-def _chosen(source: str | PathLike[str], singles: Sequence[Single], name: str | None) -> Single:
+def _chosen(
+    source: str | PathLike[str], singles: Sequence[graphless.Single], name: str | None
+) -> graphless.Single:
     named = {one.name: one for one in singles}
     if name is None and len(named) == 1:
         return singles[0]
@@ -88,7 +89,7 @@ def _chosen(source: str | PathLike[str], singles: Sequence[Single], name: str | 
     return named[name]
 
 
-def _module(single: Single, batch_first: bool) -> Any:
+def _module(single: graphless.Single, batch_first: bool) -> Any:
     sizes, (made, more) = single.recurrence.sizes, _CLASSES[single.recurrence.sizes.mode]
     more = more | ({"proj_size": sizes.projection} if sizes.projection else {})
     state = {
@@ -108,7 +109,7 @@ def _module(single: Single, batch_first: bool) -> Any:
     return module.eval()
 
 
-def _run(module: Any, single: Single, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def _run(module: Any, single: graphless.Single, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The module's answers by the keys of the recurrence's signature."""
     given = {key: torch.from_numpy(np.array(value)) for key, value in feeds.items()}
     x = given["inputs"].transpose(0, 1) if single.batch_major != module.batch_first else given["inputs"]

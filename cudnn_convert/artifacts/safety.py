@@ -15,15 +15,18 @@ from typing import Any, Final
 
 from tensorflow.core.framework import graph_pb2, variable_pb2
 
-from cudnn_convert.graph import control_flow, node_defs, safe_ops
+from cudnn_convert.graph import control_flow, lookup_tables, node_defs, recurrent_state, safe_ops
 from cudnn_convert.graph.control_flow import Call
 from cudnn_convert.graph.index import Index, split, tensor
-from cudnn_convert.graph.lookup_tables import FILLS, FROM_FILE, TABLES
-from cudnn_convert.graph.recurrent_state import WRITES
 
 _CURE: Final = "vouch for the file with --trust"
 #: Each writes or reads a variable, a resource or a table that the graph itself has.
-_OWN: Final = WRITES | TABLES | FILLS - FROM_FILE | {"DestroyResourceOp"}
+_OWN: Final = (
+    recurrent_state.WRITES
+    | lookup_tables.TABLES
+    | lookup_tables.FILLS - lookup_tables.FROM_FILE
+    | {"DestroyResourceOp"}
+)
 #: What a table holds is read out to be saved; what a model answers may not be a file.
 _EXPORTS: Final = frozenset({"LookupTableExport", "LookupTableExportV2"})
 _RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
@@ -65,7 +68,7 @@ def refuse(
     named = control_flow.holding(running, lambda node: files if node.name in filling else (), calls + signed)
 
     def known(node: Any, function: str) -> bool:
-        if node.op not in FROM_FILE:
+        if node.op not in lookup_tables.FROM_FILE:
             return node.op in _OWN
         name = node.input[1]
         return name in named[function] if function else node.name in filling and tensor(name) in files

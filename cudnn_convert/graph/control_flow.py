@@ -25,9 +25,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
-from cudnn_convert.graph.safe_ops import TWINS
 
 _ENTERS: Final = frozenset({"Enter", "RefEnter"})
 _SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
@@ -227,7 +226,7 @@ def _arguments(graph: Any) -> dict[str, list[str]]:
     for function in graph.library.function:
         arguments, name = function.signature.input_arg, function.signature.name
         is_plain = not any(argument.number_attr or argument.type_list_attr for argument in arguments)
-        is_plain = is_plain and name not in taken and TWINS not in function.attr
+        is_plain = is_plain and name not in taken and safe_ops.TWINS not in function.attr
         taken[name] = [argument.name for argument in arguments] if is_plain else []
     return taken
 

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import CUDNN_OPS, VARIABLES, Index, split, tensor, unique
-from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
 
 RECURRENCES: Final = CUDNN_OPS | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell"}
@@ -78,7 +77,7 @@ def assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[
             if writes:
                 recurs = any(_recurs(index, use.op) for use in writes)
                 read = _is_read(index, node.name, ends)
-                found.append(State(node.name, checkpoint_key(node), writes, read, recurs))
+                found.append(State(node.name, session.checkpoint_key(node), writes, read, recurs))
     return tuple(found)
 
 

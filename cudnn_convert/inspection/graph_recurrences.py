@@ -31,8 +31,6 @@ from cudnn_convert.inspection.result import End, Found, Held
 from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
-from cudnn_convert.recurrences.parameter_source import Origin
-from cudnn_convert.recurrences.weight_copies import Facts
 
 #: Smaller ones may be sizes, rates or axes, which a plan looks at.
 _LARGE: Final = 1 << 18
@@ -111,7 +109,7 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     return _sized(known, facts, elements)
 
 
-def _sized(known: Seen, facts: Facts, elements: int | None) -> Seen:
+def _sized(known: Seen, facts: weight_copies.Facts, elements: int | None) -> Seen:
     """With the sizes that its canonical keys have, or that the length of its parameters leaves."""
     if known.keys is not None:
         keys = known.keys
@@ -128,7 +126,9 @@ def _sized(known: Seen, facts: Facts, elements: int | None) -> Seen:
     return replace(known, input_size=solved.input_size, skip_input=solved.skip_input)
 
 
-def _keys(model: Model, facts: Facts, origin: Origin, blob: Held | None) -> CanonicalParameters | None:
+def _keys(
+    model: Model, facts: weight_copies.Facts, origin: parameter_source.Origin, blob: Held | None
+) -> CanonicalParameters | None:
     """As `recurrences.weight_copies` pairs them: by scope, and without a blob by sizes."""
     if origin.computed:
         return None

@@ -19,7 +19,6 @@ from cudnn_convert.inspection import alternatives
 from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
-from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
@@ -135,7 +134,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     found = model.architecture
     assert found is not None
     names = dict.fromkeys(options.brought)
-    brought = Vouched(names, names)
+    brought = classes.Vouched(names, names)
     cut = options.inputs or options.outputs or options.set
     usual = "savedmodel" if cut else fitting(model.path, found, brought)
     options = replace(options, format=form or usual)
@@ -211,7 +210,7 @@ def _ends(listed: Any) -> list[str]:
     return found
 
 
-def fitting(path: Path, model: Architecture, brought: Vouched) -> str:
+def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """The format in which a user finds the layers again: `keras`, for today's Keras opens it; `h5` where
     Keras 3 cannot say what the model does; `savedmodel` where both read a layer's axes otherwise.
     """
@@ -225,12 +224,12 @@ def fitting(path: Path, model: Architecture, brought: Vouched) -> str:
     return "keras"
 
 
-def layers_not_built(model: Architecture, brought: Vouched) -> list[str]:
+def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:
     """The layers that may not be built, which every format of graphs needs."""
     return [str(found) for found in validate.layers_not_allowed(model.config, brought)]
 
 
-def unproven(model: Architecture, brought: Vouched) -> list[str]:
+def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
     """Why nothing of the model can be verified, where its first layer is one that may not be built."""
     found = [*validate.layers_not_allowed(model.config, brought)]
     if found and validate.own_part(model, brought) is None:

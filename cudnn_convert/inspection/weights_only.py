@@ -23,7 +23,6 @@ from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Mo
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects
 from cudnn_convert.recurrences import graphless, weight_copies
-from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import lazy
 
 
@@ -177,7 +176,7 @@ def recurrences(
     """
     keys, blobs = canonical_tensors(model), graphless.blob_by_scope(model)
     by_scope = {blob: scope for scope, blob in blobs.items()}
-    singles: dict[str, list[Single]] = {}
+    singles: dict[str, list[graphless.Single]] = {}
     for plan in plans:
         for one in plan.singles:
             singles.setdefault(one.recurrence.shared, []).append(one)
@@ -208,7 +207,7 @@ def signatures(plan: Plan) -> Iterator[Offered]:
         yield Offered(one.name, True, *ends)
 
 
-def _planned(model: Model, variable: str, found: Sequence[Single], keys: tuple[Held, ...]) -> Found:
+def _planned(model: Model, variable: str, found: Sequence[graphless.Single], keys: tuple[Held, ...]) -> Found:
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
     raw, first = _raw(model, variable), found[0].recurrence
     sizes = [one.recurrence.sizes for one in found]
@@ -281,7 +280,7 @@ def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Fo
     )
 
 
-def _compared(model: Model, one: Found, scope: str, single: Single, convention: Convention) -> str:
+def _compared(model: Model, one: Found, scope: str, single: graphless.Single, convention: Convention) -> str:
     """What the copies are, where no plan compared them."""
     sizes = single.recurrence.sizes
     fitting = [found for found in model.canonical if found.scope == scope and sizes.mode in found.modes]

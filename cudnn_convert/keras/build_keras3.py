@@ -32,7 +32,6 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import translate
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
-from cudnn_convert.keras.translate import Modern, Told
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.weights import layouts
@@ -127,7 +126,7 @@ class _Pieces:
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that gives it weights like those listed."""
-        config = translate.translate_entry(entry, layer_tree.layer_name(entry), Told(self.brought))
+        config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Told(self.brought))
         if layer_tree.is_model(entry):
             made = deserialize(self.source, config, self.brought)
             refuse_open_steps(self.source, made)
@@ -258,7 +257,7 @@ _SHARPER: Final = 1.2
 Pairs = list[tuple[Any, Mode | None]]
 
 
-def build_model(source: Path, modern: Modern) -> Any:
+def build_model(source: Path, modern: translate.Modern) -> Any:
     """The `keras.Model` of a translated model. Raises UnsupportedModelError for what Keras 3 cannot build."""
     model = modern.model
     made = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))

@@ -17,10 +17,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import unique
+from cudnn_convert.graph import index, node_defs
 from cudnn_convert.keras.config import classes, validate
-from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.recurrences import saved_functions
@@ -29,7 +27,7 @@ _CALL: Final = "model"
 _EXPORT: Final = "export it where it loads, and convert that"
 
 
-def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
+def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
     """The model with a graph, its variables' values and the signature of its inputs and outputs.
 
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
@@ -64,7 +62,7 @@ def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
 
 
-def _built(path: Path, described: Architecture, vouched: Vouched) -> Any:
+def _built(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
     import keras
 
     refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
@@ -127,7 +125,7 @@ def _placeholder_of_capture(
     """The node that stands for what a function captures, called `name` for a constant; a variable's value."""
     if held is None:
         return node_defs.constant(name, np.asarray(found)), None
-    value, name = np.asarray(held), unique(held.name.partition(":")[0], taken)
+    value, name = np.asarray(held), index.unique(held.name.partition(":")[0], taken)
     dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
     node = node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
     return node, InMemory(value)

@@ -27,8 +27,6 @@ import tensorflow as tf
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.keras import cpu_layers, trace_keras3
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
-from cudnn_convert.keras.config.classes import NOTHING, Vouched
-from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private
 
@@ -123,7 +121,7 @@ def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
-def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
+def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
     """The model with a graph, its variables' values and the signature of its input and output layers.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
@@ -139,7 +137,7 @@ def trace_model(model: Model, vouched: Vouched = NOTHING) -> Model:
     return _trace(model, model.architecture, vouched.tf_keras)
 
 
-def trace_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True) -> Model:
+def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
     """As `trace_model`, of what stands before the first layer that may not be built; notes say so.
 
     Where that is nothing: its inputs alone, unless someone is to `verify` it.
@@ -162,7 +160,7 @@ def trace_part(model: Model, vouched: Vouched = NOTHING, *, verify: bool = True)
     return replace(_trace(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
 
 
-def _inputs_alone(model: Model, config: Entry) -> Model:
+def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
     """The model with a graph that hands on its inputs."""
     entries = layer_tree.layer_entries(config)
     given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]

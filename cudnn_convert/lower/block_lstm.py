@@ -16,11 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.control_flow import frames
+from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import Index, reference
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
@@ -48,7 +46,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
         nodes = inlining.call(body, found.node.name, [reference(name) for name in found.inputs])
         for node in nodes:
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
-            node.attr.pop(LOWERED, None)
+            node.attr.pop(inlining.LOWERED, None)
         made[found.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(found)] if fused else []
@@ -59,7 +57,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
 
 
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
-    loops = frames(index)
+    loops = control_flow.frames(index)
     reasons = [
         f"{found.node.name}: expected a {found.node.op} with a fused form (constant weights, no clip, of its "
         f"cell states the last one read), found another inside the loop {loops[found.node.name][-1]}; the "

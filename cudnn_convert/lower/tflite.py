@@ -24,10 +24,8 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
 from cudnn_convert.graph.passes import tf1_ops
-from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
-from cudnn_convert.lower.tensorflow.lower import Form
 from cudnn_convert.lower.tensorflow.while_loop import State, Steps, times
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.private import tf_private
@@ -87,7 +85,7 @@ def _lower(
 ) -> Any:
     graph = _behind_switches(graph, recurrences)
     made = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
-    found = to_resource_variables(
+    found = tf1_ops.to_resource_variables(
         tf1_ops.convert_assigned_variables(node_defs.Graph(made.graph), made.variables), made.variables
     )
     return session.freeze_variables(found, made.variables, ends)
@@ -255,4 +253,4 @@ def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Step
     return [times(x, kernel, bias)], step
 
 
-FORM: Final = Form(_weights, _stack)
+FORM: Final = lower.Form(_weights, _stack)

@@ -18,15 +18,12 @@ from cudnn_convert.graph import control_flow, index, lookup_tables, recurrent_st
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
-from cudnn_convert.graph.passes.state_io import Settled
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, from_weights, notes, obstacles, requests
-from cudnn_convert.plan.from_weights import describe_choices, join_plans
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
-from cudnn_convert.recurrences import parameter_source, resolve
-from cudnn_convert.recurrences.graphless import Interface, Single
+from cudnn_convert.recurrences import graphless, parameter_source, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Section:
     """
 
     whole: Graph
-    settled: Settled
+    settled: state_io.Settled
     source: Signature
     signature: Signature
     asked: Signature
@@ -87,7 +84,11 @@ def section(
 
 
 def _inputs(
-    model: Model, settled: Settled, moved: Mapping[str, str], request: Request, parsed: Sequence[Feature]
+    model: Model,
+    settled: state_io.Settled,
+    moved: Mapping[str, str],
+    request: Request,
+    parsed: Sequence[Feature],
 ) -> list[Spec]:
     """The inputs of the cut graph in its order, each with the name that the source has for it.
 
@@ -262,9 +263,11 @@ def plan_recurrences(
         raise UnsupportedModelError(model.path, [reason])
     singles, twins = [], dict[str, list[str]]()
     for one in _distinct(found, twins):
-        singles.append(Single(one.node, replace(one, time_major=True), not one.time_major, states=True))
+        singles.append(
+            graphless.Single(one.node, replace(one, time_major=True), not one.time_major, states=True)
+        )
     notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    return join_plans(
+    return from_weights.join_plans(
         model,
         singles,
         notes=(
@@ -272,7 +275,7 @@ def plan_recurrences(
             *notes,
             *from_weights.describe_unused_averages(model, weights, [one.shared for one in found]),
         ),
-        flags=describe_choices(Interface(), signature, weights),
+        flags=from_weights.describe_choices(graphless.Interface(), signature, weights),
         graph=graph.definition,
     )
 

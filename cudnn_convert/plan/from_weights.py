@@ -20,7 +20,6 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
-from cudnn_convert.recurrences.weight_copies import Facts
 
 #: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
 _AVERAGE: Final = "ExponentialMovingAverage"
@@ -155,7 +154,7 @@ def _recurrence(
 ) -> Recurrence:
     """As the graph that could have written the weights would have it."""
     sizes = one.sizes
-    facts = Facts(
+    facts = weight_copies.Facts(
         node=f"{one.name}/CudnnRNN",
         mode=sizes.mode,
         directions=sizes.directions,

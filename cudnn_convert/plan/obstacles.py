@@ -20,7 +20,6 @@ from cudnn_convert.graph import control_flow, lookup_tables, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import RANDOM, mask
-from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
@@ -109,7 +108,7 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
         avoid = {name for others in found.values() for name in others}
-        cure = Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
+        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
 

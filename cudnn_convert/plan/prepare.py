@@ -9,7 +9,6 @@ from cudnn_convert import context
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.config import classes
-from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, from_weights
@@ -188,7 +187,7 @@ def _trace(model: Model, found: Architecture, options: Options) -> Model:
     return trace_tf_keras.trace_model(model, user_code(options))
 
 
-def user_code(options: Options) -> Vouched:
+def user_code(options: Options) -> classes.Vouched:
     """What the user brought and vouches for, in the form that the format asks for."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
     return brought.for_both() if FORMATS[options.format].is_keras3 else brought

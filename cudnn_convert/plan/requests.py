@@ -17,12 +17,9 @@ import numpy as np
 from cudnn_convert.errors import AmbiguousSourceError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
-from cudnn_convert.graph.passes import subgraphs
-from cudnn_convert.graph.passes.state_io import Settled
-from cudnn_convert.graph.recurrent_state import State
+from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.plan import choose_outputs, notes
-from cudnn_convert.plan.choose_outputs import Choice
 from cudnn_convert.plan.notes import Spec
 
 #: What the key of a state's input gets for the output that holds its next value.
@@ -67,7 +64,7 @@ def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collecti
 
 
 def next_outputs(
-    found: Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
+    found: state_io.Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
     """The next values that are no output yet: the specs by the source's names, and the tensors.
 
@@ -84,7 +81,9 @@ def next_outputs(
     ]
 
 
-def state_notes(found: Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]) -> Iterator[str]:
+def state_notes(
+    found: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
+) -> Iterator[str]:
     """What became of the state, and the updates that were left out."""
     leaving = [one.state for one in found.leaving]
     staying = [one.state for one in found.carried if one.stays]
@@ -106,7 +105,7 @@ def state_notes(found: Settled, left_out: Sequence[tuple[str, str]], outputs: It
         yield f"{writes}: no output needs what updates {variables}, left out; add with {flag}"
 
 
-def _variables(found: Sequence[State]) -> str:
+def _variables(found: Sequence[recurrent_state.State]) -> str:
     return f"state variable{'s' if len(found) > 1 else ''} {', '.join(one.variable for one in found)}"
 
 
@@ -163,7 +162,7 @@ def request(
 
 def _wanted(
     model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
-) -> tuple[tuple[Part, ...], list[Spec], list[Spec], Choice]:
+) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
     """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
     chosen from the graph.
     """
@@ -177,7 +176,7 @@ def _wanted(
             spec for part in given for spec in _specs(part, part.signature.inputs)
         ]
     if wanted_outputs:
-        return given, wanted_inputs, wanted_outputs, Choice([], {})
+        return given, wanted_inputs, wanted_outputs, choose_outputs.Choice([], {})
     choice = choose_outputs.infer_outputs(model.path, graph)
     return given, wanted_inputs, [Spec(None, name) for name in choice.outputs], choice
 

@@ -31,8 +31,7 @@ from google.protobuf.message import DecodeError
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks
-from cudnn_convert.read.tensorbundle import tables
-from cudnn_convert.read.tensorbundle.bundle import CheckpointTensor
+from cudnn_convert.read.tensorbundle import bundle, tables
 
 _KEY: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
@@ -81,7 +80,7 @@ class Values:
     notes: tuple[str, ...] = ()
 
 
-def find(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> Values:
+def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
     """The variables of a MetaGraph whose values are not simply the entries of `tensors` of their names."""
     found: dict[str, Tensor] = {}
     places = _places(meta, tensors)
@@ -94,7 +93,7 @@ def find(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> Values:
     return Values(found, keys, tuple(_notes(keys, tensors)))
 
 
-def _places(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> dict[str, Place]:
+def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[str, Place]:
     """Where the value of each variable is that a restore op of the graph sets from what is there.
 
     The saver that wrote the MetaGraph decides. Where it is not named, savers decide that can restore the
@@ -118,7 +117,7 @@ def _places(meta: Any, tensors: Mapping[str, CheckpointTensor]) -> dict[str, Pla
     return found
 
 
-def _notes(keys: Mapping[str, str], tensors: Mapping[str, CheckpointTensor]) -> Iterator[str]:
+def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTensor]) -> Iterator[str]:
     """Of which variables the checkpoint has an entry of their own name too."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
@@ -127,7 +126,9 @@ def _notes(keys: Mapping[str, str], tensors: Mapping[str, CheckpointTensor]) -> 
         yield f"values restored as the graph's saver does, not by the variables' own names: {listed}"
 
 
-def _value(name: str, key: str, slices: str, tensors: Mapping[str, CheckpointTensor]) -> dict[str, Tensor]:
+def _value(
+    name: str, key: str, slices: str, tensors: Mapping[str, bundle.CheckpointTensor]
+) -> dict[str, Tensor]:
     try:
         return {name: tensors[key].part(slices)}
     except ValueError:  # words that no saver writes: the variable has no value then, and is refused for that

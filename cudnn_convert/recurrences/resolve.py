@@ -24,7 +24,6 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, 
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
-from cudnn_convert.recurrences.parameter_source import Origin
 from cudnn_convert.recurrences.weight_copies import Facts
 from cudnn_convert.weights import layouts, lazy
 
@@ -105,7 +104,7 @@ class _Around:
     index: Index
     seen: tf.Graph
     names: parameter_source.Names
-    take: Callable[[Facts, Origin], weight_copies.Weights]
+    take: Callable[[Facts, parameter_source.Origin], weight_copies.Weights]
 
 
 def _recurrence(around: _Around, node: Any) -> Recurrence:
@@ -137,7 +136,13 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
 
 
 def _weights(
-    model: Model, index: Index, facts: Facts, origin: Origin, *, copy: str, convention: Convention
+    model: Model,
+    index: Index,
+    facts: Facts,
+    origin: parameter_source.Origin,
+    *,
+    copy: str,
+    convention: Convention,
 ) -> weight_copies.Weights:
     """The weights that come from `origin`; of parameters that the graph computes there is one copy."""
     if origin.computed:

@@ -30,13 +30,11 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.graph.recurrent_state import WRITES
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
-from cudnn_convert.recurrences.resolve import lengths_are_trivial
 from cudnn_convert.weights import layouts, lazy
 
 GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"})
@@ -140,7 +138,9 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
         inner = [node for one in _reachable(library, {name}) for node in library[one].node_def]
-        if all(held in variables for held in bound) and not any(node.op in WRITES for node in inner):
+        if all(held in variables for held in bound) and not any(
+            node.op in recurrent_state.WRITES for node in inner
+        ):
             made = [*call(op, library[name], [variables[held] for held in bound])]
             nodes += made
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in made[:-1]}
@@ -255,7 +255,7 @@ def _stored(
         found = f"{elements}; are its states and parameters of one model?"
         reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {found}"
         raise UnsupportedModelError("", [reason])
-    lengths = node.op == "CudnnRNNV3" and not lengths_are_trivial(index, node)
+    lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(index, node)
     return Stored(
         *place,
         sizes,

@@ -25,9 +25,7 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import saver_pb2
 
 from cudnn_convert import context
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import unique
-from cudnn_convert.graph.session import checkpoint_key
+from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.model import Array, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights.lazy import prefetch, size
@@ -107,8 +105,8 @@ def _said() -> Iterator[None]:
 
 def add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
     """The nodes that save and restore, and the protos that tell a loader of them."""
-    scope = unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
-    dtypes = [tf.as_dtype(variables[checkpoint_key(node)].dtype) for node in ops]
+    scope = index.unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
+    dtypes = [tf.as_dtype(variables[session.checkpoint_key(node)].dtype) for node in ops]
     prefix = node_defs.string_constant(f"{scope}/Const", ["model"], scalar=True)
     added = [prefix, *_restore(ops, dtypes, scope), *_save_nodes(ops, dtypes, scope)]
     meta.graph_def.node.extend(added)
@@ -122,7 +120,7 @@ def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any
     restored = []
     for node, dtype in zip(ops, dtypes, strict=True):
         stem = f"{scope}/{node.name}"
-        names = node_defs.string_constant(f"{stem}/tensor_names", [checkpoint_key(node)])
+        names = node_defs.string_constant(f"{stem}/tensor_names", [session.checkpoint_key(node)])
         slices = node_defs.string_constant(f"{stem}/shape_and_slices", [""])
         inputs = [f"{scope}/Const", names.name, slices.name]
         read = node_defs.node(f"{stem}/RestoreV2", "RestoreV2", inputs, dtypes=[dtype])
@@ -138,7 +136,7 @@ def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any
 
 
 def _save_nodes(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any]:
-    names = node_defs.string_constant(f"{scope}/tensor_names", [checkpoint_key(node) for node in ops])
+    names = node_defs.string_constant(f"{scope}/tensor_names", [session.checkpoint_key(node) for node in ops])
     slices = node_defs.string_constant(f"{scope}/shape_and_slices", ["" for _ in ops])
     reads = [
         node_defs.node(f"{scope}/{node.name}/read", "ReadVariableOp", [node.name], dtype=dtype)

@@ -30,9 +30,7 @@ from cudnn_convert.model import SERVING, Mode, Part, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.targets import bundle
-from cudnn_convert.targets.bundle import write_bundle
-from cudnn_convert.targets.saved_model import describe, lower_plan
+from cudnn_convert.targets import bundle, saved_model
 
 #: The producer version of TensorFlow 1.15.
 _PRODUCER: Final = 134
@@ -56,7 +54,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         plan.model, plan.graph, plan.recurrences, cell=options.cell, lowering=options.lowering
     )
     others = tf1_cells.keep_slots(_slots(plan), plan.recurrences, cells) if options.slots else {}
-    lowered = lower_plan(plan, options, cells.form)
+    lowered = saved_model.lower_plan(plan, options, cells.form)
     write(path, lowered.graph, plan.parts, lowered.variables, others=others, renames=options.rename)
     return ()
 
@@ -92,7 +90,7 @@ def write(
     Path(f"{prefix}.meta").write_bytes(
         _meta_graph(graph, parts, values).SerializeToString(deterministic=True)
     )
-    write_bundle(prefix, values | {renamed[key]: tensor for key, tensor in others.items()})
+    bundle.write_bundle(prefix, values | {renamed[key]: tensor for key, tensor in others.items()})
     lines = [
         f'{field}: "{prefix.name}"\n' for field in ("model_checkpoint_path", "all_model_checkpoint_paths")
     ]
@@ -109,7 +107,7 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     tf_private.strip_defaults(meta)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
-        describe(meta.signature_def[part.name], part.signature, seen)
+        saved_model.describe(meta.signature_def[part.name], part.signature, seen)
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     return meta

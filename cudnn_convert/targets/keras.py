@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE
-from cudnn_convert.keras import build_keras3
+from cudnn_convert.keras import build_keras3, translate
 from cudnn_convert.keras.config import classes, layer_tree
-from cudnn_convert.keras.translate import Modern
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
@@ -36,7 +35,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     return ()
 
 
-def notes(modern: Modern) -> tuple[str, ...]:
+def notes(modern: translate.Modern) -> tuple[str, ...]:
     """What of a rewritten model Keras 3 has no place for."""
     found, model = list(modern.notes), modern.model
     found += classes.notes(model.config, safe_mode=True)
@@ -57,7 +56,7 @@ def notes(modern: Modern) -> tuple[str, ...]:
     return tuple(found)
 
 
-def write(path: Path, source: Path, modern: Modern, *, provenance: str) -> None:
+def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> None:
     """Writes a model that was read from `source`; `provenance` is JSON.
 
     Layers of classes that nobody brings stay as they are. Raises UnsupportedModelError for what Keras 3

@@ -20,7 +20,6 @@ from cudnn_convert import context, report
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import part_file
 from cudnn_convert.lower.onnx import finish, reduced_precision
-from cudnn_convert.lower.onnx.finish import Finished
 from cudnn_convert.model import Parts
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -66,7 +65,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     return tuple(notes)
 
 
-def _models(plan: Plan, options: Options) -> Iterator[Finished]:
+def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
     if plan.singles:
         yield from (finish.lower(single, opset=options.opset) for single in plan.singles)

@@ -30,9 +30,8 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import reference, split, tensor, unique
-from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
@@ -40,7 +39,6 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
-from cudnn_convert.targets.bundle import write_bundle
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
@@ -111,7 +109,7 @@ def write(
     signatures = [part.signature for part in parts]
     signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
     meta.graph_def.CopyFrom(without_case_clashes(graph, keep=[*signature_ops, *initializers]))
-    ops = variable_ops(meta.graph_def)
+    ops = session.variable_ops(meta.graph_def)
     if ops:
         bundle.add_variables(meta, ops, variables)
     seen = node_defs.import_graph(meta.graph_def)
@@ -124,9 +122,9 @@ def write(
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:
         (folder / "variables").mkdir()
-        write_bundle(
+        bundle.write_bundle(
             folder / "variables" / "variables",
-            {checkpoint_key(node): variables[checkpoint_key(node)] for node in ops},
+            {session.checkpoint_key(node): variables[session.checkpoint_key(node)] for node in ops},
         )
     (folder / "assets.extra").mkdir()
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")

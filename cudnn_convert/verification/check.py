@@ -20,7 +20,6 @@ from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verifica
 from cudnn_convert.verification import compare, end_to_end, judges, recordings
 from cudnn_convert.verification.end_to_end import COARSENESS, NOT_JUDGED, Bounds, Whole
 from cudnn_convert.verification.judges import FEW, Sizes, Source
-from cudnn_convert.verification.recordings import Golden
 from cudnn_convert.weights import lazy
 
 SEED: Final = 20240229
@@ -261,7 +260,7 @@ def _more(plan: Plan, form: str) -> Sizes:
 
 
 def _fed(
-    plan: Plan, judge: Source, told: Golden | None, data: Path | None, *, more: Sizes, seed: int
+    plan: Plan, judge: Source, told: recordings.Golden | None, data: Path | None, *, more: Sizes, seed: int
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
     if told:

@@ -24,11 +24,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport
-from cudnn_convert.verification import compare
-from cudnn_convert.verification.compare import Difference, Tolerance
-from cudnn_convert.verification.error_statistics import axis_of_time
-from cudnn_convert.verification.judges import Source
-from cudnn_convert.verification.recordings import Golden
+from cudnn_convert.verification import compare, error_statistics, judges, recordings
 
 #: Evaluations beside the first.
 DRAWS: Final = 3
@@ -108,7 +104,7 @@ Answer = Callable[[int], Sequence[Array]]
 
 
 def moved_outputs(
-    source: Source,
+    source: judges.Source,
     answer: Answer,
     exact: Sequence[Sequence[Array]],
     nodes: Collection[str],
@@ -185,7 +181,7 @@ class Whole:
     found: Sequence[Mapping[str, Array]]
     wanted: Sequence[str]
     scores: Mapping[str, tuple[str, int]]
-    told: Golden | None
+    told: recordings.Golden | None
     given: Bounds
     seen: Sequence[Sequence[tuple[int, int]]]
 
@@ -202,7 +198,7 @@ class Whole:
         keys = {name: key for key, name in self.plan.signature.outputs.items()}
         return self.told.instead(self.exact, self.wanted, keys)
 
-    def bounds(self, noise: Sequence[float]) -> dict[str, Tolerance]:
+    def bounds(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
         found = {}
         for key, kind, floor in zip(self.plan.signature.outputs, self.kinds, noise, strict=False):
@@ -219,10 +215,10 @@ class Whole:
         floors = {name: max(found, least) for name, found in zip(self.wanted, noise, strict=True)}
         outputs = self.plan.signature.outputs
         axes = {
-            key: axis_of_time([values[place].shape for values in expected], self.seen)
+            key: error_statistics.axis_of_time([values[place].shape for values in expected], self.seen)
             for place, key in enumerate(outputs)
         }
-        differences: list[list[Difference]] = []
+        differences: list[list[compare.Difference]] = []
         for values, answers in zip(expected, self.found, strict=True):
             by_name = dict(zip(self.wanted, values, strict=True))
             slack = {
@@ -260,7 +256,9 @@ class Whole:
         """Where a recording and the source differ themselves."""
         if self.told is None:
             return []
-        bounds = {report.output: Tolerance(report.atol, report.rtol, report.reason) for report in reports}
+        bounds = {
+            report.output: compare.Tolerance(report.atol, report.rtol, report.reason) for report in reports
+        }
         failed = {report.output for report in reports if not report.passed}
         listed = [(key, bounds[key]) for key in self.plan.signature.outputs]
         return list(self.told.disagreements(self.exact, self.expected, listed, failed))

@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import lookup_tables, node_defs, safe_ops
+from cudnn_convert.graph import lookup_tables, node_defs, recurrent_state, safe_ops
 from cudnn_convert.graph.index import (
     CUDNN_OPS,
     INPUT,
@@ -41,17 +41,13 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.passes.tf1_ops import MARK
-from cudnn_convert.graph.recurrent_state import WRITES
 from cudnn_convert.graph.session import session
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
-from cudnn_convert.recurrences.resolve import BLOCK_OPS, STEPS, X
-from cudnn_convert.verification import feeds
-from cudnn_convert.verification.judges import Source, Way
+from cudnn_convert.verification import feeds, judges, state_variables
 from cudnn_convert.verification.reference_op import Call, Computation, Draw, computation
-from cudnn_convert.verification.state_variables import Memory
 
 
 def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
@@ -67,12 +63,12 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
         return np.asarray(steps, np.int64)
 
     names = {node.name for node in graph.node}
-    blocks = [node for node in graph.node if node.op in BLOCK_OPS]
+    blocks = [node for node in graph.node if node.op in resolve.BLOCK_OPS]
     for node in blocks:
-        name, inputs = unique(f"{node.name}/guard", names), [node.input[STEPS], node.input[X]]
+        name, inputs = unique(f"{node.name}/guard", names), [node.input[resolve.STEPS], node.input[resolve.X]]
         token, types = tf_private.register_function(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
         graph.node.append(node_defs.node(name, "PyFunc", inputs, token=token, Tin=types, Tout=[tf.int64]))
-        node.input[STEPS] = name
+        node.input[resolve.STEPS] = name
     return [guard] if blocks else []
 
 
@@ -113,7 +109,7 @@ class _Answered:
 
 
 @contextmanager
-def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[judges.Source]:
     """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
@@ -132,7 +128,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     graph = node_defs.extract_nodes(graph, Index(graph).ancestors(needed))
     model = plan.model
     with session(graph, model.variables, initializers=plan.initializers, assets=model.assets) as running:
-        memory = Memory(running, plan)
+        memory = state_variables.Memory(running, plan)
         # A feed that was tried when it was chosen is not run again for its answers.
         answered: dict[Any, _Answered] = {}
 
@@ -156,7 +152,9 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
             return answers
 
         words = lookup_tables.words(running, plan.initializers)
-        yield Source(run, seen, memory.restart, draw.choose, draw.disturb, draw.give, draw.calls, words)
+        yield judges.Source(
+            run, seen, memory.restart, draw.choose, draw.disturb, draw.give, draw.calls, words
+        )
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
@@ -178,7 +176,7 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     def known(node: Any, function: str) -> bool:
         if function:
             return False
-        return (node.name in states and node.op in WRITES) or (
+        return (node.name in states and node.op in recurrent_state.WRITES) or (
             node.name in fills and node.op in lookup_tables.FILLS
         )
 
@@ -238,4 +236,4 @@ def _dtypes(plan: Plan) -> set[np.dtype[Any]]:
     return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(plan.graph)}
 
 
-WAY: Final = Way(open_source, feeds.generate, feeds.fitting, feeds.require_accepted, _dtypes, _scores)
+WAY: Final = judges.Way(open_source, feeds.generate, feeds.fitting, feeds.require_accepted, _dtypes, _scores)

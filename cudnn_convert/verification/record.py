@@ -27,8 +27,7 @@ from cudnn_convert.graph.session import Restore, checkpoint_key, session, variab
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification import judges, recordings
-from cudnn_convert.verification.graph_judge import refuse_effects
+from cudnn_convert.verification import graph_judge, judges, recordings
 
 
 def facts() -> dict[str, Any]:
@@ -99,7 +98,7 @@ def record_source(
     restores = restoring(plan)
     graph = runnable(plan, restores)
     if not trust:
-        refuse_effects(
+        graph_judge.refuse_effects(
             plan,
             _without(graph, restores, _ends(plan)),
             cure="vouch for the file with --trust",

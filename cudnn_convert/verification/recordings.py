@@ -28,14 +28,12 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import compare, judges
-from cudnn_convert.verification.compare import Tolerance
-from cudnn_convert.verification.judges import Source
 from cudnn_convert.weights import npz_archive
 
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-def accept_feeds(plan: Plan, source: Source, path: Path) -> list[dict[str, Array]]:
+def accept_feeds(plan: Plan, source: judges.Source, path: Path) -> list[dict[str, Array]]:
     """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
     feeds, where = read_feeds(plan, path), f"--data {path}"
     try:
@@ -230,7 +228,7 @@ class Golden:
             raise UsageError(*reasons)
         return found
 
-    def bound(self, bound: Tolerance, dtype: np.dtype[Any]) -> Tolerance:
+    def bound(self, bound: compare.Tolerance, dtype: np.dtype[Any]) -> compare.Tolerance:
         """The tolerance of an output of `dtype`, wide enough for TF32 where the device used it.
 
         A bound that the user asked for stays.
@@ -244,7 +242,7 @@ class Golden:
         self,
         exact: Sequence[Sequence[Array]],
         told: Sequence[Sequence[Array]],
-        bounds: Sequence[tuple[str, Tolerance]],
+        bounds: Sequence[tuple[str, compare.Tolerance]],
         failed: Collection[str],
     ) -> list[str]:
         """Which of the outputs that `failed` the reference would fail too: there it is not the artifact.
@@ -307,7 +305,7 @@ def _pair(
     return {key: name for key, name in found.items() if name is not None}
 
 
-def require_accepted(plan: Plan, judge: Source, golden: Golden) -> None:
+def require_accepted(plan: Plan, judge: judges.Source, golden: Golden) -> None:
     """Raises UsageError where the source does not take a recorded feed."""
     for k, feed in enumerate(golden.feeds):
         judges.judge_for(plan).require_accepted(

@@ -20,9 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import node_defs, safe_ops
+from cudnn_convert.graph import node_defs, safe_ops, session
 from cudnn_convert.graph.index import VARIABLES, Index, split
-from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 
@@ -103,7 +102,7 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
     words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
     for variable, op, number in sources:
         if variable.op in VARIABLES and number < len(words.get(op, ())):
-            yield checkpoint_key(variable), words[op][number]
+            yield session.checkpoint_key(variable), words[op][number]
 
 
 def _source(index: Index, node: Any) -> tuple[str, int]:

@@ -21,16 +21,6 @@ from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import Index, reference, unique
 from cudnn_convert.graph.passes import subgraphs
-from cudnn_convert.graph.passes.subgraphs import read_value
-from cudnn_convert.graph.recurrent_state import (
-    OVERWRITES,
-    WRITES,
-    Order,
-    State,
-    Use,
-    copy_through_control_flow,
-    uses,
-)
 from cudnn_convert.model import InMemory, Model
 from cudnn_convert.private import tf_private
 
@@ -44,7 +34,7 @@ class Carried:
     scalar, and only what an assignment writes has the shape of `start`.
     """
 
-    state: State
+    state: recurrent_state.State
     start: str | None = None
     end: str | None = None
     dropped: bool = False
@@ -118,7 +108,7 @@ def place_state(
     return Settled(model, settled, tuple(outputs), tuple(carried))
 
 
-def _refuse_read(model: Model, others: Iterable[State]) -> None:
+def _refuse_read(model: Model, others: Iterable[recurrent_state.State]) -> None:
     """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
     cure = "choose other --outputs, or --format savedmodel"
     reasons = [
@@ -131,13 +121,13 @@ def _refuse_read(model: Model, others: Iterable[State]) -> None:
         raise UnsupportedModelError(model.path, reasons)
 
 
-def _refuse_branches(one: State, asked: Mapping[str, str]) -> None:
+def _refuse_branches(one: recurrent_state.State, asked: Mapping[str, str]) -> None:
     for write in one.writes:
         if write.passage and write.op in asked.values():
             raise UsageError(f"--outputs: expected an assignment outside of branches, found {write.op}")
 
 
-def _with_initial_values(model: Model, index: Index, found: Iterable[State]) -> Model:
+def _with_initial_values(model: Model, index: Index, found: Iterable[recurrent_state.State]) -> Model:
     """The model with a value for each of these: where the file has none, that of a constant initializer."""
     values, reasons = dict(model.variables), []
     for one in found:
@@ -154,13 +144,13 @@ def _with_initial_values(model: Model, index: Index, found: Iterable[State]) -> 
     return replace(model, variables=values)
 
 
-def _is_scalar(model: Model, index: Index, one: State) -> bool:
+def _is_scalar(model: Model, index: Index, one: recurrent_state.State) -> bool:
     """Whether a variable is declared without a shape, and the file holds a scalar of it."""
     unknown = tf.TensorShape(index.nodes[one.variable].attr["shape"].shape).rank is None
     return unknown and not model.variables[one.key].shape
 
 
-def _written(graph: node_defs.Graph, scalars: Sequence[State]) -> dict[str, tf.TensorShape]:
+def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -> dict[str, tf.TensorShape]:
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
@@ -178,7 +168,11 @@ def _written(graph: node_defs.Graph, scalars: Sequence[State]) -> dict[str, tf.T
 
 
 def _start(
-    model: Model, index: Index, one: State, wanted: Shape | None, written: tf.TensorShape | None
+    model: Model,
+    index: Index,
+    one: recurrent_state.State,
+    wanted: Shape | None,
+    written: tf.TensorShape | None,
 ) -> Any:
     """The placeholder for a variable, of its shape or what the user says of it.
 
@@ -201,7 +195,7 @@ _HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableS
 
 
 def promote_state_to_io(
-    path: Path, graph: Any, states: Sequence[State], starts: Mapping[str, Any]
+    path: Path, graph: Any, states: Sequence[recurrent_state.State], starts: Mapping[str, Any]
 ) -> tuple[Any, list[str]]:
     """`graph` without the variables of `states`, and the tensor `op:k` of each one's next value.
 
@@ -222,16 +216,16 @@ def promote_state_to_io(
 class _Detachment:
     """One variable's way out of a graph."""
 
-    def __init__(self, graph: Any, state: State, start: Any) -> None:
+    def __init__(self, graph: Any, state: recurrent_state.State, start: Any) -> None:
         self.graph, self.state, self.start = node_defs.strip_devices(graph), state, start
         self.index = Index(self.graph)
         self.nodes = self.index.nodes
         self.dtype = tf.as_dtype(self.nodes[state.variable].attr["dtype"].type)
         self.added: list[Any] = []
-        self.order = Order(self.index, state)
+        self.order = recurrent_state.Order(self.index, state)
 
     def made(self) -> tuple[Any, str]:
-        found = [*uses(self.index, self.state.variable)]
+        found = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
         places = [(use, self.order.place(use)) for use in found]
         held = self._held()
@@ -263,20 +257,20 @@ class _Detachment:
             held.append(stem)
         return held
 
-    def _rewire(self, use: Use, source: str, within: Use | None) -> None:
+    def _rewire(self, use: recurrent_state.Use, source: str, within: recurrent_state.Use | None) -> None:
         """Gives a use the tensor `source` in the variable's place."""
         node = self.nodes[use.op]
         definition = tf_private.find_op(node.op)
         takes_reference = definition is not None and any(found.is_ref for found in definition.input_arg)
         takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
-        is_write = node.op in WRITES and use.position == 0
+        is_write = node.op in recurrent_state.WRITES and use.position == 0
         if not is_write and (node.op not in _HANDLE_READS if is_handle else takes_reference):
             self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
         if source != self.state.variable:
             passage = use.passage[len(within.passage) :] if within else use.passage
             prefix = f"{use.op}/{self.state.variable}"
-            node.input[use.position], nodes = copy_through_control_flow(
+            node.input[use.position], nodes = recurrent_state.copy_through_control_flow(
                 self.index, source, passage, prefix, self.dtype
             )
             self.added += nodes
@@ -284,12 +278,12 @@ class _Detachment:
             node.op = "Shape"
             node.attr["T"].type = self.dtype.as_datatype_enum
         elif not is_write:
-            read_value(node)
+            subgraphs.read_value(node)
 
     def _assign(self, node: Any) -> None:
         """An assignment becomes its value; what waited for it waits for that."""
         old, value, *control = node.input
-        if node.op in OVERWRITES:
+        if node.op in recurrent_state.OVERWRITES:
             made = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
         else:
             op = "AddV2" if node.op in ("AssignAdd", "AssignAddVariableOp") else "Sub"

@@ -23,8 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.control_flow import frames
+from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import (
     CUDNN_OPS,
     PLACEHOLDERS,
@@ -130,7 +129,7 @@ class Cuts:
 
         `recurrences` are their nodes where they are no cuDNN ops any more.
         """
-        self._index, self._known, self._frames = index, known, frames(index)
+        self._index, self._known, self._frames = index, known, control_flow.frames(index)
         cudnn = (name for name, node in index.nodes.items() if node.op in CUDNN_OPS)
         self._recurrences = {*recurrences, *cudnn}
 

@@ -27,7 +27,6 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index, split, unique
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.graph.recurrent_state import SWITCHES, Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
@@ -187,7 +186,7 @@ def replace_gather_tree(graph: Any) -> Any:
         made[node.name] = inlining.call(body, node.name, inputs)
     for node in (node for nodes in made.values() for node in nodes):
         # Made of Switch nodes, as TensorFlow does in the loops of a decoder, tf2onnx knows no list in it.
-        node.attr.pop(LOWERED, None)
+        node.attr.pop(inlining.LOWERED, None)
     for nodes in made.values():
         nodes[-1].attr[MARK].b = True
     nodes = [found for node in graph.node for found in made.get(node.name, [node])]

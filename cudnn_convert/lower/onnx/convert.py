@@ -45,7 +45,6 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
-from cudnn_convert.lower.onnx.finish import Finished
 from cudnn_convert.model import Mode, Recurrence, Signature
 from cudnn_convert.weights import layouts
 
@@ -156,7 +155,7 @@ _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 def lower(
     graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17
-) -> Finished:
+) -> finish.Finished:
     """A canonical model of a frozen GraphDef that still holds its cuDNN nodes.
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.

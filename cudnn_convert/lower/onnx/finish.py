@@ -29,16 +29,7 @@ import onnx
 from onnx import helper
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.lower.onnx import fused_nodes
-from cudnn_convert.lower.onnx.fused_nodes import FUSED
-from cudnn_convert.lower.onnx.walk import (
-    all_nodes,
-    graphs,
-    is_identity,
-    sort_subgraph_outputs,
-    subgraphs,
-    topological_order,
-)
+from cudnn_convert.lower.onnx import fused_nodes, walk
 from cudnn_convert.model import Parts, Recurrence
 from cudnn_convert.recurrences.graphless import Single, Spec
 from cudnn_convert.version import __version__
@@ -51,18 +42,18 @@ def trim_unread(graph: Any, opset: int) -> None:
 
     A Slice of a Shape becomes a Shape of that part, and a fused node gives no final states that nobody reads.
     """
-    for one in graphs(graph):
+    for one in walk.graphs(graph):
         if opset >= _OPSET_OF_PARTS:
             for node, shape, (start, end) in _parts(one):
                 node.op_type, node.input[:] = "Shape", shape.input
                 node.attribute.extend(
                     onnx.helper.make_attribute(*pair) for pair in (("start", start), ("end", end))
                 )
-        read = {name for _, reads in topological_order(one) for name in reads} | {
+        read = {name for _, reads in walk.topological_order(one) for name in reads} | {
             value.name for value in one.output
         }
         for node in one.node:
-            if node.op_type in FUSED and not node.domain:
+            if node.op_type in fused_nodes.FUSED and not node.domain:
                 while node.output and node.output[-1] not in read:
                     node.output.pop()
 
@@ -95,13 +86,13 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
     trim_unread(graph, next(opset.version for opset in model.opset_import if not opset.domain))
-    sort_subgraph_outputs(graph, {value.name: value.name for value in graph.input})
+    walk.sort_subgraph_outputs(graph, {value.name: value.name for value in graph.input})
     kept = {value.name: names.get(value.name, value.name) for value in chain(graph.input, graph.output)}
     made = onnx.ModelProto(
         ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
     )
     made.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
-    used = {node.domain for node in all_nodes(made.graph)} | {""}
+    used = {node.domain for node in walk.all_nodes(made.graph)} | {""}
     opsets = {opset.domain: opset.version for opset in model.opset_import if opset.domain in used}
     made.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
     made.metadata_props.extend(sorted(model.metadata_props, key=lambda entry: str(entry.key)))
@@ -113,7 +104,7 @@ def _claims(graph: Any) -> dict[str, str]:
 
     tf2onnx lets chance decide which of two outputs of one tensor is the Identity of the other.
     """
-    sources = {node.output[0]: node.input[0] for node in graph.node if is_identity(node)}
+    sources = {node.output[0]: node.input[0] for node in graph.node if walk.is_identity(node)}
     produced = {name for node in graph.node for name in node.output}
     claims: dict[str, str] = {}
     for value in graph.output:
@@ -167,10 +158,10 @@ class _Names:
 
         claims = _claims(source)
         wanted = {root: kept[value] for root, value in claims.items() if value in kept}
-        for node, reads in topological_order(source):
+        for node, reads in walk.topological_order(source):
             for old in reads:
                 find(old)
-            if is_identity(node):
+            if walk.is_identity(node):
                 scope[node.output[0]] = scope[node.input[0]]
             else:
                 made.node.append(self.node(node, scope, wanted))
@@ -191,7 +182,7 @@ class _Names:
             attribute = made.attribute.add()
             attribute.CopyFrom(old)
             attribute.ClearField("doc_string")
-        for k, nested in enumerate(subgraphs(made)):
+        for k, nested in enumerate(walk.subgraphs(made)):
             nested.CopyFrom(self.graph(nested, f"{made.name}/graph_{k}", scope, _NO_NAMES))
         for k, name in enumerate(source.output):
             if name:
@@ -261,7 +252,7 @@ def _check(model: Any) -> None:
     reasons = [
         f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
         "cut before it, or take --format savedmodel"
-        for node in all_nodes(model.graph)
+        for node in walk.all_nodes(model.graph)
         if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
     ]
     if reasons:

@@ -28,8 +28,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.lower.onnx.finish import Finished
-from cudnn_convert.lower.onnx.fused_nodes import FUSED
+from cudnn_convert.lower.onnx import finish, fused_nodes
 from cudnn_convert.lower.onnx.walk import all_nodes, free, graphs, names, subgraphs
 from cudnn_convert.model import Array, Parts
 
@@ -39,7 +38,7 @@ _BIASES: Final = 3
 _FEW: Final = 256
 
 
-def to_float16(found: Finished) -> Finished:
+def to_float16(found: finish.Finished) -> finish.Finished:
     """The model with each float matrix of its main graph as half, and a Cast after it.
 
     Raises UnsupportedModelError where a weight is too large for half, at once or when it is read.
@@ -50,7 +49,7 @@ def to_float16(found: Finished) -> Finished:
     biases = {
         node.input[_BIASES]
         for node in all_nodes(graph)
-        if node.op_type in FUSED and len(node.input) > _BIASES
+        if node.op_type in fused_nodes.FUSED and len(node.input) > _BIASES
     }
     taken = names(graph)
     casts = []
@@ -64,7 +63,7 @@ def to_float16(found: Finished) -> Finished:
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-    return Finished(made, weights, found.pieces)
+    return finish.Finished(made, weights, found.pieces)
 
 
 def _is_matrix(tensor: Any) -> bool:
@@ -113,12 +112,12 @@ _FEW_UNITS: Final = 64
 class Quantized:
     """A model, how many of its LSTMs are int8 now, and how many fused nodes of each op stay float."""
 
-    model: Finished
+    model: finish.Finished
     nodes: int
     left: Mapping[str, int]
 
 
-def to_int8(found: Finished) -> Quantized:
+def to_int8(found: finish.Finished) -> Quantized:
     """The model with int8 in each LSTM whose weights are constants, those in branches and loops too.
 
     Raises UnsupportedModelError where a weight is no finite number.
@@ -132,7 +131,7 @@ def to_int8(found: Finished) -> Quantized:
         made.opset_import.add(domain=DOMAIN, version=1)
     _sweep(made.graph, walk.stored, weights)
     nodes = sum(node.op_type == OP for node in all_nodes(made.graph))
-    return Quantized(Finished(made, weights), nodes, left)
+    return Quantized(finish.Finished(made, weights), nodes, left)
 
 
 def notes(found: Quantized) -> Iterator[str]:
@@ -163,7 +162,7 @@ class _Walk:
         for node in graph.node:
             for nested in subgraphs(node):
                 self.over(nested, seen)
-            if node.op_type not in FUSED:
+            if node.op_type not in fused_nodes.FUSED:
                 continue
             tensors = [seen[node.input[slot]][0] for slot in _MATRICES if node.input[slot] in seen]
             singles = [tensor for tensor in tensors if tensor.data_type == onnx.TensorProto.FLOAT]

@@ -16,8 +16,7 @@ from tf2onnx import tfonnx, utils
 from tf2onnx.rewriter import loop_rewriter_base
 from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
 
-from cudnn_convert.graph.control_flow import frames
-from cudnn_convert.graph.index import Index
+from cudnn_convert.graph import control_flow, index
 
 _LOOP: Final = "LoopCond"
 
@@ -61,7 +60,7 @@ class InsertionSet(MutableSet[Any]):
 def order_rewriters(graph: Any) -> Iterator[None]:
     """tf2onnx works in one order on `graph`, a GraphDef, while the context lasts."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
-    around = frames(Index(graph))
+    around = control_flow.frames(index.Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
     rewrite, run = tfonnx.rewrite_generic_loop, LoopRewriterBase.run_internal
 

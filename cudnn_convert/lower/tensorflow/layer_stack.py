@@ -31,9 +31,7 @@ import tensorflow as tf
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.lower.tensorflow.while_loop import State, alive, at_end, backwards, times
 from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes, Tensor
-from cudnn_convert.weights import layouts
-from cudnn_convert.weights.layouts import Layout
-from cudnn_convert.weights.lazy import exceeds_memory_budget
+from cudnn_convert.weights import layouts, lazy
 
 
 class Making:
@@ -105,7 +103,7 @@ def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
     return tf.concat(gates, -1), candidate
 
 
-def permute_gates(array: Any, mode: Mode, source: Layout, target: Layout) -> Any:
+def permute_gates(array: Any, mode: Mode, source: layouts.Layout, target: layouts.Layout) -> Any:
     """Columns, the last axis, whose gates lie as in `source`, in the order of `target`."""
     order = layouts.moves(mode, source, target)
     if order == sorted(order):
@@ -185,7 +183,7 @@ def uses_block(recurrence: Recurrence, lowering: str) -> bool:
         if not _is_cached(sizes, dtype) or dtype != np.float32:
             return False
         return all(layouts.inverts_accurately(cell) for layer in recurrence.cells for cell in layer)
-    return _is_cached(sizes, dtype) or not exceeds_memory_budget(sizes, dtype)
+    return _is_cached(sizes, dtype) or not lazy.exceeds_memory_budget(sizes, dtype)
 
 
 def layer_weights(cell: Cell, *, block: bool) -> dict[str, Array]:
@@ -208,7 +206,7 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
 
 
 def switch_at_runtime(
-    sizes: Sizes, dtype: np.dtype[Any], layout: Layout, *, time_major: bool, each: int, lowering: str
+    sizes: Sizes, dtype: np.dtype[Any], layout: layouts.Layout, *, time_major: bool, each: int, lowering: str
 ) -> Stack:
     """A stack of `each` arrays per pseudo-layer in the form of the loop, a GRU's with all gates' columns.
 
@@ -299,7 +297,7 @@ def _switched_layer(
     *,
     backward: bool,
     loop: Layer,
-    layout: Layout,
+    layout: layouts.Layout,
 ) -> tuple[Any, Any, Any]:
     """The block where the steps are many, else the loop, from the loop's arrays."""
 

@@ -24,8 +24,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.control_flow import enter, frames
+from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -37,18 +36,12 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
-from cudnn_convert.graph.passes import inlining, tf1_ops
-from cudnn_convert.graph.passes.inference import separate_sums
-from cudnn_convert.graph.passes.tf1_ops import to_resource_variables
+from cudnn_convert.graph.passes import inference, inlining, tf1_ops
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
-from cudnn_convert.lower.tensorflow.layer_stack import Making
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
-from cudnn_convert.recurrences import saved_functions
-from cudnn_convert.recurrences.parameter_source import find_parameters
-from cudnn_convert.recurrences.saved_functions import Stored
+from cudnn_convert.recurrences import parameter_source, saved_functions
 from cudnn_convert.weights import layouts, lazy
-from cudnn_convert.weights.layouts import LOOP
 from cudnn_convert.weights.lazy import Layers
 
 
@@ -87,7 +80,7 @@ def lower(
     Without `form` the weights are stored as the lowering takes them.
     """
     index = Index(graph)
-    loops, scopes = frames(index), _scopes(recurrences)
+    loops, scopes = control_flow.frames(index), _scopes(recurrences)
     made: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
@@ -118,11 +111,12 @@ def lower(
         made[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assemble(graph, made, library)
-    pruned = separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
+    pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
         return Lowered(pruned.definition, variables)
     return Lowered(
-        to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables), variables
+        tf1_ops.to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables),
+        variables,
     )
 
 
@@ -139,7 +133,7 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
     later = isinstance(recurrence.cells, Layers) and not block
-    of = Making(recurrence).tensors if later else partial(_made, recurrence, block)
+    of = layer_stack.Making(recurrence).tensors if later else partial(_made, recurrence, block)
     return {
         f"{prefix}layer_{number}/{way}{kind}/{name}": value
         for number in range(recurrence.sizes.layers)
@@ -165,9 +159,11 @@ def _carried(
     found, nodes = read, []
     dtype = tf.as_dtype(recurrence.dtype)
     # A constant or computed blob may stand inside the loop itself, where no Enter shows the way in.
-    root = find_parameters(index, index.nodes[recurrence.node]).op
+    root = parameter_source.find_parameters(index, index.nodes[recurrence.node]).op
     for level, frame in enumerate(loops.get(root, ())):
-        nodes.append(enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype))
+        nodes.append(
+            control_flow.enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype)
+        )
         found = nodes[-1].name
     for name in recurrence.passage:
         original = index.nodes[name]
@@ -265,7 +261,9 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
     meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - library.keys()))
 
 
-def _function(found: Stored, convention: Convention, lowering: str) -> tuple[Any, Sequence[Any]]:
+def _function(
+    found: saved_functions.Stored, convention: Convention, lowering: str
+) -> tuple[Any, Sequence[Any]]:
     """`(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)` as functions of a library."""
     sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
     direct = found.matrices is not None
@@ -292,7 +290,7 @@ def _function(found: Stored, convention: Convention, lowering: str) -> tuple[Any
     return inlining.library(body, *_function_specs(found), compiled=lowering == layer_stack.COMPILED)
 
 
-def _function_specs(found: Stored) -> list[Any]:
+def _function_specs(found: saved_functions.Stored) -> list[Any]:
     sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
     hidden, cell = sizes.states(time_major=found.time_major)
     shapes: list[Any] = [[None, None, sizes.input_size], hidden, cell if sizes.mode is Mode.LSTM else None]
@@ -306,7 +304,7 @@ def _function_specs(found: Stored) -> list[Any]:
     return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if found.lengths else specs
 
 
-def _call(function: Any, found: Stored, called: Any) -> None:
+def _call(function: Any, found: saved_functions.Stored, called: Any) -> None:
     """The node becomes a call of the function `called`, and what reads it reads the call."""
     node = next(one for one in function.node_def if one.name == found.node)
     inputs = [name for name in node.input if not name.startswith("^")]
@@ -352,10 +350,10 @@ def count(sizes: Sizes) -> int:
 
 
 def _cell(blob: Any, cell: Cell, *, skipped: bool) -> Iterator[Any]:
-    kernel, recurrent = layouts.columns(cell, LOOP)
+    kernel, recurrent = layouts.columns(cell, layouts.LOOP)
     yield tf.constant(kernel, blob.dtype) if skipped else _matrix(blob, kernel, cell)
     yield _matrix(blob, recurrent, cell)
-    bias, recurrent_bias = (_row(blob, places, cell) for places in layouts.biases(cell, LOOP))
+    bias, recurrent_bias = (_row(blob, places, cell) for places in layouts.biases(cell, layouts.LOOP))
     yield from [bias, recurrent_bias] if cell.mode is Mode.GRU else [bias + recurrent_bias]
     for projection in layouts.projection_columns(cell):
         yield _block(blob, projection)

@@ -25,13 +25,10 @@ from typing import Any, Final
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
-from cudnn_convert.lower.tensorflow import layer_stack
-from cudnn_convert.lower.tensorflow.lower import Form
+from cudnn_convert.lower.tensorflow import layer_stack, lower
 from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, Tensor
-from cudnn_convert.recurrences.parameter_source import parameters_only
-from cudnn_convert.recurrences.weight_copies import match_by_scope
+from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.weights import layouts, lazy
-from cudnn_convert.weights.layouts import Layout
 
 _STEMS: Final = MappingProxyType(
     {
@@ -49,7 +46,7 @@ class _Kind:
     """A cell of TensorFlow 1: its variables' scope and order, and what it adds to the forget gate."""
 
     scope: str
-    layout: Layout
+    layout: layouts.Layout
     forget_bias: float = 0.0
 
 
@@ -75,9 +72,9 @@ class Cells:
     lowering: str
 
     @property
-    def form(self) -> Form:
+    def form(self) -> lower.Form:
         """These cells as a form of `lower.tensorflow.lower.lower`."""
-        return Form(lambda found: self.tensors(found, found.cells), self.compute)
+        return lower.Form(lambda found: self.tensors(found, found.cells), self.compute)
 
     def tensors(
         self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True
@@ -145,7 +142,7 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
     found: dict[str, tuple[str, str, int]] = {}
     for recurrence in recurrences:
         sizes, name = recurrence.sizes, recurrence.shared
-        canonical = match_by_scope(model, name, sizes.mode, sizes.directions)
+        canonical = weight_copies.match_by_scope(model, name, sizes.mode, sizes.directions)
         around = name.rpartition("/")[0]
         prefix = f"{around}/" if around else ""
         # Only contrib's keys begin with a variable scope.
@@ -179,7 +176,7 @@ class Slots:
 
 def find(model: Model, graph: Any, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
     """The slots of the variables of `graph`, which still has its cuDNN nodes; `outputs` are its tensors."""
-    gone = parameters_only(Index(graph), [split(name)[0] for name in outputs])
+    gone = parameter_source.parameters_only(Index(graph), [split(name)[0] for name in outputs])
     blobs = {recurrence.shared for recurrence in recurrences}
     owners = {checkpoint_key(node): node.name in gone for node in variable_ops(graph)}
     plain, split_up, lost, scalars = {}, {}, [], {}

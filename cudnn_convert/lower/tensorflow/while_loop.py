@@ -27,7 +27,6 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs
 from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
 from cudnn_convert.weights import layouts
-from cudnn_convert.weights.layouts import Layout
 
 
 def backwards(x: Any, lengths: Any) -> Any:
@@ -125,7 +124,7 @@ def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: Layout) -> Steps:
+def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout) -> Steps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last."""
     order = layout.gates[mode]
     if mode is Mode.GRU:
@@ -201,7 +200,7 @@ def layer(
     arrays: Sequence[Any],
     *,
     backward: bool,
-    layout: Layout = layouts.LOOP,
+    layout: layouts.Layout = layouts.LOOP,
     together: Sequence[int] = PLAIN,
 ) -> tuple[Any, Any, Any]:
     """`y [time, batch, width]` and the final states of one pseudo-layer.

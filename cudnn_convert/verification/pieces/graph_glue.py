@@ -19,15 +19,12 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.control_flow import certain
+from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification.pieces import carve
-from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
-from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.pieces import carve, glue, piece_inputs
 from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What computes each recurrence in an artifact.
@@ -36,10 +33,10 @@ pieces = carve.pieces
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
-def runner(artifact: Artifact) -> Run:
+def runner(artifact: piece_inputs.Artifact) -> glue.Run:
     """Runs the glue of a graph whose recurrences give what the source's gave."""
 
-    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+    def run(passes: Sequence[glue.Pass]) -> Iterator[glue.Seen]:
         plan = artifact.plan
         graph, reads, restore = _graph(artifact)
         given = {one.node: _Giving(one) for one in plan.recurrences if one.node in reads}
@@ -52,7 +49,7 @@ def runner(artifact: Artifact) -> Run:
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
-        once = certain(index)
+        once = control_flow.certain(index)
         products = [name for name in sorted(needed) if index.nodes[name].op in PRODUCTS]
         hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
         products = [name for name in products if name in once]
@@ -67,7 +64,7 @@ def runner(artifact: Artifact) -> Run:
                 values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
                 outputs = {key: values[name] for key, name in wanted.items()}
                 kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
-                yield Seen(outputs, entered, kinds, hidden=hidden)
+                yield glue.Seen(outputs, entered, kinds, hidden=hidden)
 
     return run
 
@@ -121,7 +118,7 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.
     session.run(assigned, fed)
 
 
-def _graph(artifact: Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
+def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
     """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
     if artifact.is_repaired:
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
@@ -187,7 +184,7 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
         needed |= index.ancestors(ends, control=False, stop=nodes)
     fed = {split(name)[0] for name in feed}
     others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)
-    known = certain(index)
+    known = control_flow.certain(index)
     once = (needed & known & index.descendants(fed | nodes)) - index.descendants(others) - nodes
     floats = (name for name in sorted(once) if _is_of_floats(index.nodes[name]))
     found = {f"{name}:0": index.nodes[name].op in PRODUCTS for name in floats}

@@ -26,7 +26,6 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import WAYS, Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates, mutants
-from cudnn_convert.reference.mutants import First
 from cudnn_convert.verification.compare import Tolerance
 
 #: `(y [time, batch, directions*width], h [layers*directions, batch, width], c [..., units] or None)`, of the
@@ -185,13 +184,13 @@ class Stack:
             self.steps(order), asked.x, asked.h, asked.c, directions=self.directions, lengths=asked.lengths
         )
 
-    def firsts(self, asked: Asked) -> Iterator[tuple[int, list[First]]]:
+    def firsts(self, asked: Asked) -> Iterator[tuple[int, list[mutants.First]]]:
         """`(layer, its cells at the first step)` where the inputs are of one step."""
         steps, count = self.steps(), self.directions
         run = reference.layers(steps, asked.x, asked.h, asked.c, directions=count, lengths=asked.lengths)
         for number, layer in enumerate(run):
             places = range(number * count, (number + 1) * count)
-            cells = [First(self.cells[k], layer.x[0], asked.h[k], asked.c[k]) for k in places]
+            cells = [mutants.First(self.cells[k], layer.x[0], asked.h[k], asked.c[k]) for k in places]
             yield self.first + number, cells
 
 

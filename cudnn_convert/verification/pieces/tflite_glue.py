@@ -17,13 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import pair_names
-from cudnn_convert.artifacts.tflite_file import schema
+from cudnn_convert.artifacts import pair_names, tflite_file
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
-from cudnn_convert.verification.pieces import glue, tflite
+from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
-from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
 from cudnn_convert.verification.pieces.tflite_graph import (
     OPS,
@@ -47,10 +45,10 @@ _PRODUCTS: Final = {
 #: The share of the largest value by which the passes of a loop that comes to rest may differ.
 _ALIKE: Final = 2e-2
 _ACTIVATION: Final = "fusedActivationFunction"
-_NONE: Final = schema.ActivationFunctionType.NONE
+_NONE: Final = tflite_file.schema.ActivationFunctionType.NONE
 
 
-def runner(artifact: Artifact) -> Run:
+def runner(artifact: piece_inputs.Artifact) -> Run:
     """Runs the glue of a file, also in branches and loops."""
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
@@ -265,7 +263,7 @@ class _Running:
 
     def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
         """Operators as a file that gives what is read later, and the model's products."""
-        alone = schema.SubGraphT()
+        alone = tflite_file.schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*graph.tensors]
         alone.operators = [*operators]
         products: dict[str, int] = {}
