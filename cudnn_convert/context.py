@@ -56,7 +56,7 @@ class Limits:
     @classmethod
     def of(cls, given: Sequence[str]) -> Limits:
         """The limits, each `NAME=NUMBER` in place; a number may end in K, M, G or T. Raises UsageError."""
-        names = [found.name for found in fields(cls)]
+        names = [field.name for field in fields(cls)]
         changes = {}
         for item in given:
             name, equals, value = item.partition("=")

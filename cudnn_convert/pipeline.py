@@ -84,7 +84,7 @@ def apart(source: Path, options: Options, artifact: Path | None = None) -> list[
     given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
     flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
-    return [*((f"{what} {path}", one) for what, path in models for one in read.files(path)), *flags]
+    return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
 
 def _left_alone(model: Model, source: Path, options: Options) -> Report:
@@ -104,23 +104,23 @@ def _left_alone(model: Model, source: Path, options: Options) -> Report:
     )
 
 
-def _target(made: Plan, out: Path, options: Options) -> tuple[bool, Path]:
+def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     form = FORMATS[options.format]
-    folder, target = form.target(out, together=made.model.together)
-    if form.each and len(made.parts) > 1 and not folder:
-        several = ", ".join(part.name for part in made.parts)
+    folder, target = form.target(out, together=plan.model.together)
+    if form.each and len(plan.parts) > 1 and not folder:
+        several = ", ".join(part.name for part in plan.parts)
         raise UsageError(
             f"OUT: expected a folder for {several}, found {out.name}; or choose with --signature"
         )
     return folder, target
 
 
-def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Report:
+def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Report:
     """The report with the proof in it, also where that failed and the report travels in the error."""
     try:
         # In int8 a weight is another number.
         is_copy = options.quantize is None
-        return replace(summary, verification=verify_plan(made, artifact, options, is_copy=is_copy))
+        return replace(summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy))
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
     except ReadError as cause:
@@ -130,7 +130,7 @@ def _proven(summary: Report, made: Plan, artifact: Path, options: Options) -> Re
 
 
 def verify_plan(
-    made: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
+    plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
 ) -> Verification:
     """The verification of an artifact, or of what runs as one.
 
@@ -139,7 +139,7 @@ def verify_plan(
     """
     with mute_output():
         result = check.verify_artifact(
-            made,
+            plan,
             artifact,
             form=options.format,
             weights_dtype=options.weights_dtype,
@@ -152,36 +152,36 @@ def verify_plan(
             vouched=prepare.user_code(options),
         )
     if isinstance(artifact, Path):
-        result = _mapped(result, made, artifact, options, is_copy=is_copy)
+        result = _mapped(result, plan, artifact, options, is_copy=is_copy)
     if not result.passed and options.quantize:
-        raise VerificationError(result, f"{made.model.path}: {registry.failure_message(result, options)}")
+        raise VerificationError(result, f"{plan.model.path}: {registry.failure_message(result, options)}")
     if not result.passed:
         wrong = (found for found in result.outputs if not found.passed)
-        lines = [f"{made.model.path}: output {found.output}: {found.message}" for found in wrong]
+        lines = [f"{plan.model.path}: output {found.output}: {found.message}" for found in wrong]
         inside = (found for found in result.recurrences if not found.passed)
         lines += [
-            f"{made.model.path}: recurrence {found.node}, by itself: {found.message}; in {found.piece}"
+            f"{plan.model.path}: recurrence {found.node}, by itself: {found.message}; in {found.piece}"
             for found in inside
         ]
         if result.glue is not None and not result.glue.passed:
-            lines.append(f"{made.model.path}: around the recurrences: {result.glue.message}")
-        lines += [f"{made.model.path}: weights of recurrence {line}" for line in result.misplaced]
+            lines.append(f"{plan.model.path}: around the recurrences: {result.glue.message}")
+        lines += [f"{plan.model.path}: weights of recurrence {line}" for line in result.misplaced]
         if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
-            lines += [f"{made.model.path}: {warning}" for warning in result.warnings]
+            lines += [f"{plan.model.path}: {warning}" for warning in result.warnings]
         raise VerificationError(result, *lines)
     if result.unproven:
-        raise UnsupportedModelError(made.model.path, [_unproven(node, result) for node in result.unproven])
+        raise UnsupportedModelError(plan.model.path, [_unproven(node, result) for node in result.unproven])
     return result
 
 
 def _mapped(
-    result: Verification, made: Plan, artifact: Path, options: Options, *, is_copy: bool
+    result: Verification, plan: Plan, artifact: Path, options: Options, *, is_copy: bool
 ) -> Verification:
     """A verification that also fails where weights lie in the artifact as they should not."""
     from cudnn_convert.weight_map.search import objections
 
     try:
-        misplaced = objections(made, options.format, artifact, is_copy=is_copy)
+        misplaced = objections(plan, options.format, artifact, is_copy=is_copy)
     except ReadError as cause:
         return replace(result, warnings=(*result.warnings, f"weights were not looked for: {cause}"))
     return replace(result, passed=result.passed and not misplaced, misplaced=misplaced)
@@ -189,7 +189,10 @@ def _mapped(
 
 def _unproven(node: str, result: Verification) -> str:
     """Why nothing was shown of a recurrence."""
-    why = next((one.message for one in result.recurrences if one.node == node), "not asked by itself")
+    why = next(
+        (recurrence.message for recurrence in result.recurrences if recurrence.node == node),
+        "not asked by itself",
+    )
     expected = "expected an output that depends on it and can be judged"
     cure = "give inputs on which one does with --data, or convert with --no-verify"
     return f"recurrence {node}: not proven: {why}; {expected}, found none on these inputs; {cure}"
@@ -200,17 +203,17 @@ def _seed(options: Options) -> int:
     return check.SEED if options.seed is None else options.seed
 
 
-def _report(made: Plan, source: Path, target: Path, options: Options) -> Report:
+def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
     return Report(
         source=str(source),
-        kind=made.model.kind,
+        kind=plan.model.kind,
         format=options.format,
         out=str(target),
-        inputs=dict(made.source.inputs),
-        outputs=dict(made.source.outputs),
-        recurrences=tuple(report.of_recurrence(found) for found in made.recurrences),
-        notes=made.notes,
-        flags=made.flags,
+        inputs=dict(plan.source.inputs),
+        outputs=dict(plan.source.outputs),
+        recurrences=tuple(report.of_recurrence(recurrence) for recurrence in plan.recurrences),
+        notes=plan.notes,
+        flags=plan.flags,
         verification=None,
     )
 
@@ -266,7 +269,7 @@ def load(source: Path, options: Options) -> Loaded:
     from cudnn_convert.recurrences import named_weights
 
     made = alone(source, options)
-    found = tuple(named_weights.decode(one) for one in made.singles)
+    found = tuple(named_weights.decode(single) for single in made.singles)
     return named_weights.Loaded(str(source), made.model.kind, found, made.notes)
 
 
@@ -324,8 +327,8 @@ def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] |
     return form, path, recorded
 
 
-def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subject:
-    said = _report(made, source, artifact, options)
+def _subject(plan: Plan, source: Path, artifact: Path, options: Options) -> Subject:
+    said = _report(plan, source, artifact, options)
     return Subject(
         source=said.source,
         kind=said.kind,
@@ -335,16 +338,16 @@ def _subject(made: Plan, source: Path, artifact: Path, options: Options) -> Subj
         outputs=said.outputs,
         recurrences=said.recurrences,
         notes=said.notes,
-        weights=_weights(made, artifact, options) if options.lineage else None,
+        weights=_weights(plan, artifact, options) if options.lineage else None,
     )
 
 
-def _weights(made: Plan, artifact: Path, options: Options) -> WeightsReport:
+def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
     context.report_progress("tracing")
     from cudnn_convert import weight_map
 
     with context.on(artifact):
-        return weight_map.trace_weights(made, options.format, artifact)
+        return weight_map.trace_weights(plan, options.format, artifact)
 
 
 @silence()
@@ -365,10 +368,10 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
         raise UnsupportedModelError(model.path, [reason])
     from cudnn_convert.verification.record import record_source
 
-    made = prepare.make_plan(model, options)
+    plan = prepare.make_plan(model, options)
     with atomic_output.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
-        return record_source(made, options.data, fresh, constants=options.set, trust=options.trust)
+        return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

@@ -80,7 +80,7 @@ def load_rnn(
 def _chosen(
     source: str | PathLike[str], singles: Sequence[graphless.Single], name: str | None
 ) -> graphless.Single:
-    named = {one.name: one for one in singles}
+    named = {single.name: single for single in singles}
     if name is None and len(named) == 1:
         return singles[0]
     if name not in named:

@@ -38,10 +38,10 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
             return name, artifact, read_record(artifact / RECORD)
     if artifact.is_file() and (name := _by_suffix(artifact)):
         return name, artifact, runners.opener(name).provenance(artifact)
-    found = "something else" if artifact.exists() else "nothing"
+    actual = "something else" if artifact.exists() else "nothing"
     *suffixes, last = (form.suffix for form in FORMATS.values() if form.suffix)
     known = f"a SavedModel, a checkpoint with its .meta, a {', '.join(suffixes)} or {last}"
-    raise ReadError(artifact, "artifact", expected=f"{known}, or an OUT folder", found=found)
+    raise ReadError(artifact, "artifact", expected=f"{known}, or an OUT folder", found=actual)
 
 
 def _by_suffix(path: Path) -> str:
@@ -70,10 +70,10 @@ def read_record(path: Path) -> dict[str, Any] | None:
 def parse(path: Path, text: Any) -> dict[str, Any]:
     """A provenance as it was written. Raises ReadError for another text, or none."""
     try:
-        found = json.loads(text)
-        named = [names[side] for names in (found, found["tensors"]) for side in ("inputs", "outputs")]
+        record = json.loads(text)
+        named = [names[side] for names in (record, record["tensors"]) for side in ("inputs", "outputs")]
         if all(isinstance(name, str) for ends in named for name in ends.values()):
-            return {**found, "options": dict(found["options"])}
+            return {**record, "options": dict(record["options"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
         raise _foreign(path) from cause
     raise _foreign(path)

@@ -120,12 +120,14 @@ def _calls(objects: Any) -> Iterator[Call]:
     numbers = {
         number
         for node in objects.nodes
-        for found in node.saveable_objects.values()
-        for number in (found.save_function, found.restore_function)
+        for saveable in node.saveable_objects.values()
+        for number in (saveable.save_function, saveable.restore_function)
     }
     for node in objects.nodes:
         is_resource = node.WhichOneof("kind") == "resource"
-        numbers |= {one.node_id for one in node.children if is_resource or one.local_name.startswith("_")}
+        numbers |= {
+            child.node_id for child in node.children if is_resource or child.local_name.startswith("_")
+        }
     yield from _functions(objects, numbers)
 
 

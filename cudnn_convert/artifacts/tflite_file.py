@@ -126,8 +126,8 @@ def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, 
 
     `unions` has, by the name of a field that is a union, the tables it may be by the number of their type.
     """
-    held = _Bytes(data, unions)
-    held.table(held.offset(0), root, 0)
+    reader_ = _Bytes(data, unions)
+    reader_.table(reader_.offset(0), root, 0)
 
 
 class _Bytes:

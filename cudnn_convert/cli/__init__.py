@@ -92,13 +92,13 @@ def _native_stderr() -> IO[bytes] | None:
     """
     try:
         real, encoding = os.dup(2), sys.stderr.encoding
-        held = tempfile.TemporaryFile()  # noqa: SIM115 - native code writes to it until the very end
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - native code writes to it until the very end
     except (OSError, AttributeError):
         return None
-    os.dup2(held.fileno(), 2)
+    os.dup2(file.fileno(), 2)
     sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
-    faulthandler.enable(held if child_process.can_fork() else sys.stderr)
-    return held
+    faulthandler.enable(file if child_process.can_fork() else sys.stderr)
+    return file
 
 
 def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:

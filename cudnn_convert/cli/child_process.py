@@ -236,8 +236,8 @@ def _crash(end: str, native: IO[bytes] | None) -> str:
     if native is not None:
         native.seek(0)
         # The fault handler's first line of a stack is the innermost: the library that was called.
-        found = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
-        where = f" in {found[1].decode()}" if found else ""
+        match = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
+        where = f" in {match[1].decode()}" if match else ""
     what = f"expected native code that returns, found {end}{where}"
     return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
 

@@ -135,13 +135,13 @@ def _inspect(flags: argparse.Namespace) -> int:
 
     options = Options(**_reading(flags))
     with _watched(flags):
-        found = inspect.inspect_source(Path(flags.source), options, form=flags.format)
+        inspection = inspect.inspect_source(Path(flags.source), options, form=flags.format)
     if flags.json:
-        print(found.to_json())
+        print(inspection.to_json())
     else:
         from cudnn_convert.cli import tables
 
-        tables.show_inspection(found)
+        tables.show_inspection(inspection)
     return 0
 
 
@@ -172,13 +172,13 @@ def _map(flags: argparse.Namespace) -> int:
 
     options = Options(format=flags.format or "savedmodel", **_reading(flags))
     with _watched(flags):
-        found = pipeline.map_weights(Path(flags.source), flags.artifact, options)
+        weight_map = pipeline.map_weights(Path(flags.source), flags.artifact, options)
     if flags.json:
-        print(found.to_json())
+        print(weight_map.to_json())
     else:
         from cudnn_convert.cli import tables
 
-        tables.show_map(found)
+        tables.show_map(weight_map)
     return 0
 
 

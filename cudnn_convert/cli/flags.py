@@ -93,7 +93,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """What a file may ask of the machine."""
-    names = ", ".join(found.name for found in fields(Limits))
+    names = ", ".join(field.name for field in fields(Limits))
     parser.add_argument(
         "--limit",
         action="append",

@@ -29,22 +29,23 @@ from cudnn_convert.report import (
 _UNTOLD: Final = "?"
 
 
-def show_map(found: Subject) -> None:
+def show_map(subject: Subject) -> None:
     """Everything in the map; `?` where a place cannot be told by the values."""
-    assert found.weights is not None
+    assert subject.weights is not None
     console = Screen(stderr=False)
-    where = found.artifact or f"what --format {found.format} writes"
-    console.print(f"{found.source}: {found.kind}, to {where}", style="bold")
-    for one in found.recurrences:
-        sizes = (
-            f"{one.layers} layers, {one.directions} directions, {one.units} units, {one.input_size} inputs"
+    where = subject.artifact or f"what --format {subject.format} writes"
+    console.print(f"{subject.source}: {subject.kind}, to {where}", style="bold")
+    for recurrence in subject.recurrences:
+        sizes = f"{recurrence.layers} layers, {recurrence.directions} directions, {recurrence.units} units"
+        sizes += f", {recurrence.input_size} inputs"
+        console.print(
+            f"{recurrence.node or '(root)'}: {recurrence.mode}, {sizes}, {recurrence.dtype}", style="bold"
         )
-        console.print(f"{one.node or '(root)'}: {one.mode}, {sizes}, {one.dtype}", style="bold")
-        console.print(_orders(found.weights, one.node))
-        console.print(_gates(found.weights.gates[one.node]))
-    if found.weights.variables:
-        console.print(_variables(found.weights.variables))
-    for note in found.notes:
+        console.print(_orders(subject.weights, recurrence.node))
+        console.print(_gates(subject.weights.gates[recurrence.node]))
+    if subject.weights.variables:
+        console.print(_variables(subject.weights.variables))
+    for note in subject.notes:
         console.print(f"note: {note}")
 
 
@@ -76,50 +77,56 @@ _LIVE: Final = {True: "yes", False: "no", None: "?"}
 _RUNS: Final = {True: "yes", False: "no", None: "not known"}
 
 
-def show_inspection(found: Inspection) -> None:
+def show_inspection(inspection: Inspection) -> None:
     """Everything but the functions that nothing calls, which are counted."""
     console = Screen(stderr=False)
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    console.print(f"{found.source}: {found.kind}{f' ({versions})' if versions else ''}", style="bold")
-    shown = [one for one in found.recurrences if one.live is not False or one.function is None]
+    versions = ", ".join(f"{name} {version}" for name, version in inspection.versions.items())
+    console.print(
+        f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}", style="bold"
+    )
+    shown = [
+        recurrence
+        for recurrence in inspection.recurrences
+        if recurrence.live is not False or recurrence.function is None
+    ]
     if shown:
         console.print(_recurrences(shown))
         for line in (*_settings(shown), *_weights(shown)):
             console.print(line)
-    if hidden := len(found.recurrences) - len(shown):
+    if hidden := len(inspection.recurrences) - len(shown):
         console.print(f"{hidden} more in functions that nothing calls: dead (--json lists them)")
-    for offered in found.signatures:
+    for offered in inspection.signatures:
         name = f"signature {offered.key}" if offered.key else "signature chosen from the graph"
         console.print(f"{name}{'' if offered.taken else ' (not taken)'}")
         for kind, ends in (("takes", offered.inputs), ("gives", offered.outputs)):
             for line in _ends(ends):
                 console.print(f"  {kind} {line}")
-    for note in found.notes:
+    for note in inspection.notes:
         console.print(f"note: {note}")
-    console.print(f"runs on a CPU as it is: {_RUNS[found.runs_on_cpu]}")
-    for reason in found.reasons:
+    console.print(f"runs on a CPU as it is: {_RUNS[inspection.runs_on_cpu]}")
+    for reason in inspection.reasons:
         console.print(reason)
-    _commands(console, found)
+    _commands(console, inspection)
 
 
-def _commands(console: Screen, found: Inspection) -> None:
-    if found.command is not None:
+def _commands(console: Screen, inspection: Inspection) -> None:
+    if inspection.command is not None:
         console.print("convert it with:")
-        console.print(f"  {command(found.command)}", style="bold")
-    elif found.candidates:
+        console.print(f"  {command(inspection.command)}", style="bold")
+    elif inspection.candidates:
         console.print("convert it with one of:")
-        for way in found.candidates:
-            console.print(f"  {command(way.command)}", style="bold")
-    elif not found.runs_on_cpu:
+        for candidate in inspection.candidates:
+            console.print(f"  {command(candidate.command)}", style="bold")
+    elif not inspection.runs_on_cpu:
         console.print("no command converts it as it is")
 
 
-def _recurrences(found: Iterable[Found]) -> Table:
+def _recurrences(recurrences: Iterable[Found]) -> Table:
     names = "op mode layers directions units inputs dtype axes lengths dropout".split()
     table = Table("recurrence", *names, "live", box=None, pad_edge=False)
     for column in table.columns:
         column.overflow = "fold"  # a name that is cut is no name
-    for one in found:
+    for one in recurrences:
         sizes = (one.layers, one.directions, one.units, one.input_size)
         units = [("?" if size is None else str(size)) for size in sizes]
         units[2] += f" to {one.projection}" if one.projection else ""
@@ -137,10 +144,10 @@ def _recurrences(found: Iterable[Found]) -> Table:
     return table
 
 
-def _weights(found: Iterable[Found]) -> Iterator[str]:
+def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
     """Where weights are, once for all recurrences that share them."""
     sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
-    for one in found:
+    for one in recurrences:
         sharing.setdefault((one.copies, one.raw, one.canonical), []).append(one.name or "(root)")
     for (copies, raw, canonical), names in sharing.items():
         yield f"weights of {', '.join(names)}: {copies}"
@@ -149,8 +156,8 @@ def _weights(found: Iterable[Found]) -> Iterator[str]:
                 yield f"  {kind}: {', '.join(f'{one.name} {list(one.shape)}' for one in tensors)}"
 
 
-def _settings(found: Iterable[Found]) -> Iterator[str]:
-    for one in found:
+def _settings(recurrences: Iterable[Found]) -> Iterator[str]:
+    for one in recurrences:
         if one.settings:
             yield f"{one.name}: {', '.join(f'{key}={value}' for key, value in one.settings.items())}"
 
@@ -173,9 +180,9 @@ def explain(report: Report) -> None:
     """What was found, what was chosen and how to say it again, and how equal the result is."""
     console = Screen(stderr=True)
     table = _make_table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
-    for found in report.recurrences:
-        sizes = (found.layers, found.directions, found.units, found.input_size)
-        table.add_row(found.node, found.op, found.mode, *map(str, sizes), found.weights)
+    for recurrence in report.recurrences:
+        sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
+        table.add_row(recurrence.node, recurrence.op, recurrence.mode, *map(str, sizes), recurrence.weights)
     if report.recurrences:
         console.print(table)
     for note in report.notes:
@@ -196,9 +203,9 @@ def verification(result: Verification) -> None:
     if result.recurrences:
         console.print(_recurrence_table(result))
     table = _make_table("output", "values", "worst difference", "of tolerance", "judged as")
-    for found in result.outputs:
-        share = f"{found.needed:.1%}" if found.judged else "not judged"
-        table.add_row(found.output, str(found.compared), f"{found.worst:.2e}", share, found.reason)
+    for output in result.outputs:
+        share = f"{output.needed:.1%}" if output.judged else "not judged"
+        table.add_row(output.output, str(output.compared), f"{output.worst:.2e}", share, output.reason)
     console.print(table)
     for warning in result.warnings:
         console.print(f"warning: {warning}")
@@ -217,14 +224,25 @@ def _recurrence_table(result: Verification) -> Table:
         *("recurrence", "layers", "asked in", "worst difference", "of tolerance"),
         *("wrong weights show", "weakest weight shows", ""),
     )
-    for found in result.recurrences:
-        numbers = (f"{found.worst:.2e}", f"{found.needed:.1%}", _times(found.smallest), _times(found.weakest))
-        if not found.asked:
+    for recurrence in result.recurrences:
+        numbers = (
+            f"{recurrence.worst:.2e}",
+            f"{recurrence.needed:.1%}",
+            _times(recurrence.smallest),
+            _times(recurrence.weakest),
+        )
+        if not recurrence.asked:
             numbers = ("", "", "", "")
-        layers = ", ".join(map(str, found.layers))
-        said = [f"{len(found.unseen)} changes show little"] if found.unseen else []
-        said += [] if found.sampled is None else [f"single weights of {found.sampled} rows of each matrix"]
-        table.add_row(found.node, layers, found.piece, *numbers, found.message or "; ".join(said))
+        layers = ", ".join(map(str, recurrence.layers))
+        said = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
+        said += (
+            []
+            if recurrence.sampled is None
+            else [f"single weights of {recurrence.sampled} rows of each matrix"]
+        )
+        table.add_row(
+            recurrence.node, layers, recurrence.piece, *numbers, recurrence.message or "; ".join(said)
+        )
     return table
 
 

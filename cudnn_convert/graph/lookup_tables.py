@@ -78,10 +78,10 @@ def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
     ]
     nodes = [node for node in nodes if twins.get(node.name, node.name) == node.name]
     for node in nodes:
-        for place, name in enumerate(node.input):
+        for position, name in enumerate(node.input):
             op, k = split(name)
             if op in twins:
-                node.input[place] = f"^{twins[op]}" if k < 0 else twins[op]
+                node.input[position] = f"^{twins[op]}" if k < 0 else twins[op]
     return node_defs.with_nodes(graph, nodes)
 
 
@@ -117,8 +117,8 @@ def _is_restored(model: Model, index: Index, node: Any) -> bool:
 
 def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
     if len(ways) != 1:
-        found = ", ".join(ways) or "none"
-        return f"expected one op that fills it from constants or a file, found {found}"
+        actual = ", ".join(ways) or "none"
+        return f"expected one op that fills it from constants or a file, found {actual}"
     node = index.nodes[ways[0]]
     if node.op in FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
         return f"expected its file among the source's assets or beside the source, found none for {name}"

@@ -232,9 +232,9 @@ def import_checked(graph: Any) -> tf.Graph:
     try:
         return import_graph(_replace_unknown_ops(graph))
     except (ValueError, TypeError, KeyError, tf.errors.OpError) as cause:
-        found = first_line(cause)
+        actual = first_line(cause)
         raise InvalidModelError(
-            "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=found
+            "graph", expected=f"nodes that TensorFlow {tf.__version__} can import", found=actual
         ) from cause
 
 
@@ -266,7 +266,7 @@ def fold_constant(
         graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
     except InvalidModelError:
         return None
-    sizes = [found.shape.num_elements() for one in graph.get_operations() for found in one.outputs]
+    sizes = [output.shape.num_elements() for one in graph.get_operations() for output in one.outputs]
     if any(size is None or size > _LARGEST for size in sizes):
         return None
     with tf.compat.v1.Session(graph=graph) as session:

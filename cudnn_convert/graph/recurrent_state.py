@@ -169,7 +169,7 @@ def assignments(index: Index, op: str) -> dict[str, str]:
     if node is None or node.op != "NoOp":
         return {}
     members = [assignments(index, split(name)[0]) for name in node.input]
-    return {key: value for found in members for key, value in found.items()} if all(members) else {}
+    return {key: value for member in members for key, value in member.items()} if all(members) else {}
 
 
 def last_writes(index: Index, state: State) -> list[str]:
@@ -258,8 +258,8 @@ class Order:
                 continue
             unordered = [w.op for stage in stages for w in stage if w.op not in self.before[write.op]]
             if unordered:
-                found = f"{unordered[0]} and {write.op}"
-                self.refuse(f"assignments in a certain order, found {found} in none; choose other --outputs")
+                actual = f"{unordered[0]} and {write.op}"
+                self.refuse(f"assignments in a certain order, found {actual} in none; choose other --outputs")
             stages.append([write])
         return stages
 
@@ -274,9 +274,9 @@ class Order:
             if self.nodes[name].op in SWITCHES
         ]
 
-    def _excludes(self, one: Use, other: Use) -> bool:
+    def _excludes(self, use: Use, other: Use) -> bool:
         """Whether two uses stand on the two sides of one branch."""
-        sides = dict(self.branches(one))
+        sides = dict(self.branches(use))
         return any(sides.get(predicate, side) != side for predicate, side in self.branches(other))
 
     def place(self, use: Use) -> tuple[int, Use | None]:

@@ -54,8 +54,8 @@ def check_values(path: Path, graph: Any, values: Mapping[str, Tensor], *, decode
                     f"variable {name}: expected a value of shape {wanted}, found no such key; {hint}"
                 )
             elif "shape" in node.attr and not wanted.is_compatible_with(value.shape):
-                found = f"{list(value.shape)}; are graph and weights of one model?"
-                reasons.append(f"variable {name}: expected shape {wanted}, found {found}")
+                actual = f"{list(value.shape)}; are graph and weights of one model?"
+                reasons.append(f"variable {name}: expected shape {wanted}, found {actual}")
     if reasons:
         raise UnsupportedModelError(path, reasons)
 
@@ -112,11 +112,13 @@ def session(
     options.rewrite_options.remapping = RewriterConfig.OFF
     config = tf.compat.v1.ConfigProto(graph_options=options)
     with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
-        restored = {found.variable for found in restores}
+        restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
         _assign(running, others, variables)
-        for found in restores:
-            running.run(made.get_operation_by_name(found.op), dict.fromkeys(found.files, str(found.prefix)))
+        for restore in restores:
+            running.run(
+                made.get_operation_by_name(restore.op), dict.fromkeys(restore.files, str(restore.prefix))
+            )
         names = {op.name for op in made.get_operations()}
         fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}
         running.run([made.get_operation_by_name(op) for op in initializers], fed)

@@ -230,9 +230,9 @@ def _scoped(index: Index) -> Iterator[_Loss]:
     taken: dict[str, dict[str, str]] = {}
     labels: dict[str, list[str]] = {}
     for name, node in index.nodes.items():
-        found = _SCOPES.fullmatch(name)
-        if found and not _GRADIENTS.fullmatch(name):
-            scope = f"{found['scope']}/"
+        match = _SCOPES.fullmatch(name)
+        if match and not _GRADIENTS.fullmatch(name):
+            scope = f"{match['scope']}/"
             origins = {given: _origin(index, given) for given in index.data_inputs(node)}
             entering = {name: origin for name, origin in origins.items() if not name.startswith(scope)}
             taken.setdefault(scope, {}).update(entering)

@@ -186,9 +186,9 @@ def with_ways(found: Inspection, source: Path, ways: Ways, options: Options) -> 
     return replace(found, candidates=listed)
 
 
-def with_notes(found: Inspection, notes: Iterable[str]) -> Inspection:
+def with_notes(inspection: Inspection, notes: Iterable[str]) -> Inspection:
     """The inspection with more to tell."""
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(inspection, notes=(*inspection.notes, *notes))
 
 
 #: What is said of canonical keys of TensorFlow before 1.4, whose other half is in the blob.

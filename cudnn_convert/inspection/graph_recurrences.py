@@ -182,8 +182,8 @@ class Graph:
         self.model = model
         ends = [
             name
-            for one in model.signatures.values()
-            for of in (one.inputs, one.outputs)
+            for signature in model.signatures.values()
+            for of in (signature.inputs, signature.outputs)
             for name in of.values()
         ]
         graph: Any = model.graph
@@ -239,11 +239,11 @@ class Graph:
                 )
         yield from _uncalled(self.model, groups)
 
-    def _compared(self, one: Seen, convention: Convention) -> str | None:
-        blob = self.model.variables.get(one.blob.name) if one.blob else None
-        if one.keys is None or blob is None or one.sizes is None:
+    def _compared(self, node: Seen, convention: Convention) -> str | None:
+        blob = self.model.variables.get(node.blob.name) if node.blob else None
+        if node.keys is None or blob is None or node.sizes is None:
             return None
-        return weights_only.describe_difference(one.keys, blob, one.sizes, one.dtype, convention)
+        return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
 
 
 def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:

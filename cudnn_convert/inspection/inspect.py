@@ -39,10 +39,12 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     recurrences = tuple(
         weights_only.recurrences(model, plans, _convention(found, options), checked=_checked(found))
     )
-    names = [name for plan in plans for one in plan.singles for name in (one.name, one.recurrence.shared)]
+    names = [
+        name for plan in plans for single in plan.singles for name in (single.name, single.recurrence.shared)
+    ]
     if form is None and not all(is_op_name(name) for name in names if name):
         options = replace(options, format="onnx")
-    told = alternatives.build_inspection(
+    inspection = alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=False if recurrences else True if model.plain.whole else None,
@@ -50,7 +52,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
-    return alternatives.with_notes(alternatives.with_ways(told, source, found, options), notes)
+    return alternatives.with_notes(alternatives.with_ways(inspection, source, found, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
@@ -66,14 +68,14 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     recurrences = tuple(
         seen.recurrences(_live(seen, whole, found, options), checked, _convention(found, options))
     )
-    told = alternatives.build_inspection(
+    inspection = alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=_runs_on_cpu(recurrences, found),
         recurrences=recurrences,
         signatures=_signatures(seen, model, found),
     )
-    return alternatives.with_ways(told, source, found, options)
+    return alternatives.with_ways(inspection, source, found, options)
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
@@ -86,7 +88,9 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
         model,
         runs_on_cpu=True,
         recurrences=seen.recurrences({}, (), Convention()),
-        signatures=[_offered(seen, key, one, taken=False) for key, one in model.signatures.items()],
+        signatures=[
+            _offered(seen, key, signature, taken=False) for key, signature in model.signatures.items()
+        ],
         reasons=[alternatives.PORTABLE],
     )
 
@@ -117,7 +121,7 @@ def _live(seen: Graph, whole: Model, found: Ways, options: Options) -> dict[str,
 
 def _runs_on_cpu(recurrences: Sequence[Found], found: Ways) -> bool | None:
     """A plan makes sure that everything else does."""
-    needing = [one.live for one in recurrences if one.needs_gpu]
+    needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing):
         return False
     return True if found.plans and None not in needing else None
@@ -129,17 +133,18 @@ def _signatures(seen: Graph, model: Model, found: Ways) -> Iterator[Offered]:
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
         yield _offered(seen, "", plans[0].source, taken=True)
-    for key, one in model.signatures.items():
+    for key, signature in model.signatures.items():
         # An artifact with one signature calls it so, whichever of the source's it is.
-        same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(one.outputs)
+        same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(signature.outputs)
         # Its inputs are those of the plan, which may begin behind a parser.
-        offered = plans[0].source if same else one
+        offered = plans[0].source if same else signature
         yield _offered(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
 
-def _offered(seen: Graph, key: str, found: Signature, *, taken: bool) -> Offered:
+def _offered(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offered:
     inputs, outputs = (
-        {name: seen.end(tensor) for name, tensor in of.items()} for of in (found.inputs, found.outputs)
+        {name: seen.end(tensor) for name, tensor in of.items()}
+        for of in (signature.inputs, signature.outputs)
     )
     return Offered(key, taken, inputs, outputs)
 

@@ -89,7 +89,7 @@ def _taken(
         return ()
     for one in fits:
         left.remove(one)
-    return tuple(held for _, _, tensors in fits for held in tensors)
+    return tuple(tensor for _, _, tensors in fits for tensor in tensors)
 
 
 def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
@@ -100,7 +100,7 @@ def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
     )
 
 
-def _found(path: str, entry: Entry, around: Entry | None, held: tuple[Held, ...]) -> Found:
+def _found(path: str, entry: Entry, around: Entry | None, helds: tuple[Held, ...]) -> Found:
     config = entry["config"]
     settings = {key: config[key] for key in _SETTINGS if config.get(key)}
     if around is not None:
@@ -116,15 +116,15 @@ def _found(path: str, entry: Entry, around: Entry | None, held: tuple[Held, ...]
         layers=1,
         directions=1 if around is None else 2,
         units=int(config.get("units", 0)),
-        input_size=held[0].shape[0] if held and len(held[0].shape) == 2 else None,
+        input_size=helds[0].shape[0] if helds and len(helds[0].shape) == 2 else None,
         projection=0,
-        dtype=held[0].dtype if held else values.dtype(config.get("dtype")) or "float32",
+        dtype=helds[0].dtype if helds else values.dtype(config.get("dtype")) or "float32",
         axes=("time", "batch", "input") if time_major else ("batch", "time", "input"),
         lengths=False,
         dropout=0.0,
         raw=(),
-        canonical=held,
-        copies="canonical" if held else "none",
+        canonical=helds,
+        copies="canonical" if helds else "none",
         settings=settings,
     )
 
@@ -151,7 +151,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     return alternatives.build_inspection(
         source,
         model,
-        runs_on_cpu=not any(one.needs_gpu for one in recurrences) if is_known else None,
+        runs_on_cpu=not any(recurrence.needs_gpu for recurrence in recurrences) if is_known else None,
         recurrences=recurrences,
         signatures=[signature(found)],
         reasons=reasons,

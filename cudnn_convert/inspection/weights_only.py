@@ -124,16 +124,16 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
     again = {found.scope: found for found in dialects.find(model.path, unread)}
     found: dict[str, tuple[Held, ...]] = {}
-    for one in model.canonical:
-        names = [key for key in model.variables if key.startswith(one.scope)]
-        if one.scope in again:
+    for parameters in model.canonical:
+        names = [key for key in model.variables if key.startswith(parameters.scope)]
+        if parameters.scope in again:
             del asked[:]
             try:
-                _ = [*again[one.scope].tensors().values()]  # which asks for each
+                _ = [*again[parameters.scope].tensors().values()]  # which asks for each
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
-        found[one.scope] = describe_tensors(model.variables, dict.fromkeys(names))
+        found[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
     return found
 
 
@@ -154,14 +154,18 @@ def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | N
 
 
 def describe_difference(
-    found: CanonicalParameters, raw: Tensor, sizes: Sizes, dtype: np.dtype[Any], convention: Convention
+    canonical_parameters: CanonicalParameters,
+    raw: Tensor,
+    sizes: Sizes,
+    dtype: np.dtype[Any],
+    convention: Convention,
 ) -> str | None:
     """Where the copies differ, "" where they agree, None where there is too much to compare."""
     if math.prod(raw.shape) > _MOST:
         return None
     try:
         blob = lazy.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
-        difference = weight_copies.compare_copies(found.decode(sizes.mode), blob, convention)
+        difference = weight_copies.compare_copies(canonical_parameters.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)
     return (difference or "").partition(";")[0]  # what to do about it stands in the refusal
@@ -180,11 +184,11 @@ def recurrences(
     for plan in plans:
         for one in plan.singles:
             singles.setdefault(one.recurrence.shared, []).append(one)
-    for variable, found in singles.items():
+    for variable, single in singles.items():
         scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
-        made = _planned(model, variable, found, keys.get(scope, ()))
-        told = made.copies if checked else _compared(model, made, scope, found[0], convention)
-        yield replace(made, copies=told, live=True if len(found) == len(plans) else None)
+        made = _planned(model, variable, single, keys.get(scope, ()))
+        told = made.copies if checked else _compared(model, made, scope, single[0], convention)
+        yield replace(made, copies=told, live=True if len(single) == len(plans) else None)
     if not plans:
         for scope in dict.fromkeys(one.scope for one in model.canonical):
             sets = [one for one in model.canonical if one.scope == scope]
@@ -196,22 +200,26 @@ def recurrences(
 
 def signatures(plan: Plan) -> Iterator[Offered]:
     """What each recurrence takes and gives; a name in a shape is an axis that is open."""
-    for one in plan.singles:
+    for single in plan.singles:
         ends = [
             {key: End(tensor, specs[key][0].name, specs[key][1]) for key, tensor in named.items()}
             for named, specs in (
-                (one.signature.inputs, one.inputs),
-                (one.signature.outputs, one.outputs),
+                (single.signature.inputs, single.inputs),
+                (single.signature.outputs, single.outputs),
             )
         ]
-        yield Offered(one.name, True, *ends)
+        yield Offered(single.name, True, *ends)
 
 
-def _planned(model: Model, variable: str, found: Sequence[graphless.Single], keys: tuple[Held, ...]) -> Found:
+def _planned(
+    model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[Held, ...]
+) -> Found:
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
-    raw, first = _raw(model, variable), found[0].recurrence
-    sizes = [one.recurrence.sizes for one in found]
-    made = _found(found[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=found[0].batch_major)
+    raw, first = _raw(model, variable), singles[0].recurrence
+    sizes = [one.recurrence.sizes for one in singles]
+    made = _found(
+        singles[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=singles[0].batch_major
+    )
     return replace(
         made,
         layers=_agreed(sizes, "layers"),
@@ -280,15 +288,21 @@ def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Fo
     )
 
 
-def _compared(model: Model, one: Found, scope: str, single: graphless.Single, convention: Convention) -> str:
+def _compared(
+    model: Model, inspection: Found, scope: str, single: graphless.Single, convention: Convention
+) -> str:
     """What the copies are, where no plan compared them."""
     sizes = single.recurrence.sizes
-    fitting = [found for found in model.canonical if found.scope == scope and sizes.mode in found.modes]
-    if not (one.raw and one.canonical and fitting):
-        return one.copies
-    blob = model.variables[one.raw[0].name]
+    fitting = [
+        parameters
+        for parameters in model.canonical
+        if parameters.scope == scope and sizes.mode in parameters.modes
+    ]
+    if not (inspection.raw and inspection.canonical and fitting):
+        return inspection.copies
+    blob = model.variables[inspection.raw[0].name]
     difference = describe_difference(fitting[0], blob, sizes, single.recurrence.dtype, convention)
-    return describe_copies(one.raw, one.canonical, difference)
+    return describe_copies(inspection.raw, inspection.canonical, difference)
 
 
 def _raw(model: Model, key: str) -> tuple[Held, ...]:

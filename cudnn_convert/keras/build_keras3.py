@@ -109,8 +109,8 @@ class _Pieces:
         if classes.is_foreign(entry, self.brought):
             return _stand_in(entry, listed)
         if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
-            told = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
-            raise self._refused(entry, f"{told}; write --format h5")
+            message = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
+            raise self._refused(entry, f"{message}; write --format h5")
         if not classes.has_foreign(entry, self.brought):
             return self._own(entry, listed)
         if layer_tree.is_model(entry):
@@ -120,18 +120,18 @@ class _Pieces:
         elif kind in _HOLDS:
             parts = {_HOLDS[kind]: self.layer(layer_tree.inside(entry)[0], listed)}
         else:
-            told = f"expected Keras's own layers in a {kind} for Keras 3, found another"
-            raise self._refused(entry, f"{told}; write --format h5, or bring it with --custom-objects")
+            message = f"expected Keras's own layers in a {kind} for Keras 3, found another"
+            raise self._refused(entry, f"{message}; write --format h5, or bring it with --custom-objects")
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that gives it weights like those listed."""
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Told(self.brought))
         if layer_tree.is_model(entry):
-            made = deserialize(self.source, config, self.brought)
-            refuse_open_steps(self.source, made)
-            if fill_variables(made, entry, listed):
-                return made
+            layer = deserialize(self.source, config, self.brought)
+            refuse_open_steps(self.source, layer)
+            if fill_variables(layer, entry, listed):
+                return layer
         elif (found := self._shaped(entry, config, listed)) is not None:
             return found
         stored = ", ".join(str(list(tensor.shape)) for _, tensor in listed)
@@ -143,13 +143,13 @@ class _Pieces:
         without a shape, if it takes none of those tried."""
         unshaped = None if listed else deserialize(self.source, config, self.brought)
         for call in candidate_shapes(listed, self.given[0]):
-            made = deserialize(self.source, config, self.brought)
+            layer = deserialize(self.source, config, self.brought)
             try:
-                made.build(*call)
+                layer.build(*call)
             except Exception:  # noqa: BLE001 - whatever a layer says to a shape not its own
                 continue
-            if fill_variables(made, entry, listed):
-                return made
+            if fill_variables(layer, entry, listed):
+                return layer
             unshaped = None
         return unshaped
 
@@ -161,8 +161,8 @@ class _Pieces:
         for name, tensor in listed:
             owners = [part for part in name.split("/")[:-1] if part in found]
             if len(owners) != 1:
-                told = f"expected weights named after its layers, found {name}; write --format h5"
-                raise self._refused(model, told)
+                message = f"expected weights named after its layers, found {name}; write --format h5"
+                raise self._refused(model, message)
             found[owners[0]].append((name, tensor))
         return dict(found)
 
@@ -172,8 +172,8 @@ class _Pieces:
         for name, tensor in listed:
             ways["/backward_" in f"/{name}"].append((name, tensor))
         if bool(ways[0]) != bool(ways[1]):
-            told = "expected weights of both directions by their names, found one; write --format h5"
-            raise self._refused(entry, told)
+            message = "expected weights of both directions by their names, found one; write --format h5"
+            raise self._refused(entry, message)
         made = [self.layer(one, way) for one, way in zip(layer_tree.inside(entry), ways, strict=True)]
         return dict(zip(("forward_layer", "backward_layer"), made, strict=True))
 
@@ -260,11 +260,11 @@ Pairs = list[tuple[Any, Mode | None]]
 def build_model(source: Path, modern: translate.Modern) -> Any:
     """The `keras.Model` of a translated model. Raises UnsupportedModelError for what Keras 3 cannot build."""
     model = modern.model
-    made = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
-    _assign(source, made, model)
-    refuse_open_steps(source, made)
-    settle_seeds(made)
-    return made
+    layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
+    _assign(source, layer, model)
+    refuse_open_steps(source, layer)
+    settle_seeds(layer)
+    return layer
 
 
 def scaled_layers(model: Architecture) -> tuple[str, ...]:
@@ -284,8 +284,8 @@ def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping
         # Layers raise what they like, and Keras wraps it into the config of every model around.
         innermost = str(cause).rpartition("Exception encountered: ")[2].strip()
         first = (innermost.splitlines() or [""])[0] or type(cause).__name__
-        told = f"model: expected one that Keras 3 builds, found {first}; write --format h5"
-        raise UnsupportedModelError(source, [told]) from cause
+        message = f"model: expected one that Keras 3 builds, found {first}; write --format h5"
+        raise UnsupportedModelError(source, [message]) from cause
 
 
 def refuse_open_steps(source: Path, built: Any) -> None:
@@ -315,9 +315,11 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         layer, listed = built.get_layer(name), model.weights.get(name, ())
         if not fill_variables(layer, entry, listed):
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
-            found = ", ".join(str(tensor.shape) for _, tensor in listed)
-            told = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {found or 'none'}"
-            raise UnsupportedModelError(source, [f"{told}; write --format h5"])
+            actual = ", ".join(str(tensor.shape) for _, tensor in listed)
+            message = (
+                f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual or 'none'}"
+            )
+            raise UnsupportedModelError(source, [f"{message}; write --format h5"])
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:

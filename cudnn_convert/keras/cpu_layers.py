@@ -73,8 +73,8 @@ def has_cudnn(model: Architecture) -> bool:
 def require_cudnn(path: Path, model: Architecture) -> None:
     """Raises UnsupportedModelError where a model has no cuDNN layer."""
     if not has_cudnn(model):
-        told = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
-        raise UnsupportedModelError(path, [f"{told}convert it all the same with --allow-plain"])
+        message = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
+        raise UnsupportedModelError(path, [f"{message}convert it all the same with --allow-plain"])
 
 
 def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewritten:
@@ -146,18 +146,18 @@ def _changed(entry: Entry) -> Entry:
 
 def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tuple[tuple[str, Tensor], ...]:
     """A top-level layer's weights, those of its cuDNN layers converted."""
-    found = Counter((mode, _units(three)) for _, mode, three in _triples(listed))
+    counts = Counter((mode, _units(three)) for _, mode, three in _triples(listed))
     expected = Counter(_described(entry, cudnn=True))
     # A CPU layer's config over weights that a cuDNN layer saved: Keras 2 converts such on loading too.
     spare = Counter(_described(entry, cudnn=False))
-    if expected - found or (found - expected) - spare:
+    if expected - counts or (counts - expected) - spare:
         raise ReadError(
             path,
             f"layer {name}",
             expected=f"the weights of {_told(expected) or 'no cuDNN layer'}",
-            found=f"weights of {_told(found) or 'none'} by their shapes",
+            found=f"weights of {_told(counts) or 'none'} by their shapes",
         )
-    return _converted(listed) if found else tuple(listed)
+    return _converted(listed) if counts else tuple(listed)
 
 
 def _described(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:

@@ -49,15 +49,15 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     graph.library.function.add().CopyFrom(concrete.function_def)
     variables: dict[str, Tensor] = {}
     captured = []
-    for place, found in enumerate(concrete.captured_inputs):
-        node, value = _placeholder_of_capture(held.get(id(found)), found, f"constant_{place}", variables)
+    for position, found in enumerate(concrete.captured_inputs):
+        node, value = _placeholder_of_capture(held.get(id(found)), found, f"constant_{position}", variables)
         variables |= {} if value is None else {node.name: value}
         captured.append(node.name)
         graph.node.append(node)
     graph.node.extend(saved_functions.call(_CALL, concrete.function_def, captured))
     given = [node.name for node in graph.node if node.op == "Placeholder"]
     inputs = {found.name: f"{name}:0" for found, name in zip(built.inputs, given, strict=True)}
-    outputs = {key: f"{_CALL}:{place}" for place, key in enumerate(built.output_names)}
+    outputs = {key: f"{_CALL}:{position}" for position, key in enumerate(built.output_names)}
     signature = Signature(inputs, outputs)
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
 
@@ -69,8 +69,8 @@ def _built(path: Path, described: Architecture, vouched: classes.Vouched) -> Any
     found = [str(replace(one, library="Keras 3")) for one in refused]
     config = classes.by_name(vouched.keras, described.config)
     if not found and (names := validate.modules(config)):
-        told = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
-        found = [f"{told}; bring it with --custom-objects MODULE:{names[0]}"]
+        message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
+        found = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
     if found:
         raise UnsupportedModelError(path, found)
     try:
@@ -99,8 +99,8 @@ def _assign(path: Path, described: Architecture, built: Any) -> None:
         if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
             shapes = [list(value.shape) for _, value in given]
             expected = [list(weight.shape) for weight in wanted]
-            found = f"{shapes}; are config and weights of one model?"
-            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {found}")
+            actual = f"{shapes}; are config and weights of one model?"
+            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {actual}")
             continue
         for weight, (_, value) in zip(wanted, given, strict=True):
             weight.assign(value.read())

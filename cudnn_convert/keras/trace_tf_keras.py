@@ -42,17 +42,17 @@ def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any])
     with tf_keras.utils.custom_object_scope({**keras_private.tf1_layers(), **vouched}), _floats(described):
         for shaped in values.with_input_shape(config):
             try:
-                made = tf_keras.layers.deserialize(shaped, use_legacy_format=True)
+                layer = tf_keras.layers.deserialize(shaped, use_legacy_format=True)
             except Exception as cause:  # noqa: BLE001 - whatever a layer says to a config not its own
                 failure = cause
                 continue
-            if isinstance(made, tf_keras.Model) and made.built and made.inputs:
-                return made
-    found = "one whose input has no shape; build it, and save it again"
+            if isinstance(layer, tf_keras.Model) and layer.built and layer.inputs:
+                return layer
+    actual = "one whose input has no shape; build it, and save it again"
     if failure is not None:
-        found = f"one it refuses: {first_line(failure)}; {EXPORT}"
+        actual = f"one it refuses: {first_line(failure)}; {EXPORT}"
     raise UnsupportedModelError(
-        path, [f"config: expected a model that tf_keras can build, found {found}"]
+        path, [f"config: expected a model that tf_keras can build, found {actual}"]
     ) from failure
 
 
@@ -113,8 +113,8 @@ def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
         if node.name in names:
             node.name = names[node.name]
             node.attr["shared_name"].s = node.name.encode()
-        for place, source in enumerate(node.input):
-            node.input[place] = names.get(source, source)
+        for position, source in enumerate(node.input):
+            node.input[position] = names.get(source, source)
     return graph
 
 
@@ -145,14 +145,14 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     assert model.architecture is not None
     version = model.architecture.keras_version
     if version.partition(".")[0] == "3":
-        told = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
-        raise UnsupportedModelError(model.path, [told])
+        message = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
+        raise UnsupportedModelError(model.path, [message])
     found = [*validate.layers_not_allowed(model.architecture.config, vouched)]
     part = validate.own_part(model.architecture, vouched) if found else model.architecture
     if part is None and verify:
         more = "" if found[0].runs else ", for --format keras one for Keras 3 too"
-        told = "as it stands the model cannot be verified, for nothing comes before this layer"
-        reason = f"{found[0]}{more}; {told}: convert it with --no-verify"
+        message = "as it stands the model cannot be verified, for nothing comes before this layer"
+        reason = f"{found[0]}{more}; {message}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.architecture.config)

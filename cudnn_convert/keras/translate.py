@@ -96,16 +96,16 @@ class Place:
     entry: Callable[[Entry, str, Told], dict[str, Any]]
 
 
-def translate_config(config: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any]:
     """A layer's own config for Keras 3; what it cannot say goes into `place.told`."""
-    kind, told, path = place.kind, place.told, place.path
+    kind, told, path = context.kind, context.told, context.path
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
-            found = f"found {config[key]}; Keras 3 has no such layer, write --format h5"
-            told.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {found}")
-    made = {key: _value(key, value, place) for key, value in config.items() if key not in gone}
+            actual = f"found {config[key]}; Keras 3 has no such layer, write --format h5"
+            told.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
+    made = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in made:
         made["negative_slope"] = made.pop("alpha")
     if kind == "BatchNormalization" and isinstance(made.get("axis"), list) and len(made["axis"]) == 1:
@@ -113,12 +113,12 @@ def translate_config(config: Mapping[str, Any], place: Place) -> dict[str, Any]:
     return {key: value for key, value in made.items() if value is not None or key != "dtype"}
 
 
-def _value(key: str, value: Any, place: Place) -> Any:
-    path, told = place.path, place.told
+def _value(key: str, value: Any, context: Place) -> Any:
+    path, told = context.path, context.told
     if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
-        return place.entry(value, f"{path}/{layer_tree.layer_name(value)}", told)
+        return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", told)
     if key == "cells" and isinstance(value, list):
-        return [place.entry(one, f"{path}/{number}", told) for number, one in enumerate(value)]
+        return [context.entry(one, f"{path}/{number}", told) for number, one in enumerate(value)]
     if key.endswith(("_initializer", "_regularizer", "_constraint")):
         made, lost = values.translate_object(key.rpartition("_")[2], value)
         if lost:
@@ -126,27 +126,27 @@ def _value(key: str, value: Any, place: Place) -> Any:
         return made
     if key == "dtype":
         return values.dtype(value)
-    return _activation(key, value, place) if key.endswith("activation") else values.plain_value(value)
+    return _activation(key, value, context) if key.endswith("activation") else values.plain_value(value)
 
 
-def _activation(key: str, value: Any, place: Place) -> Any:
+def _activation(key: str, value: Any, context: Place) -> Any:
     """An activation by its name. Keras 3's hard_sigmoid is another function than Keras 2's of that name."""
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
     if not isinstance(name, str):
         other = value.get("class_name") if isinstance(value, Mapping) else value
-        found = f"found {other}; write --format h5"
-        place.told.reasons.append(f"layer {place.path}: expected {key} to be a function, {found}")
+        actual = f"found {other}; write --format h5"
+        context.told.reasons.append(f"layer {context.path}: expected {key} to be a function, {actual}")
         return None
-    if name == "hard_sigmoid" and not (place.kind in SCALABLE and key == "recurrent_activation"):
-        found = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
-        place.told.reasons.append(
-            f"layer {place.path}: expected {key} to be a function of both, {found}; write --format h5"
+    if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
+        actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
+        context.told.reasons.append(
+            f"layer {context.path}: expected {key} to be a function of both, {actual}; write --format h5"
         )
     elif name not in classes.ACTIVATIONS:
-        if name not in place.told.vouched:
-            place.told.functions.append(name)
+        if name not in context.told.vouched:
+            context.told.functions.append(name)
         return values.function(name)
     return name
 
@@ -288,35 +288,35 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     return Modern(config, notes, functions, model, vouched)
 
 
-def translate_entry(entry: Entry, path: str, told: Told) -> dict[str, Any]:
-    """A layer or model at `path` for Keras 3; what it cannot say goes into `told`."""
+def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
+    """A layer or model at `path` for Keras 3; what it cannot say goes into `log`."""
     kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
     if "/" in layer_tree.layer_name(entry):
-        told.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
-    if classes.class_name(entry) in told.vouched or classes.is_foreign(entry, told.vouched):
+        log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
+    if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched):
         try:
-            return classes.keep_as_is(entry, told.vouched)
+            return classes.keep_as_is(entry, log.vouched)
         except ValueError as cause:
-            told.reasons.append(f"{where}: {cause}; write --format h5")
+            log.reasons.append(f"{where}: {cause}; write --format h5")
             return {}
     if kind in classes.CODE or kind in _LOST:
         bring = "" if kind in classes.CODE else f", or bring one: --custom-objects MODULE:{kind}"
-        told.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5{bring}")
+        log.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5{bring}")
         return {}
     if layer_tree.is_model(entry):
-        return (_sequential if kind == "Sequential" else _functional)(entry, path, told)
+        return (_sequential if kind == "Sequential" else _functional)(entry, path, log)
     bare = each_step(entry)
     if bare is not None:
-        told.notes.append(f"{where}: TimeDistributed left away, for {bare['class_name']} does the same alone")
-        return translate_entry(bare, path, told)
+        log.notes.append(f"{where}: TimeDistributed left away, for {bare['class_name']} does the same alone")
+        return translate_entry(bare, path, log)
     kind = _RENAMED.get(kind, kind)
     if kind == "InputLayer":
         shape = values.shape(config.get("batch_input_shape", config.get("batch_shape")))
         made = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         made["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
-        made = translate_config(config, Place(kind, path, told, translate_entry))
+        made = translate_config(config, Place(kind, path, log, translate_entry))
     return values.write_object("keras.layers", kind, made)
 
 
@@ -336,16 +336,16 @@ def each_step(entry: Entry) -> Entry | None:
     return {"class_name": held["class_name"], "config": config}
 
 
-def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
+def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
     held = layer_tree.layer_entries(entry)
     made = [
-        translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), told) for layer in held
+        translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), log) for layer in held
     ]
     if held and held[0]["class_name"] != "InputLayer":
         shape, dtype = values.input_of(entry)
         if shape is None:
             cure = "build the model, save it again, or write --format h5"
-            told.reasons.append(
+            log.reasons.append(
                 f"{f'model {path}' if path else 'model'}: expected an input shape, found none; {cure}"
             )
         name = f"{layer_tree.layer_name(held[0])}_input"
@@ -355,18 +355,18 @@ def _sequential(entry: Entry, path: str, told: Told) -> dict[str, Any]:
     return values.write_object("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
 
 
-def _functional(entry: Entry, path: str, told: Told) -> dict[str, Any]:
+def _functional(entry: Entry, path: str, log: Told) -> dict[str, Any]:
     config = entry["config"]
     calls = Calls(entry)
     held = []
     for layer in layer_tree.layer_entries(entry):
         name = str(layer.get("name") or layer_tree.layer_name(layer))
         here = f"{path}/{name}".strip("/")
-        made = translate_entry(layer, here, told)
+        made = translate_entry(layer, here, log)
         try:
             inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
         except (ValueError, TypeError, KeyError, IndexError) as cause:
-            told.reasons.append(f"layer {here}: expected a call with tensors, found {cause}")
+            log.reasons.append(f"layer {here}: expected a call with tensors, found {cause}")
             continue
         held.append({**made, "name": name, "inbound_nodes": inbound})
     made = {

@@ -69,39 +69,39 @@ def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
         raise UnsupportedModelError("onnx", reasons)
 
 
-def _is_fused(found: Block) -> bool:
-    inner = found.read - {resolve.HIDDEN_STATES, resolve.CELL_STATES}
-    return found.cell is not None and not found.clip and not inner and found.last_only
+def _is_fused(block: Block) -> bool:
+    inner = block.read - {resolve.HIDDEN_STATES, resolve.CELL_STATES}
+    return block.cell is not None and not block.clip and not inner and block.last_only
 
 
-def _recurrence(found: Block) -> Recurrence:
-    assert found.cell is not None
-    _, units, inputs = found.cell.kernel.shape
+def _recurrence(block: Block) -> Recurrence:
+    assert block.cell is not None
+    _, units, inputs = block.cell.kernel.shape
     return Recurrence(
-        node=f"{found.node.name}/{_NODE}",
-        op=found.node.op,
+        node=f"{block.node.name}/{_NODE}",
+        op=block.node.op,
         sizes=Sizes(Mode.LSTM, 1, 1, units, inputs),
         time_major=True,
-        lengths=not found.full,
-        dtype=np.dtype(found.dtype.as_numpy_dtype),
-        cells=((found.cell,),),
+        lengths=not block.full,
+        dtype=np.dtype(block.dtype.as_numpy_dtype),
+        cells=((block.cell,),),
         evidence=CanonicalEvidence({}),  # nobody judges by it: the source runs its own op
-        shared=found.node.name,
+        shared=block.node.name,
     )
 
 
-def _specs(found: Block) -> list[Any]:
+def _specs(block: Block) -> list[Any]:
     """What a block takes, in its order; how wide is known where the body is put."""
     shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
-    return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, found.dtype) for shape in shapes)]
+    return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, block.dtype) for shape in shapes)]
 
 
-def _fuse(found: Block) -> Callable[..., list[Any]]:
+def _fuse(block: Block) -> Callable[..., list[Any]]:
     """The results of a block by a cuDNN node; of the cell states the last step alone."""
 
     def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:
         inputs = {"input": x, "input_h": h[None], "input_c": c[None], "params": tf.zeros([0], x.dtype)}
-        if found.full:
+        if block.full:
             y, _, last, _ = tf.raw_ops.CudnnRNN(**inputs, name=_NODE)
         else:
             time, batch = tf.shape(x)[0], tf.shape(x)[1]
@@ -115,9 +115,9 @@ def _fuse(found: Block) -> Callable[..., list[Any]]:
     return compute
 
 
-def _loop(found: Block) -> Callable[..., list[Any]]:
+def _loop(block: Block) -> Callable[..., list[Any]]:
     """The results of a block step by step, in float; those that nobody reads are the hidden states."""
-    kept = sorted(found.read | {resolve.HIDDEN_STATES})
+    kept = sorted(block.read | {resolve.HIDDEN_STATES})
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
         x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
@@ -130,7 +130,7 @@ def _loop(found: Block) -> Callable[..., list[Any]]:
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
         def step(t: Any, c: Any, h: Any, held: Any) -> tuple[Any, ...]:
-            results = _step(found, sums[t] + h @ recurrent, c, peepholes)
+            results = _step(block, sums[t] + h @ recurrent, c, peepholes)
             item = tf.stack([results[k] for k in kept])
             held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
             return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], held
@@ -140,23 +140,23 @@ def _loop(found: Block) -> Callable[..., list[Any]]:
         # A loop of no steps leaves its runtime without the other widths.
         values = tf.reshape(values, tf.concat([[time], shape], 0))
         alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]
-        values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), found.dtype)
+        values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), block.dtype)
         stacked = dict(zip(kept, tf.unstack(values, len(kept), axis=1), strict=True))
         return [stacked.get(k, stacked[resolve.HIDDEN_STATES]) for k in range(resolve.OUTPUTS)]
 
     return compute
 
 
-def _step(found: Block, sums: Any, c: Any, peepholes: list[Any]) -> tuple[Any, ...]:
+def _step(block: Block, sums: Any, c: Any, peepholes: list[Any]) -> tuple[Any, ...]:
     """One step's results, in the order of the block's outputs."""
-    gates = dict(zip(found.layout.gates[Mode.LSTM], tf.split(sums, 4, 1), strict=True))
-    wci, wcf, wco = peepholes if found.use_peephole else (0.0, 0.0, 0.0)
+    gates = dict(zip(block.layout.gates[Mode.LSTM], tf.split(sums, 4, 1), strict=True))
+    wci, wcf, wco = peepholes if block.use_peephole else (0.0, 0.0, 0.0)
     i = tf.sigmoid(gates[Gate.INPUT] + wci * c)
-    f = tf.sigmoid(gates[Gate.FORGET] + found.forget_bias + wcf * c)
+    f = tf.sigmoid(gates[Gate.FORGET] + block.forget_bias + wcf * c)
     memory = tf.tanh(gates[Gate.CELL])
     new = f * c + i * memory
-    if found.clip:
-        new = tf.clip_by_value(new, -found.clip, found.clip)
+    if block.clip:
+        new = tf.clip_by_value(new, -block.clip, block.clip)
     o = tf.sigmoid(gates[Gate.OUTPUT] + wco * new)
     seen = tf.tanh(new)
     return i, new, f, o, memory, seen, o * seen

@@ -65,19 +65,19 @@ def lower_tflite(
 
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
-    for one in recurrences:
-        for layer, names in enumerate(names_of_loops(one.sizes)):
+    for recurrence in recurrences:
+        for layer, names in enumerate(names_of_loops(recurrence.sizes)):
             for direction, name in zip(WAYS, names, strict=False):
-                loop = f"{one.node}/{name}"
-                yield {"piece": loop, "node": one.node, "layer": layer, "direction": direction}
+                loop = f"{recurrence.node}/{name}"
+                yield {"piece": loop, "node": recurrence.node, "layer": layer, "direction": direction}
 
 
 def notes(graph: Any) -> tuple[str, ...]:
     """What becomes of the graph's float types."""
     kinds = {value.type for node in graph.node for value in node.attr.values()} & _OTHERS.keys()
     names = " and ".join(sorted(_OTHERS[kind] for kind in kinds))
-    found = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
-    return (found,) if kinds else ()
+    actual = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
+    return (actual,) if kinds else ()
 
 
 def _lower(
@@ -127,10 +127,14 @@ def _unchecked(graph: Any) -> Any:
 def _single(graph: Any) -> Any:
     """`graph`, changed in place: every float type becomes float32, in its functions too."""
     functions = graph.library.function
-    arguments = (arg for one in functions for arg in (*one.signature.input_arg, *one.signature.output_arg))
+    arguments = (
+        arg
+        for function in functions
+        for arg in (*function.signature.input_arg, *function.signature.output_arg)
+    )
     for argument in arguments:
         argument.type = _FLOAT if argument.type in _OTHERS else argument.type
-    bodies = (node for one in functions for node in one.node_def)
+    bodies = (node for function in functions for node in function.node_def)
     node_defs.floats_as(
         (value for node in (*graph.node, *bodies) for value in node.attr.values()), tf.float32
     )

@@ -105,7 +105,7 @@ def order_candidates(
     closed = {name for source in sources if source.is_label for name in source.below}
     closed |= index.descendants(node.name for node in node_defs.unknown(graph))
     open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
-    places = {name: place for place, name in enumerate(index.nodes)}
+    places = {name: position for position, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}
     ranks: dict[str, int] = {}
     for name, rank in _rank(walk, open_, ends):

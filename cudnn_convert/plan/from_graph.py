@@ -116,7 +116,7 @@ def _inputs(
     if unused and request.complete:
         listed = ", ".join(unused)
         raise UsageError(f"{model.path}: --inputs: the outputs do not need {listed}; leave them out")
-    order = {spec.tensor: place for place, spec in enumerate(request.inputs)}
+    order = {spec.tensor: position for position, spec in enumerate(request.inputs)}
     return sorted(found, key=lambda spec: order.get(spec.tensor, len(order)))
 
 
@@ -213,14 +213,19 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -
 
 def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
     """The names of the variables that a graph and its recurrences take their weights from."""
-    return {node.name for node in graph.node} | {one.shared for one in recurrences}
+    return {node.name for node in graph.node} | {recurrence.shared for recurrence in recurrences}
 
 
 def inline_model(model: Model) -> Model:
     """The model with a graph without calls; a model with signatures is asked for nothing else."""
     graph: Any = model.graph
     signatures = model.signatures.values()
-    keep = [name for one in signatures for of in (one.inputs, one.outputs) for name in of.values()]
+    keep = [
+        name
+        for signature in signatures
+        for of in (signature.inputs, signature.outputs)
+        for name in of.values()
+    ]
     keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
     return (
         replace(model, graph=inlining.inline_functions(graph, keep))
@@ -257,12 +262,12 @@ def plan_recurrences(
     model = inline_model(model)
     model, copy = from_weights.use_moving_averages(model, weights)
     graph = _extract_needed(model)
-    found = resolve.recurrences(model, graph, copy=copy, convention=convention)
-    if not found:
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    if not recurrences:
         reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
         raise UnsupportedModelError(model.path, [reason])
     singles, twins = [], dict[str, list[str]]()
-    for one in _distinct(found, twins):
+    for one in _distinct(recurrences, twins):
         singles.append(
             graphless.Single(one.node, replace(one, time_major=True), not one.time_major, states=True)
         )
@@ -273,7 +278,7 @@ def plan_recurrences(
         notes=(
             *model.notes,
             *notes,
-            *from_weights.describe_unused_averages(model, weights, [one.shared for one in found]),
+            *from_weights.describe_unused_averages(model, weights, [one.shared for one in recurrences]),
         ),
         flags=from_weights.describe_choices(graphless.Interface(), signature, weights),
         graph=graph.definition,
@@ -291,10 +296,10 @@ def _extract_needed(model: Model) -> Graph:
     return needed
 
 
-def _distinct(found: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
+def _distinct(recurrences: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
     """The first of those that share their weights and axes; `twins` collects the others by its name."""
     seen: dict[tuple[Any, ...], str] = {}
-    for one in found:
+    for one in recurrences:
         first = seen.setdefault((one.shared or one.node, one.sizes, one.time_major), one.node)
         if first == one.node:
             yield one

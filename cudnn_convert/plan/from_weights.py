@@ -37,7 +37,9 @@ def _use_averages(model: Model) -> Model:
     """
     ending = f"/{_AVERAGE}"
     averages = {
-        name.removesuffix(ending): found for name, found in model.variables.items() if name.endswith(ending)
+        name.removesuffix(ending): variable
+        for name, variable in model.variables.items()
+        if name.endswith(ending)
     }
     if not averages:
         reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
@@ -78,7 +80,7 @@ _USUAL: Final = Convention()
 
 def plan_weights(
     model: Model,
-    said: Described,
+    description: Described,
     interface: Interface,
     *,
     signature: str | None = None,
@@ -90,7 +92,7 @@ def plan_weights(
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
     model, copy = use_moving_averages(model, weights)
-    alone = _chosen(model, graphless.find_blob_recurrences(model, said, wanted=signature), signature)
+    alone = _chosen(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
     left_out = describe_unused_averages(model, weights, [one.variable for one in alone])
     return join_plans(
         model,
@@ -105,7 +107,9 @@ def join_plans(
 ) -> Plan:
     """The plan of recurrences, each a signature of its own; `graph` is what their weights came from."""
     several = len(singles) > 1
-    parts = tuple(Part(one.name, one.signature, f"{one.name}/" if several else "") for one in singles)
+    parts = tuple(
+        Part(single.name, single.signature, f"{single.name}/" if several else "") for single in singles
+    )
     union = Signature(
         {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
         {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
@@ -117,8 +121,8 @@ def join_plans(
         source=union,
         signature=union,
         parts=parts,
-        recurrences=tuple(one.recurrence for one in singles),
-        notes=(*notes, *no_numbers([one.recurrence for one in singles])),
+        recurrences=tuple(single.recurrence for single in singles),
+        notes=(*notes, *no_numbers([single.recurrence for single in singles])),
         flags=tuple(flags),
         singles=tuple(singles),
     )
@@ -150,36 +154,36 @@ def _singles(
 
 
 def _recurrence(
-    model: Model, one: Alone, interface: Interface, *, copy: str, convention: Convention
+    model: Model, recurrence: Alone, interface: Interface, *, copy: str, convention: Convention
 ) -> Recurrence:
     """As the graph that could have written the weights would have it."""
-    sizes = one.sizes
+    sizes = recurrence.sizes
     facts = weight_copies.Facts(
-        node=f"{one.name}/CudnnRNN",
+        node=f"{recurrence.name}/CudnnRNN",
         mode=sizes.mode,
         directions=sizes.directions,
         layers=sizes.layers,
         units=sizes.units,
-        dtype=one.dtype,
+        dtype=recurrence.dtype,
         input_size=sizes.input_size,
         input_mode="linear_input",
         projection=0,
     )
 
     def read() -> Array | None:
-        return model.variables[one.variable].read() if one.variable in model.variables else None
+        return model.variables[recurrence.variable].read() if recurrence.variable in model.variables else None
 
-    taken = weight_copies.take(model, facts, one.variable, read, copy=copy, convention=convention)
+    taken = weight_copies.take(model, facts, recurrence.variable, read, copy=copy, convention=convention)
     return Recurrence(
         node=facts.node,
         op="CudnnRNNV3" if interface.lengths else "CudnnRNN",
         sizes=taken.sizes,
         time_major=True,
         lengths=interface.lengths,
-        dtype=one.dtype,
+        dtype=recurrence.dtype,
         cells=taken.cells,
         evidence=taken.evidence,
-        shared=one.variable,
+        shared=recurrence.variable,
         convention=convention,
     )
 

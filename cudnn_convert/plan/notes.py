@@ -149,8 +149,8 @@ def notes(
 def note_examples(features: Sequence[Feature]) -> Iterator[str]:
     """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
     if features:
-        parsers = ", ".join(dict.fromkeys(found.parser for found in features))
-        listed = ", ".join(found.tensor for found in features)
+        parsers = ", ".join(dict.fromkeys(feature.parser for feature in features))
+        listed = ", ".join(feature.tensor for feature in features)
         yield (
             f"cut behind the parser of tf.Examples {parsers}: {listed} became inputs; "
             "savedmodel, frozen and checkpoint keep it with --data feeds.npz of serialized tf.Examples"
@@ -162,14 +162,14 @@ def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
     Of large ones only as far as they have been read: a plan reads few, and a conversion asks again (`late`).
     """
-    found = [one.node for one in recurrences if not _is_finite(one)]
+    found = [recurrence.node for recurrence in recurrences if not _is_finite(recurrence)]
     if found:
         yield f"{', '.join(found)}: weights hold NaN or infinite values, and are converted as they are"
 
 
 def late(recurrences: Sequence[Recurrence], told: Sequence[str]) -> tuple[str, ...]:
     """What only those could tell who have read the large ones, and what is not among `told`."""
-    large = [one for one in recurrences if isinstance(one.cells, Layers)]
+    large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, Layers)]
     return tuple(note for note in no_numbers(large) if note not in told)
 
 

@@ -167,15 +167,15 @@ def _is_plain(node: Any) -> bool:
 def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
     origin = dict(zip(plan.signature.inputs.values(), plan.source.inputs.values(), strict=True))
     tensors = {name: seen.get_tensor_by_name(name) for name in origin}
-    unknown = [name for name, found in tensors.items() if found.shape.rank is None]
+    unknown = [name for name, tensor in tensors.items() if tensor.shape.rank is None]
     shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}
-    for name, found in tensors.items():
+    for name, tensor in tensors.items():
         if name in unknown:
             cure = f"refine it: --inputs {_inputs(plan, shapes)}" if name in shapes else "cut behind it"
             yield f"{origin[name]}: expected a known rank, found none; {cure}"
-        elif found.dtype == tf.string and not _has_words(plan):
+        elif tensor.dtype == tf.string and not _has_words(plan):
             yield f"{origin[name]}: expected numbers, found strings; give --data"
-        elif found.dtype.is_integer and found.shape.rank == 0:
+        elif tensor.dtype.is_integer and tensor.shape.rank == 0:
             expected = "expected to know what this integer means, found no hint"
             yield f"{origin[name]}: {expected}; give --data, or bind it with --set {origin[name]}=VALUE"
 
@@ -207,13 +207,13 @@ def _likely(plan: Plan, name: str) -> Shape | None:
         widths = _widths(plan, name, shape)
         if widths is None:
             continue
-        for one in plan.recurrences:
-            if widths[one.node] not in (None, one.sizes.input_size):
+        for recurrence in plan.recurrences:
+            if widths[recurrence.node] not in (None, recurrence.sizes.input_size):
                 break
             for axis in reversed(range(rank)):
-                wide = tuple(one.sizes.input_size if k == axis else None for k in range(rank))
+                wide = tuple(recurrence.sizes.input_size if k == axis else None for k in range(rank))
                 more = _widths(plan, name, wide)
-                if widths[one.node] is None and more is not None and more[one.node] is not None:
+                if widths[recurrence.node] is None and more is not None and more[recurrence.node] is not None:
                     return wide
         else:
             return shape
@@ -230,5 +230,8 @@ def _widths(plan: Plan, name: str, shape: Shape) -> dict[str, int | None] | None
         seen: Any = node_defs.import_checked(made)
     except InvalidModelError:
         return None
-    found = {one.node: seen.get_operation_by_name(one.node).inputs[INPUT].shape for one in plan.recurrences}
+    found = {
+        recurrence.node: seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape
+        for recurrence in plan.recurrences
+    }
     return {node: known[-1] if known.rank else None for node, known in found.items()}

@@ -176,12 +176,12 @@ def _whole(model: Model) -> Model:
     return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
 
 
-def _trace(model: Model, found: Architecture, options: Options) -> Model:
+def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
     from cudnn_convert.keras import cpu_layers, trace_tf_keras
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
-        cpu_layers.require_cudnn(model.path, found)
+        cpu_layers.require_cudnn(model.path, architecture)
     if FORMATS[options.format].layers:
         return trace_tf_keras.trace_part(model, user_code(options), verify=options.verify)
     return trace_tf_keras.trace_model(model, user_code(options))

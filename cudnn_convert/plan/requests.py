@@ -64,7 +64,7 @@ def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collecti
 
 
 def next_outputs(
-    found: state_io.Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
+    settled: state_io.Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
     """The next values that are no output yet: the specs by the source's names, and the tensors.
 
@@ -73,25 +73,25 @@ def next_outputs(
     index, keys, present = graph.index, {name: key for key, name in inputs.items()}, set(outputs)
     return [
         (
-            Spec(keys[one.state.tensor] + NEXT, f"{recurrent_state.last_writes(index, one.state)[-1]}:0"),
-            str(one.end),
+            Spec(keys[state.state.tensor] + NEXT, f"{recurrent_state.last_writes(index, state.state)[-1]}:0"),
+            str(state.end),
         )
-        for one in found.leaving
-        if one.end not in present
+        for state in settled.leaving
+        if state.end not in present
     ]
 
 
 def state_notes(
-    found: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
+    settled: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
 ) -> Iterator[str]:
     """What became of the state, and the updates that were left out."""
-    leaving = [one.state for one in found.leaving]
-    staying = [one.state for one in found.carried if one.stays]
-    dropped = [one.state for one in found.carried if one.dropped]
+    leaving = [one.state for one in settled.leaving]
+    staying = [one.state for one in settled.carried if one.stays]
+    dropped = [one.state for one in settled.carried if one.dropped]
     if leaving:
-        zeros = all(not np.any(found.model.variables[one.key].read()) for one in leaving)
+        zeros = all(not np.any(settled.model.variables[one.key].read()) for one in leaving)
         begin = "zeros" if zeros else "the values that the source holds"
-        if not zeros and any(one.from_scalar for one in found.leaving):
+        if not zeros and any(one.from_scalar for one in settled.leaving):
             begin += ", a scalar filling the whole shape"
         yield f"{_variables(leaving)} became inputs and outputs; a sequence begins with {begin}"
     if staying:
@@ -105,8 +105,8 @@ def state_notes(
         yield f"{writes}: no output needs what updates {variables}, left out; add with {flag}"
 
 
-def _variables(found: Sequence[recurrent_state.State]) -> str:
-    return f"state variable{'s' if len(found) > 1 else ''} {', '.join(one.variable for one in found)}"
+def _variables(states: Sequence[recurrent_state.State]) -> str:
+    return f"state variable{'s' if len(states) > 1 else ''} {', '.join(one.variable for one in states)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ def _refuse_repeated(inputs: list[Spec]) -> None:
 def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
     for spec in inputs:
         if spec.tensor in bound:
-            found = f"{spec.tensor} in --inputs; leave it out of one"
-            raise UsageError(f"--set: expected a tensor that is no input, found {found}")
+            actual = f"{spec.tensor} in --inputs; leave it out of one"
+            raise UsageError(f"--set: expected a tensor that is no input, found {actual}")
 
 
 def require(model: Model, signature: str | None) -> None:

@@ -77,5 +77,5 @@ def files(path: Path) -> list[Path]:
 
 def require(path: Path) -> None:
     """Raises ReadError where nothing of a source is there, AccessError where the system does not tell."""
-    if not any(os.path.lexists(found) for found in files(path)):
+    if not any(os.path.lexists(file) for file in files(path)):
         raise ReadError(path, "source", expected=_KINDS, found=_NOTHING, advice=_CHECK)

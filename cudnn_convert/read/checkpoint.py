@@ -121,9 +121,9 @@ def _exists(prefix: Path) -> bool:
     return bundle.is_v2(prefix) or bundle.is_v1(prefix)
 
 
-def read(found: Found) -> Model:
+def read(inspection: Found) -> Model:
     """The model of a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
-    prefix, notes = found.prefix, (found.note,) if found.note else ()
+    prefix, notes = inspection.prefix, (inspection.note,) if inspection.note else ()
     meta = _meta_graph(prefix)
     tensors = bundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)

@@ -216,13 +216,13 @@ def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
     """An op's least number of inputs; of each attribute the name, type and field, and whether it is read."""
     from cudnn_convert.private import tf_private
 
-    found = tf_private.find_op(op)
-    if found is None:
+    definition = tf_private.find_op(op)
+    if definition is None:
         return None
-    least = sum(not (one.number_attr or one.type_list_attr) for one in found.input_arg)
+    least = sum(not (one.number_attr or one.type_list_attr) for one in definition.input_arg)
     attributes = [
         (one.name, one.type, _FIELDS.get(one.type, "list"), op in _READ and not one.HasField("default_value"))
-        for one in found.attr
+        for one in definition.attr
     ]
     return least, attributes
 

@@ -92,15 +92,15 @@ def _parsed(path: Path) -> Any:
     from tensorflow.core.framework import graph_pb2
 
     graph, data = graph_pb2.GraphDef(), path.read_bytes()
-    found = "a damaged or cut-off one"
+    actual = "a damaged or cut-off one"
     try:
         if _TEXT.match(data):
-            found = "text that is none"
+            actual = "text that is none"
             text_format.Parse(data, graph)
         else:
             graph.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError, RecursionError, text_format.ParseError) as cause:
-        raise ReadError(path, "file", expected="a GraphDef", found=found, advice=AGAIN) from cause
+        raise ReadError(path, "file", expected="a GraphDef", found=actual, advice=AGAIN) from cause
     if not graph.node:
         raise ReadError(path, "graph", expected="nodes", found="none", advice=AGAIN)
     checks.require(path, graph)

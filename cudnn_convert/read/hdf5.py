@@ -172,8 +172,8 @@ class Hdf5Tensor:
 
 def tensor(store: Store, group: Any, path: str) -> Hdf5Tensor:
     """The dataset at `path` below `group`. Raises ReadError."""
-    found = dataset(store, group, path)
-    return Hdf5Tensor(store, found.name, tuple(found.shape), _dtype(found))
+    dataset_ = dataset(store, group, path)
+    return Hdf5Tensor(store, dataset_.name, tuple(dataset_.shape), _dtype(dataset_))
 
 
 def _dtype(found: Any) -> np.dtype[Any]:
@@ -191,20 +191,20 @@ def dataset(store: Store, group: Any, path: str) -> Any:
     """The h5py dataset at `path` below `group`, its bytes in this file. Raises ReadError."""
     import h5py
 
-    found = descend(store, group, path)
+    item = descend(store, group, path)
     where = f"{store.where} {path}"
-    if not isinstance(found, h5py.Dataset) or found.shape is None:
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
         raise ReadError(store.path, where, expected="an array", found="a group or an empty entry")
-    if found.is_virtual or found.external:
+    if item.is_virtual or item.external:
         expected, found_at = "values in the file itself", "values in another file"
         raise ReadError(store.path, where, expected=expected, found=found_at, advice=_ONE_FILE)
-    stored = found.id.get_storage_size()
-    is_bomb = context.is_bomb(found.nbytes, stored)
-    if is_bomb or (found.chunks is None and stored < found.nbytes):
-        expected, has = f"{found.nbytes} bytes of values", f"{stored} bytes stored"
-        advice = context.raising(found.nbytes) if is_bomb else AGAIN
+    stored = item.id.get_storage_size()
+    is_bomb = context.is_bomb(item.nbytes, stored)
+    if is_bomb or (item.chunks is None and stored < item.nbytes):
+        expected, has = f"{item.nbytes} bytes of values", f"{stored} bytes stored"
+        advice = context.raising(item.nbytes) if is_bomb else AGAIN
         raise ReadError(store.path, where, expected=expected, found=has, advice=advice)
-    return found
+    return item
 
 
 def require_whole(store: Store) -> None:
@@ -219,12 +219,12 @@ def require_whole(store: Store) -> None:
         while todo:
             group = todo.pop()
             for name in group:
-                found = descend(store, group, name)
-                if isinstance(found, h5py.Dataset) and found.shape is not None:
+                item = descend(store, group, name)
+                if isinstance(item, h5py.Dataset) and item.shape is not None:
                     whole += dataset(store, group, name).nbytes
-                elif isinstance(found, h5py.Group) and address(found) not in seen:
-                    seen.add(address(found))
-                    todo.append(found)
+                elif isinstance(item, h5py.Group) and address(item) not in seen:
+                    seen.add(address(item))
+                    todo.append(item)
     # Each may be small enough, and all of them more than a file of this size means; its loader reads all.
     stored = store.path.stat().st_size if store.content is None else len(store.content)
     if context.is_bomb(whole, stored):
@@ -239,9 +239,9 @@ def descend(store: Store, group: Any, path: str) -> Any:
     for name in path.strip("/").split("/"):
         link = group.get(name, getlink=True) if isinstance(group, h5py.Group) else None
         if not isinstance(link, h5py.HardLink):
-            found = "nothing" if link is None else "a link that leads elsewhere"
+            actual = "nothing" if link is None else "a link that leads elsewhere"
             where, expected = f"{store.where} {path}", "an object in the file itself"
-            raise ReadError(store.path, where, expected=expected, found=found, advice=_ONE_FILE)
+            raise ReadError(store.path, where, expected=expected, found=actual, advice=_ONE_FILE)
         group = group[name]
     return group
 
@@ -282,10 +282,10 @@ def names(group: Any, name: str) -> tuple[str, ...] | None:
 def parse_json(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
     """A JSON object. Raises ReadError."""
     try:
-        found = json.loads(text(stored))
-        json.dumps(found, ensure_ascii=False).encode()  # JSON can spell halves of characters
+        record = json.loads(text(stored))
+        json.dumps(record, ensure_ascii=False).encode()  # JSON can spell halves of characters
     except (ValueError, RecursionError) as cause:
         raise ReadError(path, where, expected="JSON", found=first_line(cause)) from cause
-    if not isinstance(found, dict):
-        raise ReadError(path, where, expected="a JSON object", found=type(found).__name__)
-    return found
+    if not isinstance(record, dict):
+        raise ReadError(path, where, expected="a JSON object", found=type(record).__name__)
+    return record

@@ -93,9 +93,9 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             if info.flag_bits & _ENCRYPTED:
                 raise ReadError(path, name, expected="a plain member", found="an encrypted one")
             if context.is_bomb(info.file_size, info.compress_size):
-                found = f"{info.file_size} bytes in {info.compress_size}"
+                actual = f"{info.file_size} bytes in {info.compress_size}"
                 advice = context.raising(info.file_size)
-                raise ReadError(path, name, expected="a plain member", found=found, advice=advice)
+                raise ReadError(path, name, expected="a plain member", found=actual, advice=advice)
             return archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
@@ -149,10 +149,10 @@ def own(store: Store, group: Any, path: str) -> Named:
     """The weights of one group in their order."""
     if "vars" not in group:
         return []
-    held = hdf5.descend(store, group, "vars")
-    names = sorted((name for name in held if name.isdecimal()), key=int)
+    item = hdf5.descend(store, group, "vars")
+    names = sorted((name for name in item if name.isdecimal()), key=int)
     stem = path.removeprefix("/")
-    return [(f"{stem}/{name}:0", hdf5.tensor(store, held, name)) for name in names]
+    return [(f"{stem}/{name}:0", hdf5.tensor(store, item, name)) for name in names]
 
 
 def read_weights(
@@ -229,6 +229,8 @@ def _leaf(store: Store, group: Any, path: str) -> Named:
     found: dict[str, Named] = {}
     _collect(store, group, path, found, set())
     if len(found) > 1:
-        told = f"{path}: expected a layer with one list of weights, found {len(found)}; save the model as .h5"
-        raise UnsupportedModelError(store.path, [told])
+        message = (
+            f"{path}: expected a layer with one list of weights, found {len(found)}; save the model as .h5"
+        )
+        raise UnsupportedModelError(store.path, [message])
     return next(iter(found.values()), [])

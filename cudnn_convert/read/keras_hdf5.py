@@ -113,9 +113,9 @@ def _architecture(store: Store, file: Any) -> Architecture:
 def _weights(store: Store, holder: Any) -> Weights:
     layers = hdf5.names(holder, "layer_names")
     if layers is None:
-        found = ", ".join(list(holder)[:5]) or "nothing"
+        actual = ", ".join(list(holder)[:5]) or "nothing"
         expected = "layer_names, as Keras writes"
-        raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=found)
+        raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=actual)
     if _TOP_LEVEL in holder and _listed(store, holder, _TOP_LEVEL):
         reason = "model: expected weights in layers alone, found some of the model itself"
         raise UnsupportedModelError(store.path, [f"{reason}; save it with those in a layer"])

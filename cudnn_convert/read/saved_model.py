@@ -48,8 +48,8 @@ def read(folder: Path, tag: str | None) -> Model:
     tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
     if of_objects and len(saved.meta_graphs) > 1:
-        found = f"{len(saved.meta_graphs)}, one of them with objects"
-        reason = f"meta_graphs: expected one where objects are saved, found {found}; save it with one"
+        actual = f"{len(saved.meta_graphs)}, one of them with objects"
+        reason = f"meta_graphs: expected one where objects are saved, found {actual}; save it with one"
         raise UnsupportedModelError(folder, [reason])
     files = graph_def.list_assets(meta, folder)
     values: dict[str, Tensor]
@@ -89,8 +89,8 @@ def _parsed(folder: Path) -> Any:
         else:
             text_format.Parse(path.read_text(encoding="utf-8"), saved)
     except (DecodeError, UnicodeDecodeError, RecursionError, text_format.ParseError) as cause:
-        found = "a damaged or cut-off one"
-        raise ReadError(path, "file", expected="a SavedModel", found=found, advice=AGAIN) from cause
+        actual = "a damaged or cut-off one"
+        raise ReadError(path, "file", expected="a SavedModel", found=actual, advice=AGAIN) from cause
     if not saved.meta_graphs:
         raise ReadError(path, "meta_graphs", expected="at least one", found="none", advice=AGAIN)
     return saved

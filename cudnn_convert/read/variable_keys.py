@@ -269,6 +269,6 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     for node in made.node:
         if node.op == "VarHandleOp":
             node.attr["shared_name"].s = node.name.encode()
-        for place, name in enumerate(node.input):
-            node.input[place] = names.get(name, name)
+        for position, name in enumerate(node.input):
+            node.input[position] = names.get(name, name)
     return made

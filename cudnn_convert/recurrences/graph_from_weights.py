@@ -21,11 +21,11 @@ _CURE: Final = "a format without a graph has no such names: --format onnx or --f
 
 
 def assemble_graph(
-    model: Model, said: Described, interface: Interface, *, wanted: str | None = None
+    model: Model, description: Described, interface: Interface, *, wanted: str | None = None
 ) -> Model:
     """The model with a graph and a signature for each of its recurrences. Raises as
     `graphless.find_blob_recurrences`."""
-    alone = graphless.find_blob_recurrences(model, said, wanted=wanted)
+    alone = graphless.find_blob_recurrences(model, description, wanted=wanted)
     if reasons := [
         f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
         for name in dict.fromkeys(name for one in alone for name in (one.variable, one.name))
@@ -48,52 +48,56 @@ def assemble_graph(
     )
 
 
-def _variable(one: Alone) -> Any:
+def _variable(recurrence: Alone) -> Any:
     """A variable of the key that the blob has, or would have."""
-    shape = [lazy.length(one.sizes)]
-    return tf.raw_ops.VarHandleOp(dtype=one.dtype, shape=shape, shared_name=one.variable, name=one.variable)
+    shape = [lazy.length(recurrence.sizes)]
+    return tf.raw_ops.VarHandleOp(
+        dtype=recurrence.dtype, shape=shape, shared_name=recurrence.variable, name=recurrence.variable
+    )
 
 
-def _signature(one: Alone, interface: Interface, blob: Any) -> Signature:
+def _signature(recurrence: Alone, interface: Interface, blob: Any) -> Signature:
     """Adds one recurrence to the current graph, in a scope of its signature's name."""
-    sizes, batch_major = one.sizes, interface.batch_major(one)
-    with tf.name_scope(f"{one.name}/"):
-        x = tf.compat.v1.placeholder(one.dtype, [None, None, sizes.input_size], "inputs")
+    sizes, batch_major = recurrence.sizes, interface.batch_major(recurrence)
+    with tf.name_scope(f"{recurrence.name}/"):
+        x = tf.compat.v1.placeholder(recurrence.dtype, [None, None, sizes.input_size], "inputs")
         inputs = {"inputs": x.name}
         x = tf.transpose(x, [1, 0, 2]) if batch_major else x
-        states = _states(one, tf.shape(x)[1], given=interface.states)
+        states = _states(recurrence, tf.shape(x)[1], given=interface.states)
         inputs |= {f"initial_{key}": state.name for key, state in states.items() if interface.states}
         lengths = (
             tf.compat.v1.placeholder(tf.int32, [None], "sequence_lengths") if interface.lengths else None
         )
         inputs |= {"sequence_lengths": lengths.name} if lengths is not None else {}
-        y, h, c = _recurrence(one, x, states, lengths, blob)
+        y, h, c = _recurrence(recurrence, x, states, lengths, blob)
         y = tf.transpose(y, [1, 0, 2]) if batch_major else y
         ends = {"outputs": y, "state_h": h} | ({"state_c": c} if sizes.mode is Mode.LSTM else {})
         return Signature(inputs, {key: tf.identity(end, key).name for key, end in ends.items()})
 
 
-def _states(one: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
-    depth = one.sizes.layers * one.sizes.directions
-    keys = ("h", "c") if one.sizes.mode is Mode.LSTM else ("h",)
+def _states(recurrence: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
+    depth = recurrence.sizes.layers * recurrence.sizes.directions
+    keys = ("h", "c") if recurrence.sizes.mode is Mode.LSTM else ("h",)
     if given:
-        shape = [depth, None, one.sizes.units]
-        return {key: tf.compat.v1.placeholder(one.dtype, shape, f"initial_{key}") for key in keys}
-    shape = tf.stack([depth, batch, one.sizes.units])
-    zeros = tf.ensure_shape(tf.zeros(shape, one.dtype), [depth, None, one.sizes.units])
+        shape = [depth, None, recurrence.sizes.units]
+        return {key: tf.compat.v1.placeholder(recurrence.dtype, shape, f"initial_{key}") for key in keys}
+    shape = tf.stack([depth, batch, recurrence.sizes.units])
+    zeros = tf.ensure_shape(tf.zeros(shape, recurrence.dtype), [depth, None, recurrence.sizes.units])
     return dict.fromkeys(keys, zeros)
 
 
-def _recurrence(one: Alone, x: Any, states: dict[str, Any], lengths: Any, blob: Any) -> tuple[Any, Any, Any]:
+def _recurrence(
+    recurrence: Alone, x: Any, states: dict[str, Any], lengths: Any, blob: Any
+) -> tuple[Any, Any, Any]:
     """The cuDNN op."""
-    dtype = tf.as_dtype(one.dtype)
+    dtype = tf.as_dtype(recurrence.dtype)
     attributes = {
         "input": x,
         "input_h": states["h"],
         "input_c": states.get("c", tf.zeros([], dtype)),
         "params": tf.raw_ops.ReadVariableOp(resource=blob, dtype=dtype),
-        "rnn_mode": one.sizes.mode.value,
-        "direction": "bidirectional" if one.sizes.directions == 2 else "unidirectional",
+        "rnn_mode": recurrence.sizes.mode.value,
+        "direction": "bidirectional" if recurrence.sizes.directions == 2 else "unidirectional",
         "is_training": False,
     }
     if lengths is None:

@@ -27,17 +27,19 @@ from cudnn_convert.weights import lazy
 _LISTED: Final = 12
 
 
-def find_blob_recurrences(model: Model, said: Described, *, wanted: str | None = None) -> tuple[Alone, ...]:
+def find_blob_recurrences(
+    model: Model, description: Described, *, wanted: str | None = None
+) -> tuple[Alone, ...]:
     """Every recurrence of a model without a graph, or the one whose signature is `wanted`, named.
 
     Raises UnsupportedModelError where there is none, AmbiguousSourceError where flags must decide.
     """
-    alone = canonical(model, said)
+    alone = canonical(model, description)
     known, blobs = {one.variable for one in alone}, blob_keys(model)
     left = [key for key in blobs if key not in known]
     if not alone and not blobs:
-        left = [_of_any_name(model, said, wanted)]
-    everything = [*alone, *(_described(model, key, said) for key in left if _is(key, wanted))]
+        left = [_of_any_name(model, description, wanted)]
+    everything = [*alone, *(_described(model, key, description) for key in left if _is(key, wanted))]
     return tuple(name_signatures(everything))
 
 
@@ -57,12 +59,18 @@ def _described(model: Model, key: str, said: Described) -> Alone:
     return Alone(key, sizes[0], tensor.dtype, note=note)
 
 
-def _complete(said: Described) -> bool:
-    return None not in (said.mode, said.layers, said.units, said.directions)
+def _complete(description: Described) -> bool:
+    return None not in (description.mode, description.layers, description.units, description.directions)
 
 
-def _fitting(tensor: Tensor, said: Described) -> list[Sizes]:
-    return lazy.fitting(math.prod(tensor.shape), said.mode, said.layers, said.directions, said.units)
+def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
+    return lazy.fitting(
+        math.prod(tensor.shape),
+        description.mode,
+        description.layers,
+        description.directions,
+        description.units,
+    )
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
@@ -74,7 +82,7 @@ def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
     return f"{where}: name {FLAGS}; its length fits {listed}{more}"
 
 
-def _of_any_name(model: Model, said: Described, wanted: str | None) -> str:
+def _of_any_name(model: Model, description: Described, wanted: str | None) -> str:
     """The key of a blob that its user named: the only 1-D tensor of a length that the flags allow."""
     vectors = {
         key: tensor
@@ -84,9 +92,9 @@ def _of_any_name(model: Model, said: Described, wanted: str | None) -> str:
         and tensor.dtype.kind == "f"
         and key.rpartition("/")[0] not in model.variables
     }
-    if not _complete(said):
+    if not _complete(description):
         raise UnsupportedModelError(model.path, [_nothing(model, vectors)])
-    fits = [key for key, tensor in vectors.items() if _fitting(tensor, said) and _is(key, wanted)]
+    fits = [key for key, tensor in vectors.items() if _fitting(tensor, description) and _is(key, wanted)]
     if not fits:
         reason = f"{FLAGS}: expected a 1-D tensor of a length that they allow, found none"
         raise UnsupportedModelError(model.path, [reason])
@@ -109,7 +117,7 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> str:
     longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
     near = ", ".join(f"{key} [{vectors[key].shape[0]}]" for key in longest)
     cure = f"; for a blob of another name give {FLAGS}; the longest 1-D tensors are {near}" if near else ""
-    doubtful = [found.scope.rstrip("/") for found in model.canonical if found.may_be_dense]
+    doubtful = [parameters.scope.rstrip("/") for parameters in model.canonical if parameters.may_be_dense]
     if doubtful:
         cure += f"; {', '.join(doubtful)} may be a CudnnLSTM or a dense layer: say --mode lstm --units N"
     return expected + cure
@@ -149,14 +157,16 @@ class Alone:
     note: str | None = None
 
 
-def canonical(model: Model, said: Described) -> tuple[Alone, ...]:
+def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
     """The recurrences with canonical keys, each with its raw blob where that is here too.
 
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
     blobs = blob_by_scope(model)
-    found_under = dict.fromkeys(found.scope for found in _sure(model, said))
-    found = (_canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), said) for scope in found_under)
+    found_under = dict.fromkeys(found.scope for found in _sure(model, description))
+    found = (
+        _canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), description) for scope in found_under
+    )
     return tuple(alone for alone in found if alone is not None)
 
 
@@ -208,30 +218,38 @@ def sizes_as_flags(sizes: Sizes) -> str:
     )
 
 
-def _sure(model: Model, said: Described) -> list[CanonicalParameters]:
+def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
     """The sets that can be nothing else, and those that the user described."""
-    described = said.mode is not None and said.units is not None
+    described = description.mode is not None and description.units is not None
     return [
-        found
-        for found in model.canonical
-        if not found.may_be_dense or (described and any(said.fits(sizes) for sizes in _readings(found)))
+        parameters
+        for parameters in model.canonical
+        if not parameters.may_be_dense
+        or (described and any(description.fits(sizes) for sizes in _readings(parameters)))
     ]
 
 
-def _readings(found: CanonicalParameters) -> list[Sizes]:
+def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
     return [
-        Sizes(mode, found.layers, found.directions, found.units, found.input_size) for mode in found.modes
+        Sizes(
+            mode,
+            canonical_parameters.layers,
+            canonical_parameters.directions,
+            canonical_parameters.units,
+            canonical_parameters.input_size,
+        )
+        for mode in canonical_parameters.modes
     ]
 
 
-def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | None:
+def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
     """The recurrence of one scope's keys, or None where they are the half of another."""
-    sets = [found for found in _sure(model, said) if found.scope == scope]
+    sets = [found for found in _sure(model, description) if found.scope == scope]
     readings = [(found, sizes) for found in sets for sizes in _readings(found)]
-    fitting = [pair for pair in readings if said.fits(pair[1])]
+    fitting = [pair for pair in readings if description.fits(pair[1])]
     where = scope.rstrip("/") or "the root scope"
     if not fitting:
-        if said.directions == 2 and all(found.may_be_half for found in sets):
+        if description.directions == 2 and all(found.may_be_half for found in sets):
             return None
         listed = "; ".join(sizes_as_flags(sizes) for _, sizes in readings)
         raise UnsupportedModelError(
@@ -245,7 +263,7 @@ def _canonical(model: Model, scope: str, key: str, said: Described) -> Alone | N
         listed = " or ".join(sizes_as_flags(sizes) for _, sizes in fitting)
         raise AmbiguousSourceError(model.path, [f"{where}: keys and shapes fit {listed}; choose with --mode"])
     ((found, sizes),) = fitting
-    if found.may_be_half and said.directions is None:
+    if found.may_be_half and description.directions is None:
         half = "TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
         cure = "say --directions 1 if it had one, else convert its blob with --directions 2"
         raise AmbiguousSourceError(model.path, [f"{where}: {half}; {cure}"])
@@ -268,17 +286,17 @@ class Interface:
     states: bool = False
     lengths: bool = False
 
-    def batch_major(self, one: Alone) -> bool:
+    def batch_major(self, recurrence: Alone) -> bool:
         """Whether the axes of `inputs` and `outputs` are `[batch, time, ...]`."""
-        return one.batch_major if self.layout is None else self.layout == "batch"
+        return recurrence.batch_major if self.layout is None else self.layout == "batch"
 
-    def notes(self, one: Alone) -> Iterator[str]:
+    def notes(self, recurrence: Alone) -> Iterator[str]:
         """What was decided about one recurrence without being asked for."""
-        if one.note:
-            yield one.note
+        if recurrence.note:
+            yield recurrence.note
         if self.layout is None:
-            major = "batch" if one.batch_major else "time"
-            yield f"{one.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
+            major = "batch" if recurrence.batch_major else "time"
+            yield f"{recurrence.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,8 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
         with safe_open(path, "numpy") as file:
             text = (file.metadata() or {}).get(KEY, "")
-    found: dict[str, Any] = json.loads(text or "{}")
-    return found
+    record: dict[str, Any] = json.loads(text or "{}")
+    return record
 
 
 def arrays(path: Path) -> dict[str, Array]:

@@ -135,7 +135,7 @@ def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
 
 def _reads_parameters(reader: Any, name: str, found: set[str]) -> bool:
     """Whether a reader of `name` is one of `found`, or a cuDNN node that has it for its parameters only."""
-    positions = [place for place, source in enumerate(reader.input) if split(source)[0] == name]
+    positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
     return reader.name in found or (reader.op in CUDNN_OPS and positions == [PARAMS])
 
 

@@ -203,11 +203,11 @@ def _dimensions(shape: tf.TensorShape) -> list[int | None]:
 def _options(facts: Facts) -> Iterator[str]:
     """What cuDNN does not know."""
     if facts.projection and facts.mode is not Mode.LSTM:
-        found = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
-        yield f"num_proj: expected 0, for only an LSTM has a projection, found {found}"
+        actual = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
+        yield f"num_proj: expected 0, for only an LSTM has a projection, found {actual}"
     elif facts.projection > (facts.units or facts.projection):
-        found = f"{facts.projection}; choose --outputs without it"
-        yield f"num_proj: expected at most the {facts.units} units, found {found}"
+        actual = f"{facts.projection}; choose --outputs without it"
+        yield f"num_proj: expected at most the {facts.units} units, found {actual}"
 
 
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
@@ -216,9 +216,9 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
     wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [lazy.length(sizes)]}
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
     if weight_copies.skips(facts.input_mode, sizes) != sizes.skip_input:
-        said = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
+        message = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
         expected = "expected one that the weights' input matrices go with"
-        yield f"input_mode: {expected}, found {said}; are graph and weights of one model?"
+        yield f"input_mode: {expected}, found {message}; are graph and weights of one model?"
     for position, shape in wanted.items():
         found = tensors[position].shape
         if not found.is_compatible_with(shape):
@@ -301,7 +301,7 @@ def _attribute(node: Any, name: str) -> Any:
     if name in node.attr:
         return node.attr[name]
     definition = tf_private.find_op(node.op)
-    return next(found.default_value for found in definition.attr if found.name == name)
+    return next(attribute.default_value for attribute in definition.attr if attribute.name == name)
 
 
 def _cell(

@@ -61,18 +61,18 @@ def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
 def call_functions(meta: Any) -> Any:
     """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
     library = {function.signature.name: function for function in meta.graph_def.library.function}
-    made = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
+    graph = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
     objects: dict[int, Any] = {}
-    for place, name in enumerate(needing_gpu(meta)):
+    for position, name in enumerate(needing_gpu(meta)):
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
         for held in bound:
             node = meta.object_graph_def.nodes[held]
             if node.WhichOneof("kind") == "variable" and held not in objects:
                 objects[held] = _variable(f"object_{held}", node.variable)
         captured = [objects[held].name if held in objects else None for held in bound]
-        made.node.extend(call(f"call_{place}", library[name], captured))
-    made.node.extend(objects.values())
-    return made
+        graph.node.extend(call(f"call_{position}", library[name], captured))
+    graph.node.extend(objects.values())
+    return graph
 
 
 def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[Any]:
@@ -82,19 +82,19 @@ def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[A
     arguments = function.signature.input_arg
     given = [*[None] * (len(arguments) - len(captured)), *captured]
     inputs = []
-    for place, (argument, held) in enumerate(zip(arguments, given, strict=True)):
+    for position, (argument, held) in enumerate(zip(arguments, given, strict=True)):
         inputs.append(held or f"{name}/{argument.name}")
         if held is None:
-            yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, place))
-    made = node_defs.node(
+            yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, position))
+    node = node_defs.node(
         name,
         "StatefulPartitionedCall",
         inputs,
         Tin=[tf.as_dtype(argument.type) for argument in arguments],
         Tout=[tf.as_dtype(argument.type) for argument in function.signature.output_arg],
     )
-    made.attr["f"].func.name = function.signature.name
-    yield made
+    node.attr["f"].func.name = function.signature.name
+    yield node
 
 
 def _variable(name: str, held: Any) -> Any:
@@ -117,7 +117,7 @@ def uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[s
     """The functions that have a cuDNN node which none of the `signatures` reaches."""
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     index = Index(meta.graph_def)
-    ends = [split(name)[0] for found in signatures.values() for name in found.outputs.values()]
+    ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
     nodes = [index.nodes[op] for op in index.ancestors(ends)]
     reached = _reachable(library, {name for node in nodes for name in inlining.functions(node)})
     return [
@@ -145,8 +145,8 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
             nodes += made
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in made[:-1]}
             outputs = {
-                argument.name: f"{op}:{place}"
-                for place, argument in enumerate(library[name].signature.output_arg)
+                argument.name: f"{op}:{position}"
+                for position, argument in enumerate(library[name].signature.output_arg)
             }
             found[name] = Signature(inputs, outputs)
     return node_defs.with_nodes(graph, [*graph.node, *nodes]), found
@@ -252,8 +252,8 @@ def _stored(
     known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     sizes = weight_copies.solve_sizes(elements, replace(known, projection=facts.projection), facts.input_mode)
     if sizes is None:
-        found = f"{elements}; are its states and parameters of one model?"
-        reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {found}"
+        actual = f"{elements}; are its states and parameters of one model?"
+        reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {actual}"
         raise UnsupportedModelError("", [reason])
     lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(index, node)
     return Stored(
@@ -276,9 +276,9 @@ def _matrices(
         return None
     sources = {name: seen.get_tensor_by_name(f"{name}:0") for name in _sources(index, origin.op)}
     computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
-    if not all(one.dtype == computed and one.shape.is_fully_defined() for one in sources.values()):
+    if not all(source.dtype == computed and source.shape.is_fully_defined() for source in sources.values()):
         return None
-    numbers = _number_elements({name: one.shape.as_list() for name, one in sources.items()})
+    numbers = _number_elements({name: source.shape.as_list() for name, source in sources.items()})
     packed = _pack(index, origin.tensor, numbers)
     if packed is None or packed.size != lazy.length(sizes):
         return None

@@ -98,9 +98,9 @@ def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> 
     if key.rpartition("/")[2] != variable.rpartition("/")[2]:
         return None  # such as a moving average, which has no canonical keys
     for scope in scopes(key):
-        for found in model.canonical:
-            if found.scope == scope and _fits(found, mode, directions):
-                return found
+        for parameters in model.canonical:
+            if parameters.scope == scope and _fits(parameters, mode, directions):
+                return parameters
     return None
 
 
@@ -127,13 +127,13 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
 
 def describe_missing_half(model: Model, facts: Facts) -> str:
     """What to say where only half of a bidirectional layer is there."""
-    if facts.directions == 2 and any(found.may_be_half for found in model.canonical):
+    if facts.directions == 2 and any(parameters.may_be_half for parameters in model.canonical):
         return "; of a bidirectional layer TensorFlow before 1.4 saved half under its canonical keys"
     return ""
 
 
-def _fits(found: CanonicalParameters, mode: Mode, directions: int) -> bool:
-    return mode in found.modes and found.directions == directions
+def _fits(canonical_parameters: CanonicalParameters, mode: Mode, directions: int) -> bool:
+    return mode in canonical_parameters.modes and canonical_parameters.directions == directions
 
 
 #: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
@@ -235,12 +235,12 @@ def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, conventio
     return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 
-def _conventional(found: Weights, facts: Facts, convention: Convention) -> Weights:
-    canonical = isinstance(found.evidence, CanonicalEvidence)
+def _conventional(weights: Weights, facts: Facts, convention: Convention) -> Weights:
+    canonical = isinstance(weights.evidence, CanonicalEvidence)
     change = partial(layouts.conventional, convention=convention, canonical=canonical)
-    cells = lazy.map_cells(found.cells, change)
+    cells = lazy.map_cells(weights.cells, change)
     return replace(
-        found, cells=cells if lazy.exceeds_memory_budget(found.sizes, facts.dtype) else tuple(cells)
+        weights, cells=cells if lazy.exceeds_memory_budget(weights.sizes, facts.dtype) else tuple(cells)
     )
 
 
@@ -267,8 +267,8 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
     known = replace(known, projection=facts.projection)
     sizes = solve_sizes(blob.size, known, facts.input_mode)
     if sizes is None:
-        found = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
-        raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {found}")
+        actual = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
+        raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {actual}")
     cells = lazy.split(blob, sizes, where=variable)
     return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
 
@@ -291,8 +291,8 @@ def _cast(cells: Cells, facts: Facts) -> Cells:
 
 
 def _refuse_disagreement(
-    model: Model, facts: Facts, found: Weights, blob: Array, convention: Convention
+    model: Model, facts: Facts, weights: Weights, blob: Array, convention: Convention
 ) -> None:
-    raw = lazy.split(blob, found.sizes, where=f"{facts.node}: params")
-    if reason := compare_copies(found.cells, raw, convention):
+    raw = lazy.split(blob, weights.sizes, where=f"{facts.node}: params")
+    if reason := compare_copies(weights.cells, raw, convention):
         raise _refusal(model, facts, reason)

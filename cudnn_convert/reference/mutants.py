@@ -77,17 +77,17 @@ def structural(ways: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64
     or recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on
     the other side of its reset gate; the directions exchanged.
     """
-    for way, first in enumerate(ways):
+    for direction, first in enumerate(ways):
         gates = first.gates
         sums = _Sums(
             tuple(gates.weigh(first.x)), tuple(gates.recur(first.h)), gates.bias, gates.recurrent_bias
         )
         for name, changed in _changed(first, sums):
-            yield way, name, _answer(first, changed)
+            yield direction, name, _answer(first, changed)
     if len(ways) == 2 and not _same(ways[0].gates, ways[1].gates):
-        for way, first in enumerate(ways):
-            other = First(ways[1 - way].gates, first.x, first.h, first.c)
-            yield way, "the directions exchanged", other.answer()
+        for direction, first in enumerate(ways):
+            other = First(ways[1 - direction].gates, first.x, first.h, first.c)
+            yield direction, "the directions exchanged", other.answer()
 
 
 def _answer(first: First, sums: _Sums) -> tuple[F64, F64]:
@@ -154,17 +154,17 @@ def _turned(
             yield f" of gate {names[gate]} transposed", (*others[0], turned[gate], *others[1])
 
 
-def _same(one: Gates, other: Gates) -> bool:
+def _same(gates: Gates, other: Gates) -> bool:
     kernels = (
         ()
-        if one.kernel is None or other.kernel is None
-        else tuple(zip(one.kernel, other.kernel, strict=True))
+        if gates.kernel is None or other.kernel is None
+        else tuple(zip(gates.kernel, other.kernel, strict=True))
     )
     pairs = [
         *kernels,
-        *zip(one.recurrent_kernel, other.recurrent_kernel, strict=True),
-        *zip(one.bias, other.bias, strict=True),
-        *zip(one.recurrent_bias, other.recurrent_bias, strict=True),
+        *zip(gates.recurrent_kernel, other.recurrent_kernel, strict=True),
+        *zip(gates.bias, other.bias, strict=True),
+        *zip(gates.recurrent_bias, other.recurrent_bias, strict=True),
     ]
     return all(np.array_equal(*pair) for pair in pairs)
 

@@ -339,7 +339,7 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
             "inputs": report.inputs,
             "outputs": report.outputs,
             "tensors": tensors,
-            "recurrences": [asdict(found) for found in report.recurrences],
+            "recurrences": [asdict(recurrence) for recurrence in report.recurrences],
             "notes": list(report.notes),
             "options": {name: value for name, value in options.items() if name != "version"},
         },

@@ -111,8 +111,8 @@ def text(value: Any) -> str:
 def tag(name: str, *content: Any, **attributes: str) -> Markup:
     """An element; the attribute `class` is `class_`, `text-anchor` is `text_anchor`."""
     names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
-    told = "".join(f' {names[key]}="{escape(visible(value))}"' for key, value in attributes.items())
-    return Markup(f"<{name}{told}>{''.join(map(text, content))}</{name}>")
+    message = "".join(f' {names[key]}="{escape(visible(value))}"' for key, value in attributes.items())
+    return Markup(f"<{name}{message}>{''.join(map(text, content))}</{name}>")
 
 
 def place(index: Iterable[int]) -> Markup:

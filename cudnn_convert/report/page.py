@@ -105,12 +105,12 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
     elif proof is None:
         lines = ["Nothing was compared (--no-verify)."]
     else:
-        passed = sum(found.passed and found.judged for found in proof.outputs)
+        passed = sum(output.passed and output.judged for output in proof.outputs)
         reference = "what was expected" if proof.seed is None else "the float64 reference"
         judge = "the recording" if proof.recording else reference
         lines += [f"{passed} of {len(proof.outputs)} outputs agree with {judge}."]
         lines += [
-            join([name(found.output), ": ", found.message]) for found in proof.outputs if not found.passed
+            join([name(output.output), ": ", output.message]) for output in proof.outputs if not output.passed
         ]
         lines += sections.verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
@@ -144,7 +144,7 @@ def _names(subject: Subject) -> Markup:
 
 
 def _reading(proof: Verification) -> Markup:
-    floors = sorted({f"{found.rel_floor:g}" for found in proof.outputs if found.rel_floor is not None})
+    floors = sorted({f"{output.rel_floor:g}" for output in proof.outputs if output.rel_floor is not None})
     above = " or ".join(floors) or "0"
     words = [
         "max abs: the largest |found - expected|, over all feeds.",
@@ -202,8 +202,10 @@ def is_ours(path: Path) -> bool:
         if path.suffix == _PAGE:
             with path.open("rb") as stream:
                 return MARK.encode() in stream.read(_HEAD)
-        told = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
     kinds = (Report, Verification)
-    return isinstance(told, dict) and any(told.keys() >= {one.name for one in fields(kind)} for kind in kinds)
+    return isinstance(record, dict) and any(
+        record.keys() >= {field.name for field in fields(kind)} for kind in kinds
+    )

@@ -166,29 +166,29 @@ _TIMES: Final = 10
 def outputs(proof: Verification) -> Markup:
     """The table of figures and the plots of each output."""
     rows = table(_OUTPUT_HEADS, map(_output_row, proof.outputs), numbers=range(2, 8))
-    return section("Outputs", rows, *(_output_card(found) for found in proof.outputs))
+    return section("Outputs", rows, *(_output_card(output) for output in proof.outputs))
 
 
-def _output_row(found: OutputReport) -> Iterator[object]:
-    yield name(found.output)
-    yield _verdict(found)
-    yield f"{found.compared:,}"
-    yield number(found.max_abs)
-    yield number(found.max_rel)
-    yield Markup(NOTHING) if found.ulp is None else f"{found.ulp:,}"
-    yield Markup(NOTHING) if found.cosine is None else f"{found.cosine:.9f}"
+def _output_row(output: OutputReport) -> Iterator[object]:
+    yield name(output.output)
+    yield _verdict(output)
+    yield f"{output.compared:,}"
+    yield number(output.max_abs)
+    yield number(output.max_rel)
+    yield Markup(NOTHING) if output.ulp is None else f"{output.ulp:,}"
+    yield Markup(NOTHING) if output.cosine is None else f"{output.cosine:.9f}"
     # Of what must be equal, `needed` counts the values that differ.
-    yield Markup(NOTHING) if found.max_abs is None else _share(found.needed)
-    yield _element(found.worst_element) if found.worst_element else Markup(NOTHING)
-    yield found.reason
+    yield Markup(NOTHING) if output.max_abs is None else _share(output.needed)
+    yield _element(output.worst_element) if output.worst_element else Markup(NOTHING)
+    yield output.reason
 
 
 def verdict(*, passed: bool) -> Markup:
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
 
 
-def _verdict(found: OutputReport) -> Markup:
-    return verdict(passed=found.passed) if found.judged else tag("span", "not judged", class_="chip warn")
+def _verdict(output: OutputReport) -> Markup:
+    return verdict(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
 
 
 def _share(needed: float) -> Markup:
@@ -198,14 +198,14 @@ def _share(needed: float) -> Markup:
     return number(needed, ".1%")
 
 
-def _element(found: Element) -> Markup:
-    return join([f"feed {found.feed + 1} ", place(found.index)])
+def _element(element: Element) -> Markup:
+    return join([f"feed {element.feed + 1} ", place(element.index)])
 
 
-def _output_card(found: OutputReport) -> Markup:
-    lines = [tag("p", found.message)] if found.message else []
-    worst = found.worst_element
-    if worst is not None and "at [" not in found.message:
+def _output_card(output: OutputReport) -> Markup:
+    lines = [tag("p", output.message)] if output.message else []
+    worst = output.worst_element
+    if worst is not None and "at [" not in output.message:
         told = [
             _element(worst),
             ": expected ",
@@ -215,15 +215,15 @@ def _output_card(found: OutputReport) -> Markup:
         ]
         lines.append(tag("p", "Worst element: ", *told, class_="soft"))
     figures = []
-    if found.over_time is not None:
+    if output.over_time is not None:
         caption = "Error over time (all feeds; dashed: the absolute tolerance)"
-        figures.append(_figure(caption, over_time(found.over_time, found.atol)))
-    if found.distribution is not None:
-        same = f"{found.distribution.exact:,} of {found.compared:,} values have none"
+        figures.append(_figure(caption, over_time(output.over_time, output.atol)))
+    if output.distribution is not None:
+        same = f"{output.distribution.exact:,} of {output.compared:,} values have none"
         caption = f"Distribution of the error ({same}; dashed: the tolerance)"
-        figures.append(_figure(caption, distribution(found.distribution)))
+        figures.append(_figure(caption, distribution(output.distribution)))
     plotted = [tag("div", *figures, class_="plots")] if figures else []
-    title = tag("h3", name(found.output), " ", _verdict(found))
+    title = tag("h3", name(output.output), " ", _verdict(output))
     return tag("article", title, *lines, *plotted, class_="card output")
 
 
@@ -246,13 +246,26 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
     if not proof.recurrences:
         return
     rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
-    said = [join([name(one.node), ": ", one.message]) for one in proof.recurrences if one.message]
-    said += [
-        join([name(one.node), f": the weakest weight is that of {one.sampled} rows of each gate's matrix"])
-        for one in proof.recurrences
-        if one.sampled is not None
+    said = [
+        join([name(recurrence.node), ": ", recurrence.message])
+        for recurrence in proof.recurrences
+        if recurrence.message
     ]
-    hidden = [join([name(one.node), ", ", line]) for one in proof.recurrences for line in one.unseen]
+    said += [
+        join(
+            [
+                name(recurrence.node),
+                f": the weakest weight is that of {recurrence.sampled} rows of each gate's matrix",
+            ]
+        )
+        for recurrence in proof.recurrences
+        if recurrence.sampled is not None
+    ]
+    hidden = [
+        join([name(recurrence.node), ", ", line])
+        for recurrence in proof.recurrences
+        for line in recurrence.unseen
+    ]
     cards = [tag("div", bullets(said), class_="card warn")] if said else []
     if hidden:
         head = tag("p", "These changes would have moved it by less than ten tolerances:")
@@ -269,21 +282,21 @@ def verdict_lines(proof: Verification) -> Iterator[str]:
         yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
 
 
-def _recurrence_row(found: PieceReport) -> Iterator[object]:
-    yield name(found.node)
-    yield ", ".join(map(str, found.layers))
-    kind = ("good", "equal") if found.passed else ("bad", "different")
-    kind = kind if found.asked else ("warn", "not asked")
+def _recurrence_row(piece_report: PieceReport) -> Iterator[object]:
+    yield name(piece_report.node)
+    yield ", ".join(map(str, piece_report.layers))
+    kind = ("good", "equal") if piece_report.passed else ("bad", "different")
+    kind = kind if piece_report.asked else ("warn", "not asked")
     yield tag("span", kind[1], class_=f"chip {kind[0]}")
-    yield name(found.piece) if found.piece else Markup(NOTHING)
-    if not found.asked:
+    yield name(piece_report.piece) if piece_report.piece else Markup(NOTHING)
+    if not piece_report.asked:
         yield from [Markup(NOTHING)] * 5
         return
-    yield f"{found.compared:,}"
-    yield number(found.worst)
-    yield number(found.needed, ".1%")
-    yield number(found.smallest, ",.0f")
-    yield number(found.weakest, ",.0f")
+    yield f"{piece_report.compared:,}"
+    yield number(piece_report.worst)
+    yield number(piece_report.needed, ".1%")
+    yield number(piece_report.smallest, ",.0f")
+    yield number(piece_report.weakest, ",.0f")
 
 
 _UNKNOWN = "not found by its values"
@@ -295,36 +308,40 @@ def recurrence_cards(subject: Subject) -> Markup:
         return section(
             "Recurrences", tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
         )
-    return section("Recurrences", *(_weight_card(found, subject.weights) for found in subject.recurrences))
+    return section(
+        "Recurrences", *(_weight_card(recurrence, subject.weights) for recurrence in subject.recurrences)
+    )
 
 
-def _weight_card(found: RecurrenceReport, weights: WeightsReport | None) -> Markup:
+def _weight_card(recurrence: RecurrenceReport, weights: WeightsReport | None) -> Markup:
     sizes = [
-        ("layers", found.layers),
-        ("directions", found.directions),
-        ("units", found.units),
-        ("input size", found.input_size),
-        ("type", found.dtype),
-        ("weights taken", found.weights),
+        ("layers", recurrence.layers),
+        ("directions", recurrence.directions),
+        ("units", recurrence.units),
+        ("input size", recurrence.input_size),
+        ("type", recurrence.dtype),
+        ("weights taken", recurrence.weights),
     ]
     mapped = []
-    if weights is not None and found.node in weights.gates:
+    if weights is not None and recurrence.node in weights.gates:
         orders = [
-            ("gates in the source", _layout(weights.source_layouts[found.node])),
-            ("gates in the artifact", _layout(weights.target_layouts[found.node])),
+            ("gates in the source", _layout(weights.source_layouts[recurrence.node])),
+            ("gates in the artifact", _layout(weights.target_layouts[recurrence.node])),
         ]
-        mapped = [pairs(orders), _map(weights.gates[found.node])]
-    title = tag("h3", name(found.node), " ", tag("span", f"{found.op}, {found.mode}", class_="chip"))
+        mapped = [pairs(orders), _map(weights.gates[recurrence.node])]
+    title = tag(
+        "h3", name(recurrence.node), " ", tag("span", f"{recurrence.op}, {recurrence.mode}", class_="chip")
+    )
     return tag("article", title, pairs(sizes, "facts sizes"), *mapped, class_="card")
 
 
-def _layout(found: LayoutReport) -> Markup:
-    if not found.gates:
+def _layout(layout_report: LayoutReport) -> Markup:
+    if not layout_report.gates:
         return Markup("not told: the tensors hold other values")
-    chips = (tag("span", gate, class_="chip") for gate in found.gates)
+    chips = (tag("span", gate, class_="chip") for gate in layout_report.gates)
     known = tag(
         "span",
-        f"as {', '.join(found.names)}" if found.names else "an order of no layout known",
+        f"as {', '.join(layout_report.names)}" if layout_report.names else "an order of no layout known",
         class_="soft",
     )
     return tag("span", *chips, known, class_="chips")
@@ -359,11 +376,11 @@ def _place(found: Place | None) -> Markup:
     return join([name(f"{found.tensor}{found.part}"), *how])
 
 
-def others(found: Sequence[VariableReport]) -> Markup:
+def others(variable_reports: Sequence[VariableReport]) -> Markup:
     """The tensors of the source that no recurrence was decoded from."""
-    if not found:
+    if not variable_reports:
         return Markup("")
-    rows = ((name(one.source), place(one.shape), one.role, _target(one)) for one in found)
+    rows = ((name(one.source), place(one.shape), one.role, _target(one)) for one in variable_reports)
     shown = tag(
         "div",
         table(("source tensor", "shape", "role", "artifact tensor"), rows),
@@ -373,7 +390,7 @@ def others(found: Sequence[VariableReport]) -> Markup:
     return section("Other tensors of the source", shown)
 
 
-def _target(one: VariableReport) -> Markup:
-    if one.target is not None:
-        return name(one.target)
-    return tag("span", _UNKNOWN, class_="chip warn") if one.role == "needed" else Markup(NOTHING)
+def _target(variable_report: VariableReport) -> Markup:
+    if variable_report.target is not None:
+        return name(variable_report.target)
+    return tag("span", _UNKNOWN, class_="chip warn") if variable_report.role == "needed" else Markup(NOTHING)

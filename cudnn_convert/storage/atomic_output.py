@@ -256,8 +256,8 @@ def _refuse(target: Target) -> None:
         return
     if not target.is_ours(out):
         kind = "folder" if out.is_dir() else "file"
-        found = f"a {kind} that this tool did not write"
-        raise UsageError(f"{out}: expected a new path, found {found}; {_ELSE}")
+        actual = f"a {kind} that this tool did not write"
+        raise UsageError(f"{out}: expected a new path, found {actual}; {_ELSE}")
     if not target.force:
         cure = f"{_ELSE}, or replace it with --force"
         raise UsageError(f"{out}: expected a new path, found what this tool wrote before; {cure}")
@@ -273,12 +273,12 @@ def _move(fresh: Path, out: Path) -> None:
         _replace(fresh, out)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(path: Path, other: Path) -> bool:
     """Swaps two paths atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    names = (os.fsencode(one), os.fsencode(other))
+    names = (os.fsencode(path), os.fsencode(other))
     return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
 
 

@@ -197,8 +197,8 @@ def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collect
     for node in node_defs.strip_devices(graph).node:
         old = node.name
         node.name = ops.get(old, old)
-        for place, name in enumerate(node.input):
-            node.input[place] = _reference(name, ops)
+        for position, name in enumerate(node.input):
+            node.input[position] = _reference(name, ops)
         if old in found and node.attr["shared_name"].s:
             node.attr["shared_name"].s = found[old].encode()
         nodes.append(node)

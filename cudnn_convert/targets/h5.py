@@ -97,5 +97,5 @@ def _put_names(group: Any, attribute: str, names: Sequence[str]) -> None:
     if parts == 1:
         group.attrs[attribute] = stored
         return
-    for place, part in enumerate(np.array_split(stored, parts)):
-        group.attrs[f"{attribute}{place}"] = part
+    for position, part in enumerate(np.array_split(stored, parts)):
+        group.attrs[f"{attribute}{position}"] = part

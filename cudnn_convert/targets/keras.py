@@ -45,14 +45,16 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
         if classes.is_foreign(entry, modern.vouched) and not classes.is_lambda(entry)
     ]
     if kept:
-        told = "weights are kept as variables of the class itself, in the order that the source has them in"
-        found.append(f"{', '.join(dict.fromkeys(kept))}: {told}")
+        message = (
+            "weights are kept as variables of the class itself, in the order that the source has them in"
+        )
+        found.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
     if model.training is not None:
         found.append("training config dropped: compile the model to train it on")
     scaled = build_keras3.scaled_layers(model)
     if scaled:
-        told = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
-        found.append(f"{', '.join(scaled)}: {told}")
+        message = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
+        found.append(f"{', '.join(scaled)}: {message}")
     return tuple(found)
 
 

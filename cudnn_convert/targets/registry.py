@@ -59,36 +59,36 @@ def gate_provenance(options: Options) -> dict[str, Any]:
 def failure_message(result: Verification, options: Options) -> str:
     """One line: the largest error, where it is, and the bound."""
     wrong = sorted((one for one in result.outputs if not one.passed), key=lambda one: -one.needed)
-    found = ", ".join(f"{_worst(one)} in output {one.output}" for one in wrong)
+    actual = ", ".join(f"{_worst(one)} in output {one.output}" for one in wrong)
     expected = f"no error above {options.max_error:g} on {options.data}"
     leave = "leave out --quantize and --max-error"
     # No bound lets a choice pass that is another one.
     cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
-    return f"--quantize: expected {expected}, found {found}; {cure}"
+    return f"--quantize: expected {expected}, found {actual}; {cure}"
 
 
-def _worst(found: OutputReport) -> str:
-    return f"{found.max_abs:.2e}" if _is_above(found) else found.message
+def _worst(output: OutputReport) -> str:
+    return f"{output.max_abs:.2e}" if _is_above(output) else output.message
 
 
-def _is_above(found: OutputReport) -> bool:
+def _is_above(output: OutputReport) -> bool:
     """Whether an output of floats has a larger error than the bound."""
-    return found.max_abs is not None and found.max_abs > found.atol
+    return output.max_abs is not None and output.max_abs > output.atol
 
 
 def errors(result: Verification) -> dict[str, float]:
     """The largest absolute error of each output of floats."""
-    return {found.output: found.max_abs for found in result.outputs if found.max_abs is not None}
+    return {output.output: output.max_abs for output in result.outputs if output.max_abs is not None}
 
 
 def note(result: Verification, options: Options) -> str:
     """What a report says of a gate that held."""
     found = errors(result)
     worst = max(found, key=lambda name: found[name], default=None)
-    told = (
+    message = (
         "all outputs are choices" if worst is None else f"largest error {found[worst]:.2e} in output {worst}"
     )
-    return f"{options.quantize}: {told}, on {options.data}; --max-error {options.max_error:g}"
+    return f"{options.quantize}: {message}, on {options.data}; --max-error {options.max_error:g}"
 
 
 def add_errors(text: str, result: Verification) -> str:
@@ -159,10 +159,11 @@ def check_source(model: Model, options: Options) -> None:
     """Raises UsageError where a format of layers is to be made of a source without."""
     if FORMATS[options.format].layers and model.architecture is None:
         others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
-        found = f"found {model.kind} {model.path}"
+        actual = f"found {model.kind} {model.path}"
         cure = "give --architecture, or " if model.keras else ""
         raise UsageError(
-            f"--format {options.format}: expected the layers of a Keras model, {found}; {cure}choose {others}"
+            f"--format {options.format}: expected the layers of a Keras model, {actual}; "
+            f"{cure}choose {others}"
         )
 
 

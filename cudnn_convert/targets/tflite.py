@@ -131,15 +131,15 @@ def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
             unknown.setdefault(op, []).append(name)
         else:  # of one node it may say several; the first is the cause
             expected = f"a {op} that TensorFlow Lite's converter takes"
-            found = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
-            refused.setdefault(name, f"{name}: expected {expected}, {found}")
+            actual = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
+            refused.setdefault(name, f"{name}: expected {expected}, {actual}")
     reasons = []
     for op, names in unknown.items():
         cures = (cuts.before(names[0], avoid), more)
         reasons.append(_unknown(names, op, ", or ".join(filter(None, cures)) or _ELSE))
     reasons += refused.values()
-    found = f"{type(error).__name__}: {first_line(error)}"
-    return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {found}; {_ELSE}"]
+    actual = f"{type(error).__name__}: {first_line(error)}"
+    return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {actual}; {_ELSE}"]
 
 
 def _unknown(names: list[str], op: str, advice: str) -> str:

@@ -35,14 +35,14 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     return ()
 
 
-def write(path: Path, found: Sequence[Weights], *, provenance: str) -> None:
+def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
     """Writes the format that the suffix of `path` says; the same weights give the same bytes.
 
     OSErrors are the caller's.
     """
-    said = json.loads(provenance) | {"weights": [one.described() for one in found]}
+    said = json.loads(provenance) | {"weights": [one.described() for one in weightses]}
     text = json.dumps(said, indent=1)
-    arrays = {f"{one.name}/{key}": value for one in found for key, value in one.weights.items()}
+    arrays = {f"{one.name}/{key}": value for one in weightses for key, value in one.weights.items()}
     if path.suffix == ".npz":
         with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
             np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
@@ -56,8 +56,8 @@ def write(path: Path, found: Sequence[Weights], *, provenance: str) -> None:
     try:
         save_file(contiguous, str(path), metadata={KEY: text})
     except SafetensorError as cause:  # it hides what the system said in its text
-        told = _SYSTEM.search(str(cause))
-        if told is None:
+        match = _SYSTEM.search(str(cause))
+        if match is None:
             raise
-        raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from cause
+        raise OSError(int(match[1]), os.strerror(int(match[1])), str(path)) from cause
     path.chmod(permissions)

@@ -255,22 +255,22 @@ def lines(result: Verification) -> Iterator[str]:
     yield f"compared on: {'; '.join(shapes)}"
 
 
-def _row(found: OutputReport) -> Sequence[str]:
-    worst = found.worst_element
-    exact = found.max_abs is None
+def _row(output: OutputReport) -> Sequence[str]:
+    worst = output.worst_element
+    exact = output.max_abs is None
     return (
-        found.output,
-        "equal" if found.passed else "different",
-        str(found.compared),
-        _number(found.max_abs, ".2e"),
-        _number(found.max_rel, ".2e"),
-        _number(found.ulp, "d"),
-        _number(found.cosine, ".9f"),
-        _NOTHING if exact else _share(found.needed),
+        output.output,
+        "equal" if output.passed else "different",
+        str(output.compared),
+        _number(output.max_abs, ".2e"),
+        _number(output.max_rel, ".2e"),
+        _number(output.ulp, "d"),
+        _number(output.cosine, ".9f"),
+        _NOTHING if exact else _share(output.needed),
         f"feed {worst.feed + 1} {[*worst.index]}" if worst else _NOTHING,
         _value(worst.expected) if worst else _NOTHING,
         _value(worst.found) if worst else _NOTHING,
-        found.reason,
+        output.reason,
     )
 
 
@@ -294,8 +294,8 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _over_time(told: OverTime) -> str:
+def _over_time(over_time: OverTime) -> str:
     """At most `_POINTS` steps along the axis, each with the largest error from there to the next."""
-    size = -(-len(told.errors) // _POINTS)
-    starts = range(0, len(told.errors), size)
-    return ", ".join(f"{k * told.group}: {max(told.errors[k : k + size]):.1e}" for k in starts)
+    size = -(-len(over_time.errors) // _POINTS)
+    starts = range(0, len(over_time.errors), size)
+    return ", ".join(f"{k * over_time.group}: {max(over_time.errors[k : k + size]):.1e}" for k in starts)

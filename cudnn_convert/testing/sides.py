@@ -156,9 +156,9 @@ def open_model(given: Any, *, where: str, signature: str | None) -> Side:
         return _loaded(given, where, signature)
     if callable(given):
         return _function(given)
-    found = f"a {type(given).__name__}"
+    actual = f"a {type(given).__name__}"
     what = "a function, a model of Keras, TensorFlow or ONNX Runtime, a path or arrays"
-    raise UsageError(f"{where}: expected {what}, found {found}")
+    raise UsageError(f"{where}: expected {what}, found {actual}")
 
 
 def _is(given: Any, module: str, name: str) -> bool:
@@ -174,7 +174,7 @@ def _function(function: Callable[..., Any]) -> Side:
         parameters = inspect.signature(function)
     except (TypeError, ValueError):  # some of C's do not tell
         parameters = inspect.signature(lambda *_, **__: None)
-    named = {key for key, found in parameters.parameters.items() if found.kind in _NAMED}
+    named = {key for key, parameter in parameters.parameters.items() if parameter.kind in _NAMED}
 
     def run(feed: Feed) -> Any:
         ways: list[tuple[tuple[Any, ...], Feed]] = [((), feed)]
@@ -315,8 +315,8 @@ def is_array(value: Any) -> bool:
 def array(value: Any, where: str) -> Array:
     """A copy as an array of NumPy's: runtimes reuse their buffers. Raises UsageError for what is none."""
     if value is None or isinstance(value, Mapping | list | tuple):
-        found = "nothing" if value is None else f"a {type(value).__name__}"
-        raise UsageError(f"{where}: expected an array, found {found}")
+        actual = "nothing" if value is None else f"a {type(value).__name__}"
+        raise UsageError(f"{where}: expected an array, found {actual}")
     return np.array(value)
 
 

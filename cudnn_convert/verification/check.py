@@ -134,13 +134,13 @@ def _judged(
                 is_small = all(map(compare.is_small, first, whole.kinds))
                 reports = whole.reports(first)
                 # More evaluations can but widen a bound: what it does not judge now it will not judge then.
-                is_settled = is_small and all(one.passed for one in reports)
-                return _are_large(plan) or is_settled or not any(one.judged for one in reports)
+                is_settled = is_small and all(report.passed for report in reports)
+                return _are_large(plan) or is_settled or not any(report.judged for report in reports)
 
             def doubtful(worst: list[float]) -> bool:
                 if whole.given.is_given or _are_large(plan):
                     return False
-                return any(not one.passed and one.needed < _DOUBTFUL for one in whole.reports(worst))
+                return any(not report.passed and report.needed < _DOUBTFUL for report in whole.reports(worst))
 
             noise = end_to_end.largest(
                 whole.exact, evaluate, enough=enough, doubtful=doubtful, in_order=bool(plan.states)
@@ -200,9 +200,9 @@ def _milder(
     return judged_on, reports
 
 
-def _instead(one: OutputReport, other: OutputReport, *, what: str, feed: int) -> OutputReport:
+def _instead(output: OutputReport, other: OutputReport, *, what: str, feed: int) -> OutputReport:
     """The report on a milder feed, the number `feed` of all, in the place of one that judges nothing."""
-    why = one.message.removeprefix(NOT_JUDGED)
+    why = output.message.removeprefix(NOT_JUDGED)
     message = f"judged on milder inputs, {what}; on others {why}"
     worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
     return replace(other, message=other.message or message, worst_element=worst)
@@ -222,7 +222,7 @@ def _singly(
 ) -> dict[str, frozenset[str]]:
     """The outputs that move with each recurrence that was not asked by itself."""
     alone = compare.proven_alone(asked)
-    others = [one.node for one in plan.recurrences if one.node not in alone]
+    others = [recurrence.node for recurrence in plan.recurrences if recurrence.node not in alone]
     if not others:
         return {}
     with judges.judge_for(plan).opened(plan, trust=trust) as judge:
@@ -239,7 +239,7 @@ def _moving(plan: Plan, judge: Source, runs: _Runs, nodes: Sequence[str]) -> fro
 
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
-    places = {key: place for place, key in enumerate(plan.signature.outputs)}
+    places = {key: position for position, key in enumerate(plan.signature.outputs)}
     return end_to_end.moved_outputs(judge, again, exact, nodes, places, feeds=order)
 
 
@@ -271,7 +271,7 @@ def _fed(
     else:
         fed = judges.judge_for(plan).generated(plan, judge, seed=seed, more=more)
     # What stays in variables shows from the second call on.
-    return fed * 2 if len(fed) == 1 and any(held.stays for held in plan.states) else fed
+    return fed * 2 if len(fed) == 1 and any(state.stays for state in plan.states) else fed
 
 
 def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -279,9 +279,9 @@ def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]])
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, found = {name: key for key, name in plan.signature.outputs.items()}, []
     leaving = [
-        (keys[held.start], ends[held.end], plan.model.variables[held.state.key])
-        for held in plan.states
-        if held.start is not None and held.end is not None
+        (keys[state.start], ends[state.end], plan.model.variables[state.state.key])
+        for state in plan.states
+        if state.start is not None and state.end is not None
     ]
     carried = {start: value.read() for start, _, value in leaving}
     for feed in _counted(fed, 1):
@@ -323,4 +323,6 @@ def _working(dtype: np.dtype[Any]) -> Any:
 
 def _are_large(plan: Plan) -> bool:
     """Whether a recurrence is too large to be evaluated more often than it must be."""
-    return any(lazy.exceeds_memory_budget(one.sizes, one.dtype) for one in plan.recurrences)
+    return any(
+        lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype) for recurrence in plan.recurrences
+    )

@@ -157,25 +157,25 @@ def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool
     return found == expected or {found.kind, expected.kind} <= set("OSU")
 
 
-def _exact(name: str, found: Array, expected: Array, slack: Array | None) -> Difference:
-    wrong = np.asarray(found != expected)
+def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> Difference:
+    wrong = np.asarray(actual != expected)
     excused = int(np.sum(wrong & slack)) if slack is not None else 0
     left = int(np.sum(wrong)) - excused
     message, told = "", Figures()
     if left:
         missed = wrong if slack is None else wrong & ~slack
-        told = Figures(_first(found, expected, missed), share=float(left))
+        told = Figures(_first(actual, expected, missed), share=float(left))
         message = f"{_told(told)}; {left} of {wrong.size} values differ"
     return Difference(name, not left, wrong.size, float(left), float(left), message, excused, told)
 
 
-def _first(found: Array, expected: Array, wrong: Array) -> Element:
-    return error_statistics.element(found, expected, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+def _first(actual: Array, expected: Array, wrong: Array) -> Element:
+    return error_statistics.element(actual, expected, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
-def _told(told: Figures) -> str:
-    assert told.element is not None
-    return f"at {[*told.element.index]} expected {told.element.expected}, found {told.element.found}"
+def _told(figures: Figures) -> str:
+    assert figures.element is not None
+    return f"at {[*figures.element.index]} expected {figures.element.expected}, found {figures.element.found}"
 
 
 def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> Difference:

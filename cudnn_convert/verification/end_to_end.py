@@ -122,7 +122,7 @@ def moved_outputs(
     for number in feeds:
         values = answer(number)
         found = frozenset(
-            key for key, place in outputs.items() if _differ(values[place], exact[number][place])
+            key for key, output in outputs.items() if _differ(values[output], exact[number][output])
         )
         if found:
             break
@@ -130,14 +130,14 @@ def moved_outputs(
     return found
 
 
-def _differ(found: Array, expected: Array) -> bool:
+def _differ(actual: Array, expected: Array) -> bool:
     """Whether values differ by more than the bound of their type."""
-    if found.shape != expected.shape:
+    if actual.shape != expected.shape:
         return True
     if expected.dtype.kind not in "fcV":
-        return bool(np.any(found != expected))
+        return bool(np.any(actual != expected))
     bound = compare.tolerance(expected.dtype, 0.0)
-    one, other = (np.asarray(value, np.complex128) for value in (found, expected))
+    one, other = (np.asarray(value, np.complex128) for value in (actual, expected))
     with np.errstate(invalid="ignore"):
         gap = np.abs(one - other) > bound.atol + bound.rtol * np.abs(other)
     return bool(np.any(gap | (np.isnan(one) != np.isnan(other))))
@@ -215,8 +215,8 @@ class Whole:
         floors = {name: max(found, least) for name, found in zip(self.wanted, noise, strict=True)}
         outputs = self.plan.signature.outputs
         axes = {
-            key: error_statistics.axis_of_time([values[place].shape for values in expected], self.seen)
-            for place, key in enumerate(outputs)
+            key: error_statistics.axis_of_time([values[position].shape for values in expected], self.seen)
+            for position, key in enumerate(outputs)
         }
         differences: list[list[compare.Difference]] = []
         for values, answers in zip(expected, self.found, strict=True):

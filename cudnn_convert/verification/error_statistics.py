@@ -63,7 +63,7 @@ class Merged:
 
 
 def of_floats(
-    found: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
+    actual: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
 ) -> Figures:
     """The figures of arrays of one shape; `gap` and `share` are 0 where both sides are the same NaN or Inf.
 
@@ -73,18 +73,18 @@ def of_floats(
     if not expected.size:
         return Figures(max_abs=0.0, axis=axis, counts=(0,) * BINS)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    one, other = expected.astype(wide), found.astype(wide)
+    one, other = expected.astype(wide), actual.astype(wide)
     finite = np.isfinite(one) & np.isfinite(other)
     sizes = np.abs(np.where(finite, one, 0))
     relative = gap[finite & (sizes > floor)] / sizes[finite & (sizes > floor)]
     place = np.unravel_index(int(np.argmax(share)), share.shape)
     others = [k for k in range(gap.ndim) if k != axis]
     return Figures(
-        element=element(found, expected, place),
+        element=element(actual, expected, place),
         share=float(share[place]),
         max_abs=float(gap.max()),
         max_rel=float(relative.max()) if relative.size else None,
-        ulp=None if expected.dtype.kind == "c" else int(ulps(found, expected)[finite].max(initial=0)),
+        ulp=None if expected.dtype.kind == "c" else int(ulps(actual, expected)[finite].max(initial=0)),
         dot=float(np.vdot(one[finite], other[finite]).real),
         expected_square=float(np.vdot(one[finite], one[finite]).real),
         found_square=float(np.vdot(other[finite], other[finite]).real),
@@ -95,10 +95,10 @@ def of_floats(
     )
 
 
-def element(found: Array, expected: Array, place: Sequence[Any]) -> Element:
+def element(actual: Array, expected: Array, place: Sequence[Any]) -> Element:
     """The element at `place` of the first feed; `merge_figures` says which feed it was."""
     place = tuple(int(k) for k in place)
-    return Element(0, place, plain(expected[place]), plain(found[place]))
+    return Element(0, place, plain(expected[place]), plain(actual[place]))
 
 
 def plain(value: Any) -> float | int | bool | str:
@@ -113,15 +113,15 @@ def plain(value: Any) -> float | int | bool | str:
     return value if is_number else str(value)
 
 
-def ulps(found: Array, expected: Array) -> Array:
+def ulps(actual: Array, expected: Array) -> Array:
     """How many floats lie between the two, in the coarser of their types; uint64, 0 between the zeros.
 
     IEEE 754: the bits of a float without its sign, read as a whole number, grow by one from float to float.
     """
-    dtype = min(found.dtype, expected.dtype, key=lambda kind: kind.itemsize)
+    dtype = min(actual.dtype, expected.dtype, key=lambda kind: kind.itemsize)
     whole = _WHOLE[dtype.itemsize]
     negative, size = [], []
-    for side in (found, expected):
+    for side in (actual, expected):
         with np.errstate(over="ignore"):  # to an infinity of the coarser type
             bits = np.ascontiguousarray(side.astype(dtype)).view(whole).reshape(side.shape).astype(np.uint64)
         sign = np.uint64(1) << np.uint64(8 * dtype.itemsize - 1)
@@ -186,6 +186,6 @@ def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[
         return None
     steps = {tuple(time for time, _ in calls) for calls in zip(*seen, strict=True)}
     fitting = [axis for axis, widths in enumerate(zip(*shapes, strict=True)) if widths in steps]
-    if len(fitting) > 1 and all(len(set(found)) == 1 for found in steps):
+    if len(fitting) > 1 and all(len(set(step)) == 1 for step in steps):
         fitting = [axis for axis in fitting if axis < 2]
     return fitting[0] if len(fitting) == 1 else None

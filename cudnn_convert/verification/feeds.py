@@ -211,19 +211,19 @@ def _axes(found: Any, roles: tuple[str, ...]) -> list[str | None]:
 def _states(plan: Plan) -> dict[str, Any]:
     """The inputs that were state, each of the shape that the source holds."""
     found = {}
-    for held in plan.states:
-        if held.start is not None and not held.from_scalar:
-            value = plan.model.variables[held.state.key]
-            found[held.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
+    for state in plan.states:
+        if state.start is not None and not state.from_scalar:
+            value = plan.model.variables[state.state.key]
+            found[state.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
     return found
 
 
 def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
     """The values in a feed of state that begins as a scalar: as many of that as the shape has."""
     return {
-        name: np.full_like(feed[name], plan.model.variables[held.state.key].read())
-        for held in plan.states
-        if (name := held.start) is not None and held.from_scalar and name in feed
+        name: np.full_like(feed[name], plan.model.variables[state.state.key].read())
+        for state in plan.states
+        if (name := state.start) is not None and state.from_scalar and name in feed
     }
 
 
@@ -239,10 +239,10 @@ def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Itera
 
     Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
     """
-    widths = {width for held in plan.states for width in plan.model.variables[held.state.key].shape}
-    for found in plan.recurrences:
-        shape = seen.get_operation_by_name(found.node).inputs[INPUT_H].shape
-        widths |= {shape[1 if found.time_major else 0]} if shape.rank else set()
+    widths = {width for state in plan.states for width in plan.model.variables[state.state.key].shape}
+    for recurrence in plan.recurrences:
+        shape = seen.get_operation_by_name(recurrence.node).inputs[INPUT_H].shape
+        widths |= {shape[1 if recurrence.time_major else 0]} if shape.rank else set()
     yield from kinds
     for batch in sorted(width for width in widths if width is not None):
         yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
@@ -313,9 +313,9 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
     except (tf.errors.OpError, UnicodeDecodeError) as cause:
         # A reason of TensorFlow's that quotes bytes of an input is no text.
         is_quoted = isinstance(cause, UnicodeDecodeError)
-        told = first_line(ValueError(cause.object.decode(errors="replace")) if is_quoted else cause)
+        message = first_line(ValueError(cause.object.decode(errors="replace")) if is_quoted else cause)
         expected = "expected inputs that the model accepts, found some of which it says"
-        raise UsageError(f"{where}: {expected}: {told}") from cause
+        raise UsageError(f"{where}: {expected}: {message}") from cause
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
@@ -352,7 +352,7 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
         done.add(current)
         op, k = split(current)
         for reader in index.consumers(op, k):
-            position = [tensor(found) for found in reader.input].index(current)
+            position = [tensor(reference) for reference in reader.input].index(current)
             if reader.op in _GATHERS and position == 1:
                 return _table_rows(index, seen, reader)
             if reader.op == "OneHot" and position == 0:

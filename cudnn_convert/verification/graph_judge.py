@@ -123,7 +123,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
-    needed += [write.op for found in plan.states for write in found.state.writes]
+    needed += [write.op for state in plan.states for write in state.state.writes]
     needed += plan.initializers
     graph = node_defs.extract_nodes(graph, Index(graph).ancestors(needed))
     model = plan.model
@@ -167,7 +167,7 @@ def _content(value: Array) -> tuple[Any, ...]:
 def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
     """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
     # A recurrence that goes on from where it was keeps to its own graph too.
-    states = [write.op for held in plan.states for write in held.state.writes]
+    states = [write.op for state in plan.states for write in state.state.writes]
     ends = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
     # What fills a table reads constants or one file that the source itself brings (graph.tables), whose path
     # is fed where tables are filled, and nowhere else.

@@ -92,7 +92,9 @@ class Way:
 
 def sizes(plan: Plan) -> Sizes:
     """The (time, batch) of the feeds that are made up for a plan."""
-    large = [lazy.exceeds_memory_budget(one.sizes, one.dtype) for one in plan.recurrences]
+    large = [
+        lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype) for recurrence in plan.recurrences
+    ]
     return FEWER if large and all(large) else SIZES
 
 

@@ -177,16 +177,16 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
     if not restores:
         return whole
     present = {node.name for node in whole.node}
-    needed = Index(plan.model.graph).ancestors([found.op for found in restores]) - present
+    needed = Index(plan.model.graph).ancestors([restore.op for restore in restores]) - present
     savers = node_defs.extract_nodes(node_defs.strip_devices(plan.model.graph), needed | present)
     return node_defs.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
 def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
-    ops = {found.op for found in restores}
+    ops = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
-    files = {name for found in restores for name in found.files}
+    files = {name for restore in restores for name in restore.files}
     index = Index(graph)
     own = index.ancestors(ops) - index.ancestors(ends)
     ops |= {

@@ -154,8 +154,8 @@ def is_ours(path: Path) -> bool:
     """Whether a file says that it is a recording."""
     try:
         found = npz_archive.load(path, only=_META)
-        told = json.loads(found[_META].tobytes())
-        return isinstance(told, dict) and told.get("format") == FORMAT
+        record = json.loads(found[_META].tobytes())
+        return isinstance(record, dict) and record.get("format") == FORMAT
     except (OSError, ValueError, KeyError, RecursionError):
         return False
 
@@ -165,8 +165,8 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
         meta = json.loads((np.zeros(0, np.uint8) if stored is None else stored).tobytes())
         name, version = meta["format"], meta["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as cause:
-        found = "no meta" if stored is None else "a meta of another kind"
-        raise UsageError(f"{where}: expected a recording, found {found}; make one with record") from cause
+        actual = "no meta" if stored is None else "a meta of another kind"
+        raise UsageError(f"{where}: expected a recording, found {actual}; make one with record") from cause
     if (name, version) != (FORMAT, VERSION):
         cure = "record again, or take a newer cudnn-convert"
         raise UsageError(f"{where}: expected a {FORMAT} {VERSION}, found {name} {version}; {cure}")
@@ -255,9 +255,9 @@ class Golden:
             named = [
                 {key: value for (key, _), value in zip(bounds, side, strict=False)} for side in (ours, theirs)
             ]
-            for one in compare.outputs(named[0], named[1], dict(bounds), {}):
-                if not one.passed and one.output in failed:
-                    found.setdefault(one.output, f"{one.output}: {begin}: {one.message}")
+            for output in compare.outputs(named[0], named[1], dict(bounds), {}):
+                if not output.passed and output.output in failed:
+                    found.setdefault(output.output, f"{output.output}: {begin}: {output.message}")
         return list(found.values())
 
 
@@ -265,8 +265,8 @@ def open_recording(plan: Plan, path: Path) -> Golden:
     """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
     told = read_recording(path)
     signature, source = plan.signature, plan.source
-    starts = {held.start for held in plan.states if held.start is not None}
-    ends = {held.end for held in plan.states if held.end is not None}
+    starts = {state.start for state in plan.states if state.start is not None}
+    ends = {state.end for state in plan.states if state.end is not None}
     free = {key for key, name in signature.inputs.items() if name in starts}
     inputs = _pair(path, "inputs", source.inputs, told.inputs, free)
     free = {key for key, name in signature.outputs.items() if name in ends}

@@ -180,14 +180,14 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
     """Only arithmetic runs, whether trusted or not."""
     seen: list[tuple[int, int]] = []
     draw = Draw()
-    computations = {one.name: computation(one.recurrence, dtype, seen, draw) for one in plan.singles}
+    computations = {single.name: computation(single.recurrence, dtype, seen, draw) for single in plan.singles}
 
     def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
         seen.clear()
         draw.calls.clear()
         answers: dict[str, Array] = {}
-        for one in plan.singles:
-            answers |= _answered(one, computations[one.name], feeds)
+        for single in plan.singles:
+            answers |= _answered(single, computations[single.name], feeds)
         return [answers[name] for name in wanted]
 
     try:
@@ -196,15 +196,15 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
         computations.clear()  # the answers stay, the weights in `dtype` need not
 
 
-def _answered(one: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def _answered(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of one signature by tensor."""
-    ends, of = one.signature, one.recurrence.sizes
+    ends, of = single.signature, single.recurrence.sizes
     found = {key: feeds[name] for key, name in ends.inputs.items()}
-    x = found["inputs"].swapaxes(0, 1) if one.batch_major else found["inputs"]
+    x = found["inputs"].swapaxes(0, 1) if single.batch_major else found["inputs"]
     zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
     h, c = (found.get(f"initial_{key}", zeros) for key in ("h", "c"))
     y, h, c = compute(x, h, c, found.get("sequence_lengths"))
-    y = y.swapaxes(0, 1) if one.batch_major else y
+    y = y.swapaxes(0, 1) if single.batch_major else y
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
 
@@ -214,14 +214,14 @@ def _generate(
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
     pairs = (*(usual or sizes(plan)), *more)
     found: list[dict[str, Array]] = [{} for _ in pairs]
-    for one in plan.singles:
+    for single in plan.singles:
         rng = np.random.default_rng(seed)
         for feed, (time, batch) in zip(found, pairs, strict=True):
             widths = {"time": time, "batch": batch}
-            for key, (dtype, shape) in one.inputs.items():
+            for key, (dtype, shape) in single.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]
                 is_length = dtype.kind == "i"
-                name = one.signature.inputs[key]
+                name = single.signature.inputs[key]
                 value = rng.integers(1, time + 1, full) if is_length else floats.draw(rng, name, full)
                 feed[name] = value.astype(dtype)
     return found

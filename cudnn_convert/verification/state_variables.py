@@ -51,18 +51,21 @@ def with_restored_values(plan: Plan) -> Plan:
     }
     keys = {name: entry.key for name, entry in entries.items()}
     variables = {**taken, **values}
-    recurrences = tuple(_recurrence(one, keys, variables) for one in plan.recurrences)
+    recurrences = tuple(_recurrence(recurrence, keys, variables) for recurrence in plan.recurrences)
     return replace(plan, model=replace(plan.model, variables=variables), recurrences=recurrences)
 
 
-def _recurrence(one: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
+def _recurrence(recurrence: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
     """A recurrence whose parameters have another key than their own is computed from that entry."""
-    key = keys.get(one.shared)
-    if key is None or one.shared not in values:
-        return one
-    if key == one.shared and not isinstance(values[one.shared], InMemory):
-        return one
-    return replace(one, evidence=BlobEvidence(values[one.shared].read().astype(one.dtype, copy=False)))
+    key = keys.get(recurrence.shared)
+    if key is None or recurrence.shared not in values:
+        return recurrence
+    if key == recurrence.shared and not isinstance(values[recurrence.shared], InMemory):
+        return recurrence
+    return replace(
+        recurrence,
+        evidence=BlobEvidence(values[recurrence.shared].read().astype(recurrence.dtype, copy=False)),
+    )
 
 
 def _is_taken(tensor: Any, entry: _Entry) -> bool:
@@ -137,15 +140,15 @@ class Memory:
 
     def __init__(self, running: Any, plan: Plan) -> None:
         self._running = running
-        leaving = [found for found in plan.states if found.start is not None]
-        self.starts = {found.start: found.state.variable for found in leaving}
-        self.ends = {found.end: found.state.variable for found in leaving}
-        writes = [write.op for found in leaving for write in found.state.writes]
+        leaving = [state for state in plan.states if state.start is not None]
+        self.starts = {state.start: state.state.variable for state in leaving}
+        self.ends = {state.end: state.state.variable for state in leaving}
+        writes = [write.op for state in leaving for write in state.state.writes]
         self.writes = [running.graph.get_operation_by_name(op) for op in writes]
-        stored = {found.state.variable: plan.model.variables[found.state.key] for found in plan.states}
+        stored = {state.state.variable: plan.model.variables[state.state.key] for state in plan.states}
         self._stored = {variable: value.read() for variable, value in stored.items()}
         self._slots = {variable: _slot(running.graph, variable) for variable in stored}
-        self._scalars = {found.state.variable for found in leaving if found.from_scalar}
+        self._scalars = {state.state.variable for state in leaving if state.from_scalar}
 
     def set(self, values: Mapping[str, Array]) -> None:
         """Gives the variables behind the tensors `starts` their values.

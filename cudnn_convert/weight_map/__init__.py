@@ -42,20 +42,20 @@ def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     return WeightsReport(gates, sources, targets, tuple(_variables(plan, here, there, decoded)))
 
 
-def _gate(recurrence: Recurrence, key: Key, found: Places, made: Places) -> GateReport:
+def _gate(recurrence: Recurrence, key: Key, sources: Places, targets: Places) -> GateReport:
     layer, way, gate, field = key
-    source, target = _place(found, key), _place(made, key)
-    return GateReport(layer, WAYS[way], gate, field, source, target, doubt(recurrence, made, key))
+    source, target = _place(sources, key), _place(targets, key)
+    return GateReport(layer, WAYS[way], gate, field, source, target, doubt(recurrence, targets, key))
 
 
-def _place(found: Places, key: Key) -> Place | None:
-    one = found.get(key)
+def _place(places: Places, key: Key) -> Place | None:
+    one = places.get(key)
     return one.place if one else None
 
 
-def _layout(recurrence: Recurrence, found: Places) -> LayoutReport:
+def _layout(recurrence: Recurrence, places: Places) -> LayoutReport:
     """The order of the gates in the tensors that hold the first recurrent kernel."""
-    mode, order = recurrence.sizes.mode, gate_order(recurrence, found, FIRST)
+    mode, order = recurrence.sizes.mode, gate_order(recurrence, places, FIRST)
     names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
     names += ["cudnn"] if order == mode.gates else []
     return LayoutReport(tuple(gate.value for gate in order), tuple(names))

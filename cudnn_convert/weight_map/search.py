@@ -100,10 +100,10 @@ def _starts(tensor: Array, form: Form) -> Iterator[int]:
             yield row * width + column
 
 
-def _equal(one: Array, other: Any, *, close: bool) -> Array:
+def _equal(array: Array, other: Any, *, close: bool) -> Array:
     if not close:
-        return np.asarray(one == other)
-    return np.asarray(np.isclose(one.astype(np.float64), np.float64(other), rtol=_ROUNDING, atol=_ROUNDING))
+        return np.asarray(array == other)
+    return np.asarray(np.isclose(array.astype(np.float64), np.float64(other), rtol=_ROUNDING, atol=_ROUNDING))
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
@@ -141,14 +141,14 @@ Places: TypeAlias = Mapping[Key, Found | None]
 def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
     """Every matrix and bias of a recurrence that its source stores."""
     for number, layer in enumerate(recurrence.cells):
-        for way, cell in enumerate(layer):
+        for direction, cell in enumerate(layer):
             skipped = number == 0 and recurrence.sizes.skip_input
             for field in ("kernel", "recurrent_kernel", "bias", "recurrent_bias"):
                 for gate, value in zip(cell.mode.gates, getattr(cell, field), strict=True):
                     if not (skipped and field == "kernel"):
-                        yield (number, way, gate.value, field), value
+                        yield (number, direction, gate.value, field), value
             if cell.projection is not None:
-                yield (number, way, "all", "projection"), cell.projection
+                yield (number, direction, "all", "projection"), cell.projection
 
 
 def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Places:
@@ -236,26 +236,26 @@ def needed_variables(plan: Plan) -> list[str]:
 FIRST: Final = (0, 0, "recurrent_kernel")
 
 
-def gate_order(recurrence: Recurrence, found: Places, group: tuple[int, int, str]) -> tuple[Gate, ...]:
+def gate_order(recurrence: Recurrence, places: Places, group: tuple[int, int, str]) -> tuple[Gate, ...]:
     """The gates of one field of one pseudo-layer as the tensors hold them; none where one is not found."""
     layer, way, field = group
     gates = recurrence.sizes.mode.gates
-    told = {gate: place for gate in gates if (place := found.get((layer, way, gate.value, field)))}
+    told = {gate: place for gate in gates if (place := places.get((layer, way, gate.value, field)))}
     if len(told) < len(gates):
         return ()
     tensors = [place.place.tensor for place in told.values()]
     return tuple(sorted(told, key=lambda gate: (-tensors.count(told[gate].place.tensor), told[gate].first)))
 
 
-def doubt(recurrence: Recurrence, found: Places, key: Key) -> str:
+def doubt(recurrence: Recurrence, places: Places, key: Key) -> str:
     """What is odd about the place of a weight; nothing where it is like the others or has none."""
     layer, way, gate, field = key
     if field == "projection":
         return ""
-    usual, order = (gate_order(recurrence, found, group) for group in (FIRST, (layer, way, field)))
+    usual, order = (gate_order(recurrence, places, group) for group in (FIRST, (layer, way, field)))
     if usual and order and usual != order:
         return f"gates in the order {', '.join(one.value for one in order)}"
-    kernel, own = (found.get((layer, way, gate, one)) for one in ("kernel", field))
+    kernel, own = (places.get((layer, way, gate, one)) for one in ("kernel", field))
     axes = [one.place.axes for one in (kernel, own) if one is not None]
     if field == "recurrent_kernel" and sorted(axes) == ["as it is", "transposed"]:
         return f"{axes[1]}, where the kernel lies {axes[0]}"
@@ -283,24 +283,29 @@ def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple
 
 
 def _of(
-    plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], one: Recurrence, *, is_copy: bool
+    plan: Plan,
+    here: Mapping[str, Array],
+    there: Mapping[str, Array],
+    recurrence: Recurrence,
+    *,
+    is_copy: bool,
 ) -> Iterator[str]:
-    held = of_artifact(there, one)
-    values = dict(parts(one))
+    held = of_artifact(there, recurrence)
+    values = dict(parts(recurrence))
     clear = _clear(values)
     for key in values:
-        text = _odd(one, held, key)
+        text = _odd(recurrence, held, key)
         if text and _group(key, values) | _group((0, 0, *key[2:]), values) <= clear:
-            yield f"{_name(one, key)}: {text}"
+            yield f"{_name(recurrence, key)}: {text}"
     lost = [key for key in values if key in clear and held.get(key) is None]
     if not (is_copy and lost):
         return
-    stored = of_source(plan, here, one)
+    stored = of_source(plan, here, recurrence)
     # Of a direction that no output needs nothing is kept; what the source computes lies in no tensor.
     kept = {key[:2] for key, place in held.items() if place is not None}
     for key in lost:
         if key[:2] in kept and stored.get(key) is not None:
-            yield f"{_name(one, key)}: expected the source's values in a tensor, found them in none"
+            yield f"{_name(recurrence, key)}: expected the source's values in a tensor, found them in none"
 
 
 def _clear(values: Mapping[Key, Array]) -> set[Key]:
@@ -323,7 +328,7 @@ def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
     return {other for other in values if (*other[:2], other[3]) == (layer, way, field)}
 
 
-def _odd(one: Recurrence, held: Places, key: Key) -> str:
+def _odd(recurrence: Recurrence, held: Places, key: Key) -> str:
     """How a matrix lies otherwise than that of the first layer; nothing where it does not.
 
     Matrices of one kind are read in one way. A graph may read biases, or the other kind, through ops that
@@ -332,7 +337,7 @@ def _odd(one: Recurrence, held: Places, key: Key) -> str:
     layer, way, gate, field = key
     if field not in _COMPARED:
         return ""
-    usual, order = (gate_order(one, held, group) for group in ((0, 0, field), (layer, way, field)))
+    usual, order = (gate_order(recurrence, held, group) for group in ((0, 0, field), (layer, way, field)))
     if usual and order and usual != order:
         first, own = (", ".join(gate.value for gate in gates) for gates in (usual, order))
         return f"gates in the order {own}, where the first layer has {first}"
@@ -343,6 +348,6 @@ def _odd(one: Recurrence, held: Places, key: Key) -> str:
     return ""
 
 
-def _name(one: Recurrence, key: Key) -> str:
+def _name(recurrence: Recurrence, key: Key) -> str:
     layer, way, gate, field = key
-    return f"{one.node}: layer {layer} {WAYS[way]}, {gate}, {field}"
+    return f"{recurrence.node}: layer {layer} {WAYS[way]}, {gate}, {field}"

@@ -188,14 +188,14 @@ def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
 def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
     """Kernels `[gates, units, inputs]` as columns, one below the other, gates in another order."""
     gates, units, _ = kernels[0].shape
-    made = lazy.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
+    values = lazy.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
     row = 0
     for kernel in kernels:
-        rows = made[row : row + kernel.shape[2]]
-        for place, gate in enumerate(order):
-            lazy.fill(rows[:, place], kernel[gate].T)
+        rows = values[row : row + kernel.shape[2]]
+        for position, gate in enumerate(order):
+            lazy.fill(rows[:, position], kernel[gate].T)
         row += len(rows)
-    return made.reshape(len(made), gates * units)
+    return values.reshape(len(values), gates * units)
 
 
 def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
@@ -253,8 +253,8 @@ def _side_by_side(blocks: Sequence[Array]) -> Array:
     """
     count, units = blocks[0].shape
     rows = lazy.empty((count, len(blocks), units), blocks[0].dtype)
-    for place, block in enumerate(blocks):
-        rows[:, place] = block
+    for position, block in enumerate(blocks):
+        rows[:, position] = block
     return np.asarray(rows.transpose(1, 2, 0))
 
 

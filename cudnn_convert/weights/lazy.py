@@ -207,16 +207,16 @@ def _new(size: int) -> Array:
     """Bytes that are there, where many are wanted: a page comes when it is first written to, and several
     processors get several pages in the time of one.
     """
-    made = np.empty(size, np.uint8)
+    values = np.empty(size, np.uint8)
     if size >= _SHARED:
         # Few weights are so large, and this takes time to import.
         from concurrent.futures import ThreadPoolExecutor
 
-        pages, count = made[::_PAGE], _SHARE // _PAGE
+        pages, count = values[::_PAGE], _SHARE // _PAGE
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
             for start in range(0, len(pages), count):
                 threads.submit(pages[start : start + count].fill, 0)
-    return made
+    return values
 
 
 def row_chunks(matrix: Array) -> Iterator[Array]:
@@ -233,26 +233,26 @@ def contiguous(matrix: Array) -> Array:
     """A matrix row by row: itself, or a copy. Arrays of other ranks go NumPy's way."""
     if matrix.flags.c_contiguous or matrix.ndim != 2:
         return np.ascontiguousarray(matrix)
-    made = empty(matrix.shape, matrix.dtype)
-    fill(made, matrix)
-    return made
+    values = empty(matrix.shape, matrix.dtype)
+    fill(values, matrix)
+    return values
 
 
-def fill(made: Array, matrix: Array) -> None:
+def fill(array: Array, matrix: Array) -> None:
     """Copies a matrix, block by block where its columns become rows: NumPy's own way, value after value down
     a column, takes twenty times as long where that is longer than what a cache holds. Each block is brought
     together first: only what lies together is turned at speed.
     """
     if matrix.strides[1] <= matrix.strides[0]:
-        made[:] = matrix
+        array[:] = matrix
         return
-    held = np.empty((_COLUMNS, _ROWS + _APART), matrix.dtype)
+    values = np.empty((_COLUMNS, _ROWS + _APART), matrix.dtype)
     for top in range(0, matrix.shape[0], _ROWS):
         for left in range(0, matrix.shape[1], _COLUMNS):
             place = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
             rows, columns = matrix[place].shape
-            held[:columns, :rows] = matrix[place].T
-            made[place] = held[:columns, :rows].T
+            values[:columns, :rows] = matrix[place].T
+            array[place] = values[:columns, :rows].T
 
 
 T = TypeVar("T")

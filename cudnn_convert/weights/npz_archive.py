@@ -141,9 +141,9 @@ def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
         raise ValueError("objects of another shape than the header's")
     if not all(isinstance(item, bytes | str) for item in items):
         raise ValueError("objects that are neither bytes nor text")
-    made = np.empty(len(items), object)
-    made[:] = [item.encode() if isinstance(item, str) else item for item in items]
-    return made.reshape(shape)  # listed in the order of C, whatever the array's is
+    values = np.empty(len(items), object)
+    values[:] = [item.encode() if isinstance(item, str) else item for item in items]
+    return values.reshape(shape)  # listed in the order of C, whatever the array's is
 
 
 _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)

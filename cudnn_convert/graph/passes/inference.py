@@ -139,8 +139,8 @@ def always_one(index: Index, name: str) -> bool:
     Floor(keep_prob + uniform) with keep_prob 1 (tensorflow v1.12.0 python/ops/nn_ops.py dropout), or
     Cast(uniform >= rate) with rate 0 (v1.15.0 dropout_v2); uniform lies in [0, 1).
     """
-    found = mask(index, name)
-    return found is not None and node_defs.fold_scalar(index, found[0]) == found[1]
+    mask_ = mask(index, name)
+    return mask_ is not None and node_defs.fold_scalar(index, mask_[0]) == mask_[1]
 
 
 def mask(index: Index, name: str) -> tuple[str, int] | None:
@@ -200,9 +200,9 @@ def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
         return graph
     made = node_defs.with_nodes(graph.definition, [*graph.definition.node, *moved.values()])
     for node in made.node:
-        for place, name in enumerate(node.input):
+        for position, name in enumerate(node.input):
             if not name.startswith("^") and tensor(name) in moved:
-                node.input[place] = moved[tensor(name)].name
+                node.input[position] = moved[tensor(name)].name
     return Graph(made)
 
 
@@ -225,10 +225,10 @@ def hoist_loop_invariants(graph: Any) -> Any:
                 moved |= {f"{found.name}:0": enter.input[0] for found in exits}
     result = node_defs.with_nodes(graph, [*graph.node, *constant])
     for node in result.node:
-        for place, name in enumerate(node.input):
+        for position, name in enumerate(node.input):
             # The loop variable's own way round stays as it was, for others may wait for it.
             if not name.startswith("^") and node.op not in ("Merge", "Switch", "Exit", "NextIteration"):
-                node.input[place] = reference(_behind(tensor(name), moved))
+                node.input[position] = reference(_behind(tensor(name), moved))
     return result
 
 

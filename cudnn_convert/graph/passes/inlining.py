@@ -258,8 +258,8 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
         with tf.Graph().as_default():
             result = tf_private.optimize_graph(config, meta)
     except (ValueError, tf.errors.OpError) as cause:
-        found = first_line(cause)
-        raise InvalidModelError("graph", expected="functions that can be laid flat", found=found) from cause
+        actual = first_line(cause)
+        raise InvalidModelError("graph", expected="functions that can be laid flat", found=actual) from cause
     clean = inference.hoist_loop_invariants(_without_additions(node_defs.strip_devices(result)))
     return clean if origins else node_defs.extract_nodes(clean, Index(clean).ancestors(wanted))
 
@@ -312,8 +312,8 @@ def _without_additions(graph: Any) -> Any:
         if node.name not in waits:
             nodes.append(node)
     for node in nodes:
-        for place, name in enumerate(node.input):
-            node.input[place] = _behind(name, passed)
+        for position, name in enumerate(node.input):
+            node.input[position] = _behind(name, passed)
     return node_defs.with_nodes(graph, (node for node in nodes if node.name not in passed))
 
 

@@ -57,7 +57,7 @@ class Settled:
     @property
     def leaving(self) -> tuple[Carried, ...]:
         """The state that became inputs and outputs."""
-        return tuple(found for found in self.carried if found.start is not None)
+        return tuple(state for state in self.carried if state.start is not None)
 
 
 def place_state(
@@ -121,16 +121,16 @@ def _refuse_read(model: Model, others: Iterable[recurrent_state.State]) -> None:
         raise UnsupportedModelError(model.path, reasons)
 
 
-def _refuse_branches(one: recurrent_state.State, asked: Mapping[str, str]) -> None:
-    for write in one.writes:
+def _refuse_branches(state: recurrent_state.State, asked: Mapping[str, str]) -> None:
+    for write in state.writes:
         if write.passage and write.op in asked.values():
             raise UsageError(f"--outputs: expected an assignment outside of branches, found {write.op}")
 
 
-def _with_initial_values(model: Model, index: Index, found: Iterable[recurrent_state.State]) -> Model:
+def _with_initial_values(model: Model, index: Index, states: Iterable[recurrent_state.State]) -> Model:
     """The model with a value for each of these: where the file has none, that of a constant initializer."""
     values, reasons = dict(model.variables), []
-    for one in found:
+    for one in states:
         if one.key not in values:
             value = recurrent_state.initial(index, one.variable)
             if value is None:
@@ -144,10 +144,10 @@ def _with_initial_values(model: Model, index: Index, found: Iterable[recurrent_s
     return replace(model, variables=values)
 
 
-def _is_scalar(model: Model, index: Index, one: recurrent_state.State) -> bool:
+def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool:
     """Whether a variable is declared without a shape, and the file holds a scalar of it."""
-    unknown = tf.TensorShape(index.nodes[one.variable].attr["shape"].shape).rank is None
-    return unknown and not model.variables[one.key].shape
+    unknown = tf.TensorShape(index.nodes[state.variable].attr["shape"].shape).rank is None
+    return unknown and not model.variables[state.key].shape
 
 
 def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -> dict[str, tf.TensorShape]:
@@ -170,7 +170,7 @@ def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -
 def _start(
     model: Model,
     index: Index,
-    one: recurrent_state.State,
+    state: recurrent_state.State,
     wanted: Shape | None,
     written: tf.TensorShape | None,
 ) -> Any:
@@ -178,17 +178,17 @@ def _start(
 
     A variable declared without a shape has the one that is `written`, or the rank of its value.
     """
-    attributes = index.nodes[one.variable].attr
+    attributes = index.nodes[state.variable].attr
     declared = tf.TensorShape(attributes["shape"].shape)
     if declared.rank is None:
-        declared = written or tf.TensorShape([None] * len(model.variables[one.key].shape))
+        declared = written or tf.TensorShape([None] * len(model.variables[state.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
         known, asked = subgraphs.shape_as_text(declared), subgraphs.shape_as_text(shape)
         expected = f"expected {known} or narrower, as the variable has it, found {asked} in --inputs"
-        raise UsageError(f"tensor {one.tensor}: {expected}; give {one.tensor}{known}")
+        raise UsageError(f"tensor {state.tensor}: {expected}; give {state.tensor}{known}")
     dtype = tf.as_dtype(attributes["dtype"].type)
-    return node_defs.placeholder(one.variable, dtype, declared.merge_with(shape))
+    return node_defs.placeholder(state.variable, dtype, declared.merge_with(shape))
 
 
 _HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})

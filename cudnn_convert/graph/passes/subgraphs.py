@@ -300,12 +300,12 @@ def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool
     return used <= cut_here
 
 
-def _refine_shape(found: Cut, shape: tf.TensorShape) -> tf.TensorShape:
-    wanted = tf.TensorShape(found.shape) if found.shape is not None else shape
+def _refine_shape(cut: Cut, shape: tf.TensorShape) -> tf.TensorShape:
+    wanted = tf.TensorShape(cut.shape) if cut.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
         known, asked = shape_as_text(shape), shape_as_text(wanted)
         expected = f"expected {known} or narrower, to which the graph is bound, found {asked} in --inputs"
-        raise UsageError(f"tensor {found.tensor}: {expected}; give {found.tensor}{known}")
+        raise UsageError(f"tensor {cut.tensor}: {expected}; give {cut.tensor}{known}")
     return wanted.merge_with(shape)
 
 

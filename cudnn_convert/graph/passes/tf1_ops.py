@@ -148,7 +148,9 @@ def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
     if node.op == "Identity":
         node.CopyFrom(node_defs.node(node.name, "ReadVariableOp", [taken, *control], dtype=dtype))
         return
-    others = [name for place, name in enumerate(node.input) if place != use.position and name not in control]
+    others = [
+        name for position, name in enumerate(node.input) if position != use.position and name not in control
+    ]
     waits = [] if node.op in ("RefMerge", "Merge") else [f"^{split(name)[0]}" for name in others]
     name = f"{node.name}/read_{use.position}"
     node.input[use.position] = name

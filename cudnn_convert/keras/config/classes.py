@@ -288,8 +288,8 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
         yield "loading needs safe_mode=False"
     for version in dict.fromkeys(coded.values()):
         if version is not None:
-            told = ", ".join(path for path, found in coded.items() if found == version)
-            yield f"{told}: its bytecode is of Python {version}, and runs in the very version that wrote it"
+            paths = ", ".join(path for path, found in coded.items() if found == version)
+            yield f"{paths}: its bytecode is of Python {version}, and runs in the very version that wrote it"
 
 
 def python(code: Any) -> str | None:

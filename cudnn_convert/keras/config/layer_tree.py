@@ -155,8 +155,8 @@ def _is_row(model: Entry) -> bool:
 def _calls(model: Entry) -> dict[Call, Any]:
     """The calls of a functional model; that of an input has nothing in it."""
     entries = layer_entries(model)
-    named = {found[:2] for entry in entries for found in references(entry.get("inbound_nodes"))}
-    named |= {found[:2] for found in references(model["config"].get("output_layers"))}
+    named = {reference[:2] for entry in entries for reference in references(entry.get("inbound_nodes"))}
+    named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}
     calls: dict[Call, Any] = {}
     for entry in entries:
         layer, held = layer_name(entry), entry.get("inbound_nodes") or [[]]
@@ -171,7 +171,9 @@ def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
     left = {call: value for call, value in _calls(model).items() if call[0] not in without}
     reached: set[Call] = set()
     while ready := [
-        call for call, value in left.items() if all(found[:2] in reached for found in references(value))
+        call
+        for call, value in left.items()
+        if all(reference[:2] in reached for reference in references(value))
     ]:
         reached.update(ready)
         for call in ready:
@@ -193,8 +195,8 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
             own = [found for name, found in calls if name == layer]
             numbers[layer, number] = own[0] + sum((layer, found) in needed for found in own if found < number)
 
-    def counted(found: Reference) -> Reference:
-        return found[0], numbers[found[0], found[1]], found[2]
+    def counted(reference: Reference) -> Reference:
+        return reference[0], numbers[reference[0], reference[1]], reference[2]
 
     entries = []
     for entry in layer_entries(model):

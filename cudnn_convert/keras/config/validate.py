@@ -257,9 +257,9 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
     class_name = classes.registration_name(model)
     if layer_tree.is_model(model) or class_name.rpartition(">")[2] in brought:
         return None
-    found = f"found {class_name}, whose layers its code alone knows"
+    actual = f"found {class_name}, whose layers its code alone knows"
     cure = "save it as a SavedModel where it loads, and convert that"
-    return f"model: expected a Sequential or functional model, {found}; {cure}"
+    return f"model: expected a Sequential or functional model, {actual}; {cure}"
 
 
 def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:

@@ -119,8 +119,8 @@ class _Ops:
         return found
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
-        made = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
-        return list(made.output)
+        node = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
+        return list(node.output)
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
         return str(self.graph.make_const(make_name("constant"), np.array(value, dtype)).output[0])
@@ -275,8 +275,8 @@ def _convert(
             ops = {node.name: node.op for node in optimized.node}
             if any(ops.get(name) in CUDNN_OPS for name in failures):
                 raise  # our own handler failed, which is no fault of the model
-            found = f"{type(error).__name__}: {_line(error)}"
-            other = [f"expected a graph that tf2onnx converts, found {found}; {_ELSE}"]
+            actual = f"{type(error).__name__}: {_line(error)}"
+            other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]
             raise UnsupportedModelError("onnx", _reasons(optimized, failures, known) or other) from error
     if result is None:
         raise UnsupportedModelError("onnx", _reasons(optimized, failures, known))

@@ -140,17 +140,17 @@ class _Names:
 
         The name of what is left out, "", is one of those `around`, and stays.
         """
-        made = onnx.GraphProto(name=name)
+        graph = onnx.GraphProto(name=name)
         constants = {tensor.name: tensor for tensor in source.initializer}
         scope = {old: new for old, new in around.items() if old not in constants}
         for value in source.input:
             scope[value.name] = kept.get(value.name) or self.fresh("input")
-            made.input.append(self.value(value, scope[value.name]))
+            graph.input.append(self.value(value, scope[value.name]))
 
         def find(old: str) -> str:
             if old not in scope:
                 scope[old] = self.fresh("constant")
-                tensor = made.initializer.add()
+                tensor = graph.initializer.add()
                 tensor.CopyFrom(constants[old])
                 tensor.name = scope[old]
                 tensor.ClearField("doc_string")
@@ -164,31 +164,31 @@ class _Names:
             if walk.is_identity(node):
                 scope[node.output[0]] = scope[node.input[0]]
             else:
-                made.node.append(self.node(node, scope, wanted))
+                graph.node.append(self.node(node, scope, wanted))
         own = set(claims.values())
         for value in source.output:
             found = find(value.name)
             name = kept.get(value.name) or (found if value.name in own else self.fresh("output"))
             if name != found:
-                made.node.add(op_type="Identity", name=self.fresh("Identity"), input=[found], output=[name])
-            made.output.append(self.value(value, name))
-        return made
+                graph.node.add(op_type="Identity", name=self.fresh("Identity"), input=[found], output=[name])
+            graph.output.append(self.value(value, name))
+        return graph
 
     def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
         """A NodeProto; its outputs, named as wanted or afresh, are added to `scope`."""
-        made = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
-        made.input.extend(scope[name] for name in source.input)
+        node = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
+        node.input.extend(scope[name] for name in source.input)
         for old in sorted(source.attribute, key=lambda attribute: str(attribute.name)):
-            attribute = made.attribute.add()
+            attribute = node.attribute.add()
             attribute.CopyFrom(old)
             attribute.ClearField("doc_string")
-        for k, nested in enumerate(walk.subgraphs(made)):
-            nested.CopyFrom(self.graph(nested, f"{made.name}/graph_{k}", scope, _NO_NAMES))
+        for k, nested in enumerate(walk.subgraphs(node)):
+            nested.CopyFrom(self.graph(nested, f"{node.name}/graph_{k}", scope, _NO_NAMES))
         for k, name in enumerate(source.output):
             if name:
-                scope[name] = wanted.get(name) or self.free(f"{made.name}:{k}")
-            made.output.append(scope[name])
-        return made
+                scope[name] = wanted.get(name) or self.free(f"{node.name}:{k}")
+            node.output.append(scope[name])
+        return node
 
     def value(self, source: Any, name: str) -> Any:
         """A ValueInfoProto of another name, whose unknown dimensions are numbered in order."""
@@ -226,12 +226,12 @@ class Finished:
 
     def whole(self) -> Any:
         """The model with all its values, where a proto can hold them."""
-        made = onnx.ModelProto()
-        made.CopyFrom(self.model)
-        for tensor in made.graph.initializer:
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        for tensor in model.graph.initializer:
             if tensor.name in self.weights:
                 fused_nodes.fill(tensor, self.weights[tensor.name])
-        return made
+        return model
 
 
 def finish_model(

@@ -61,7 +61,7 @@ class Ops(Protocol):
 
 
 def stack(
-    made: Ops,
+    ops: Ops,
     recurrence: Recurrence,
     x: str,
     states: Sequence[str],
@@ -76,59 +76,59 @@ def stack(
     projection's width.
     """
     sizes = recurrence.sizes
-    rows, empty = _lengths(made, x, sizes.mode, lengths)
+    rows, empty = _lengths(ops, x, sizes.mode, lengths)
     kinds = 2 if sizes.mode is Mode.LSTM else 1
     ends: list[list[str]] = [[] for _ in range(kinds)]
     for layer in range(sizes.layers):
         first = layer * sizes.directions
         starts = list(states)
         if sizes.layers > 1:
-            starts = [made.part(name, first, first + sizes.directions) for name in states]
-        into, out_of = _projections(made, recurrence.cells[layer] if sizes.projection else ())
-        starts = [_times(made, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
-        tickets = [made.constant([owner, layer, slot, MARK], np.float32) for slot in range(3)]
-        peepholes = _peepholes(made, recurrence, layer)
+            starts = [ops.part(name, first, first + sizes.directions) for name in states]
+        into, out_of = _projections(ops, recurrence.cells[layer] if sizes.projection else ())
+        starts = [_times(ops, name, into if k == 0 else [], axis=0) for k, name in enumerate(starts)]
+        tickets = [ops.constant([owner, layer, slot, MARK], np.float32) for slot in range(3)]
+        peepholes = _peepholes(ops, recurrence, layer)
         inputs = [x, *tickets, rows, *(starts or [""] * kinds), *peepholes]
         while not inputs[-1]:
             inputs.pop()
-        y, h, *c = made.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
-        y, h = _times(made, y, out_of, axis=1), _times(made, h, out_of, axis=0)
-        x = _merge_directions(made, y, directions=sizes.directions, units=sizes.width)
+        y, h, *c = ops.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
+        y, h = _times(ops, y, out_of, axis=1), _times(ops, h, out_of, axis=0)
+        x = _merge_directions(ops, y, directions=sizes.directions, units=sizes.width)
         for found, name in zip(ends, [h, *c], strict=True):
             found.append(name)
-    finals = [made("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
+    finals = [ops("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
     if empty:
         # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
         # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.
-        starts = list(states) or [made.constant(0, np.float32)] * kinds
-        finals = [made("Where", [empty, *pair]) for pair in zip(starts, finals, strict=True)]
+        starts = list(states) or [ops.constant(0, np.float32)] * kinds
+        finals = [ops("Where", [empty, *pair]) for pair in zip(starts, finals, strict=True)]
     return [x, *finals]
 
 
-def _projections(made: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
     """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
     inverses = [found for cell in cells if (found := layouts.invert_projection(cell)) is not None]
     columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
-    into, out_of = ([made.constant(found, np.float32) for found in group] for group in (inverses, columns))
+    into, out_of = ([ops.constant(found, np.float32) for found in group] for group in (inverses, columns))
     return into, out_of
 
 
-def _times(made: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
+def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
     """The part of each direction, one index on `axis`, times its own matrix.
 
     Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
     """
     if len(matrices) < 2:
-        return made("MatMul", [name, *matrices]) if matrices else name
-    ways = [made("MatMul", [made.part(name, k, k + 1, axis), matrix]) for k, matrix in enumerate(matrices)]
-    return made("Concat", ways, axis=axis)
+        return ops("MatMul", [name, *matrices]) if matrices else name
+    ways = [ops("MatMul", [ops.part(name, k, k + 1, axis), matrix]) for k, matrix in enumerate(matrices)]
+    return ops("Concat", ways, axis=axis)
 
 
-def _peepholes(made: Ops, recurrence: Recurrence, layer: int) -> list[str]:
+def _peepholes(ops: Ops, recurrence: Recurrence, layer: int) -> list[str]:
     if isinstance(recurrence.cells, Layers):
         return []  # peepholes are a block's, which is never large: its cell is here
     found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
-    return [] if found[0] is None else [made.constant(found, np.float32)]
+    return [] if found[0] is None else [ops.constant(found, np.float32)]
 
 
 def _attributes(recurrence: Recurrence) -> dict[str, Any]:
@@ -142,28 +142,28 @@ def _attributes(recurrence: Recurrence) -> dict[str, Any]:
     return attributes
 
 
-def _lengths(made: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
+def _lengths(ops: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
     """`(lengths [batch] for the fused nodes or "", what is true where a row has no steps or "")`."""
     if not lengths:
-        if made.steps(x) > 0:
+        if ops.steps(x) > 0:
             return "", ""
-        shape = made("Shape", [x])
-        count = made.part(shape, 0, 1)
+        shape = ops("Shape", [x])
+        count = ops.part(shape, 0, 1)
         if mode is not Mode.GRU:
-            return "", made("Equal", [count, made.constant([0])])
+            return "", ops("Equal", [count, ops.constant([0])])
         # ONNX Runtime (1.31.1) ends the process on a GRU of 0 steps that is given no lengths.
-        lengths = made("Expand", [made("Cast", [count], to=onnx.TensorProto.INT32), made.part(shape, 1, 2)])
-    alone = made("Equal", [lengths, made.constant([0], np.int32)])
-    return lengths, made.unsqueeze(alone, [0, 2])
+        lengths = ops("Expand", [ops("Cast", [count], to=onnx.TensorProto.INT32), ops.part(shape, 1, 2)])
+    alone = ops("Equal", [lengths, ops.constant([0], np.int32)])
+    return lengths, ops.unsqueeze(alone, [0, 2])
 
 
-def _merge_directions(made: Ops, y: str, *, directions: int, units: int) -> str:
+def _merge_directions(ops: Ops, y: str, *, directions: int, units: int) -> str:
     """`[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
     if directions == 1:
         # Not as below: tf2onnx's optimizer makes a Reshape of this Transpose and merges the two wrongly.
-        return made.squeeze(y, 1)
-    side_by_side = made("Transpose", [y], perm=[0, 2, 1, 3])
-    return made("Reshape", [side_by_side, made.constant([0, 0, directions * units])])
+        return ops.squeeze(y, 1)
+    side_by_side = ops("Transpose", [y], perm=[0, 2, 1, 3])
+    return ops("Reshape", [side_by_side, ops.constant([0, 0, directions * units])])
 
 
 def fused_layers(

@@ -38,14 +38,14 @@ _BIASES: Final = 3
 _FEW: Final = 256
 
 
-def to_float16(found: finish.Finished) -> finish.Finished:
+def to_float16(finished: finish.Finished) -> finish.Finished:
     """The model with each float matrix of its main graph as half, and a Cast after it.
 
     Raises UnsupportedModelError where a weight is too large for half, at once or when it is read.
     """
-    made = onnx.ModelProto()
-    made.CopyFrom(found.model)
-    graph, weights = made.graph, dict(found.weights)
+    model = onnx.ModelProto()
+    model.CopyFrom(finished.model)
+    graph, weights = model.graph, dict(finished.weights)
     biases = {
         node.input[_BIASES]
         for node in all_nodes(graph)
@@ -63,7 +63,7 @@ def to_float16(found: finish.Finished) -> finish.Finished:
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-    return finish.Finished(made, weights, found.pieces)
+    return finish.Finished(model, weights, finished.pieces)
 
 
 def _is_matrix(tensor: Any) -> bool:
@@ -117,29 +117,29 @@ class Quantized:
     left: Mapping[str, int]
 
 
-def to_int8(found: finish.Finished) -> Quantized:
+def to_int8(finished: finish.Finished) -> Quantized:
     """The model with int8 in each LSTM whose weights are constants, those in branches and loops too.
 
     Raises UnsupportedModelError where a weight is no finite number.
     """
-    made = onnx.ModelProto()
-    made.CopyFrom(found.model)
-    weights, left = dict(found.weights), Counter[str]()
-    walk = _Walk(weights, names(made.graph), left, {})
-    walk.over(made.graph, {})
+    model = onnx.ModelProto()
+    model.CopyFrom(finished.model)
+    weights, left = dict(finished.weights), Counter[str]()
+    walk = _Walk(weights, names(model.graph), left, {})
+    walk.over(model.graph, {})
     if walk.stored:
-        made.opset_import.add(domain=DOMAIN, version=1)
-    _sweep(made.graph, walk.stored, weights)
-    nodes = sum(node.op_type == OP for node in all_nodes(made.graph))
-    return Quantized(finish.Finished(made, weights), nodes, left)
+        model.opset_import.add(domain=DOMAIN, version=1)
+    _sweep(model.graph, walk.stored, weights)
+    nodes = sum(node.op_type == OP for node in all_nodes(model.graph))
+    return Quantized(finish.Finished(model, weights), nodes, left)
 
 
-def notes(found: Quantized) -> Iterator[str]:
+def notes(quantized: Quantized) -> Iterator[str]:
     """What is int8 now and whose op that is; what is not."""
-    if found.nodes:
-        yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {found.nodes}"
-    if found.left:
-        listed = ", ".join(f"{count} {op}" for op, count in sorted(found.left.items()))
+    if quantized.nodes:
+        yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {quantized.nodes}"
+    if quantized.left:
+        listed = ", ".join(f"{count} {op}" for op, count in sorted(quantized.left.items()))
         yield f"still float32, for only LSTMs with constant weights can be int8: {listed}"
 
 

@@ -99,7 +99,7 @@ def sort_subgraph_outputs(graph: Any, around: Mapping[str, str], *, within: str 
         elif is_identity(node):
             keys = [known[node.input[0]]]
         else:
-            plain = sorted(_of_message(found) for found in node.attribute)
+            plain = sorted(_of_message(attribute) for attribute in node.attribute)
             inputs = [known[name] for name in node.input]
             whole = {"op": node.op_type, "domain": node.domain, "attributes": plain, "inputs": inputs}
             keys = [_of(whole | {"output": k}) for k in range(len(node.output))]
@@ -141,7 +141,9 @@ def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
     """tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py), so none is sorted."""
     (body,) = subgraphs(node)
     starts, names = [known[name] for name in node.input], [value.name for value in body.input]
-    carried = len(names) - next(int(found.i) for found in node.attribute if found.name == "num_scan_inputs")
+    carried = len(names) - next(
+        int(attribute.i) for attribute in node.attribute if attribute.name == "num_scan_inputs"
+    )
     inside = _of({"within": within})
     steps = [_of({"step of": start, "in": inside}) for start in starts[carried:]]
     seen = {**known, **dict(zip(names[carried:], steps, strict=True))}

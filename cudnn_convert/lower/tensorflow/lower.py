@@ -137,8 +137,8 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     return {
         f"{prefix}layer_{number}/{way}{kind}/{name}": value
         for number in range(recurrence.sizes.layers)
-        for place, way in enumerate(WAYS[: recurrence.sizes.directions])
-        for name, value in of(number, place).items()
+        for position, way in enumerate(WAYS[: recurrence.sizes.directions])
+        for name, value in of(number, position).items()
     }
 
 
@@ -262,23 +262,23 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
 
 
 def _function(
-    found: saved_functions.Stored, convention: Convention, lowering: str
+    stored: saved_functions.Stored, convention: Convention, lowering: str
 ) -> tuple[Any, Sequence[Any]]:
     """`(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)` as functions of a library."""
-    sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
-    direct = found.matrices is not None
+    sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
+    direct = stored.matrices is not None
     layout = layouts.KERAS if direct else layouts.LOOP
     compute = layer_stack.switch_at_runtime(
         sizes,
-        found.dtype,
+        stored.dtype,
         layout,
-        time_major=found.time_major,
+        time_major=stored.time_major,
         each=count(sizes),
         lowering=lowering,
     )
 
     def body(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, ...]:
-        lengths, *arrays = rest if found.lengths else (None, *rest)
+        lengths, *arrays = rest if stored.lengths else (None, *rest)
         if not direct:
             arrays = [*slice_blob(arrays[0], sizes, convention)]
         elif sizes.mode is Mode.GRU:
@@ -287,36 +287,36 @@ def _function(
         c = c if sizes.mode is Mode.LSTM else tf.zeros([], dtype)  # as the op says of its third output
         return y, h, c, tf.zeros([0], dtype), tf.zeros([0], tf.int8)
 
-    return inlining.library(body, *_function_specs(found), compiled=lowering == layer_stack.COMPILED)
+    return inlining.library(body, *_function_specs(stored), compiled=lowering == layer_stack.COMPILED)
 
 
-def _function_specs(found: saved_functions.Stored) -> list[Any]:
-    sizes, dtype = found.sizes, tf.as_dtype(found.dtype)
-    hidden, cell = sizes.states(time_major=found.time_major)
+def _function_specs(stored: saved_functions.Stored) -> list[Any]:
+    sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
+    hidden, cell = sizes.states(time_major=stored.time_major)
     shapes: list[Any] = [[None, None, sizes.input_size], hidden, cell if sizes.mode is Mode.LSTM else None]
-    if found.matrices is None:
+    if stored.matrices is None:
         shapes.append([None])
     else:
         wide = len(sizes.mode.gates) * sizes.units
         bias = [2, wide] if sizes.mode is Mode.GRU else [wide]
         shapes += [[sizes.input_size, wide], [sizes.units, wide], bias]
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
-    return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if found.lengths else specs
+    return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if stored.lengths else specs
 
 
-def _call(function: Any, found: saved_functions.Stored, called: Any) -> None:
+def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
     """The node becomes a call of the function `called`, and what reads it reads the call."""
-    node = next(one for one in function.node_def if one.name == found.node)
+    node = next(one for one in function.node_def if one.name == stored.node)
     inputs = [name for name in node.input if not name.startswith("^")]
-    weights = [inputs[PARAMS]] if found.matrices is None else [*found.matrices]
-    lengths = [inputs[LENGTHS]] if found.lengths else []
+    weights = [inputs[PARAMS]] if stored.matrices is None else [*stored.matrices]
+    lengths = [inputs[LENGTHS]] if stored.lengths else []
     shapes = list(node.attr["_output_shapes"].list.shape)
     inlining.make_call(node, called, [inputs[INPUT], inputs[INPUT_H], inputs[INPUT_C], *lengths, *weights])
     if shapes:
         node.attr["_output_shapes"].list.shape.extend(shapes[:_RESULTS])
         empty = tf.TensorShape([0]).as_proto()
         node.attr["_output_shapes"].list.shape.extend([empty, empty])
-    places = {f"{found.node}:{output}:0": f"{found.node}:output:{k}" for k, output in enumerate(_OUTPUTS)}
+    places = {f"{stored.node}:{output}:0": f"{stored.node}:output:{k}" for k, output in enumerate(_OUTPUTS)}
     for reader in function.node_def:
         for position, source in enumerate(reader.input):
             reader.input[position] = places.get(source, source)

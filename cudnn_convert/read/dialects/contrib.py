@@ -174,7 +174,7 @@ def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs:
         key = keys.key(layer, way, name)
         tensor = keys.tensors.get(key)
         if tensor is None or tensor.shape != shape:
-            found = "no such key" if tensor is None else f"shape {tensor.shape}"
+            actual = "no such key" if tensor is None else f"shape {tensor.shape}"
             advice = "is all of the checkpoint of one model?"
-            raise ReadError(keys.path, key, expected=f"shape {shape}", found=found, advice=advice)
+            raise ReadError(keys.path, key, expected=f"shape {shape}", found=actual, advice=advice)
     return {name: keys.tensors[keys.key(layer, way, name)] for name in shapes}

@@ -205,7 +205,7 @@ def _readings(scope: str, weights: Weights) -> Iterator[str]:
 
 
 def _without_kernel(weights: Weights) -> Iterator[str]:
-    if weights.keys() <= _NORMAL and all(len(one.shape) == _FLAT for one in weights.values()):
+    if weights.keys() <= _NORMAL and all(len(weight.shape) == _FLAT for weight in weights.values()):
         yield "normalisation"
     elif len(weights) == 1 and _EMBEDDING.fullmatch(next(iter(weights))):
         (table,) = weights.values()

@@ -129,8 +129,8 @@ def _files(prefix: Path) -> list[Path]:
         return []
     if is_v1(prefix):
         return [prefix] if prefix.is_file() else _complete(prefix, _shards(prefix))
-    found = "a file of another kind" if prefix.is_file() else "no such file"
-    raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=found, advice=WHOLE)
+    actual = "a file of another kind" if prefix.is_file() else "no such file"
+    raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=actual, advice=WHOLE)
 
 
 def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
@@ -291,9 +291,9 @@ class Span:
         with self._opened() as stream:
             stream.seek(self.entry.offset)
             if self.entry.dtype == entries.STRING:
-                held = np.empty(self.entry.size, np.uint8)
-                fill(stream, held)
-                strings, checksum = _strings(held, math.prod(self.entry.shape))
+                values = np.empty(self.entry.size, np.uint8)
+                fill(stream, values)
+                strings, checksum = _strings(values, math.prod(self.entry.shape))
                 array: Array = np.empty(len(strings), np.object_)
                 array[:] = strings
                 array = array.reshape(self.entry.shape)

@@ -134,12 +134,12 @@ def announced_tensors(value: memoryview) -> list[Announced]:
     tensors = [tables.fields(held) for held in tables.contents(meta, 1)]
     return [
         Announced(
-            text(tables.content(found, 1)),
-            _shape(tables.content(found, 2)),
-            tables.integer(found, 3),
-            tuple(_slice(held) for held in tables.contents(found, 4)),
+            text(tables.content(tensor, 1)),
+            _shape(tables.content(tensor, 2)),
+            tables.integer(tensor, 3),
+            tuple(_slice(held) for held in tables.contents(tensor, 4)),
         )
-        for found in tensors
+        for tensor in tensors
     ]
 
 
@@ -309,9 +309,9 @@ def _extent(words: str) -> tuple[int, int]:
     return start, length
 
 
-def _within(found: Extents, outer: Extents) -> tuple[slice, ...]:
-    """Where `found` lies in an array of `outer`."""
+def _within(extents: Extents, outer: Extents) -> tuple[slice, ...]:
+    """Where `extents` lies in an array of `outer`."""
     return tuple(
         slice(start - begin, start - begin + length)
-        for (start, length), (begin, _) in zip(found, outer, strict=True)
+        for (start, length), (begin, _) in zip(extents, outer, strict=True)
     )

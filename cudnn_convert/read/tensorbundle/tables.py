@@ -114,13 +114,13 @@ def varints(data: memoryview) -> npt.NDArray[np.uint64]:
     lengths = ends - starts + 1
     if lengths.max() > _LONGEST:
         raise ValueError("a number without an end")
-    found = np.zeros(ends.size, np.uint64)
+    values = np.zeros(ends.size, np.uint64)
     for count in range(int(lengths.max())):
         longer = lengths > count
-        found[longer] |= (held[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
+        values[longer] |= (held[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
             7 * count
         )
-    return found
+    return values
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -197,8 +197,8 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, memoryview]]:
         """Every key with its value, in order. Raises ValueError, OSError."""
         with FileIO(str(self.path)) as stream:
-            for place, handle in enumerate(self._handles):
-                yield from self._ordered(place, self._block(stream, handle))
+            for position, handle in enumerate(self._handles):
+                yield from self._ordered(position, self._block(stream, handle))
 
     def stored(self, key: bytes) -> int:
         """The bytes of the file that hold the block of `key`."""

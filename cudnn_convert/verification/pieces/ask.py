@@ -50,8 +50,8 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
     pieces = _found(artifact, plan.recurrences) if plan.recurrences else Pieces()
-    for one in plan.recurrences:
-        found += _of(one, pieces, plan, judge)
+    for recurrence in plan.recurrences:
+        found += _of(recurrence, pieces, plan, judge)
     return (*found, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
 
 
@@ -97,48 +97,50 @@ def _found(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The pieces of an artifact; that it has none is no fault of what it computes."""
     if not FORMATS[artifact.form].pieces:
         reason = f"not yet done in the format {artifact.form}"
-        return Pieces((), {one.node: reason for one in recurrences})
+        return Pieces((), {recurrence.node: reason for recurrence in recurrences})
     try:
         return _asker(artifact.form).pieces(artifact, recurrences)
     except Exception as cause:  # noqa: BLE001 - what reads a format has exceptions of its own
-        return Pieces((), {one.node: first_line(cause) for one in recurrences})
+        return Pieces((), {recurrence.node: first_line(cause) for recurrence in recurrences})
 
 
-def _of(one: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[PieceReport]:
+def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[PieceReport]:
     """The lines of a recurrence: one for each piece of it."""
-    own = pieces.of(one, plan.recurrences)
-    missing = {*range(one.sizes.layers)} - {layer for piece in own for layer in piece.layers}
+    own = pieces.of(recurrence, plan.recurrences)
+    missing = {*range(recurrence.sizes.layers)} - {layer for piece in own for layer in piece.layers}
     if missing:
-        reason = pieces.reasons.get(one.node, "the artifact does not say where it computes it")
-        return [report_not_asked(one, f"not asked by itself: {reason}")]
-    return [replace(judge(piece, one), node=one.node) for piece in own]
+        reason = pieces.reasons.get(recurrence.node, "the artifact does not say where it computes it")
+        return [report_not_asked(recurrence, f"not asked by itself: {reason}")]
+    return [replace(judge(piece, recurrence), node=recurrence.node) for piece in own]
 
 
 def _judge(form: str, *, stored: str, seed: int) -> Judge:
     """Judges each piece once, also where two recurrences hold the same weights."""
     known: dict[str, PieceReport] = {}
 
-    def judge(piece: Piece, one: Recurrence) -> PieceReport:
+    def judge(piece: Piece, recurrence: Recurrence) -> PieceReport:
         if piece.name not in known:
             try:
-                terms = _terms(one, form, stored=stored, seed=seed)
-                known[piece.name] = judge_piece(piece, one, read_gates(one, piece.layers), terms)
+                terms = _terms(recurrence, form, stored=stored, seed=seed)
+                known[piece.name] = judge_piece(
+                    piece, recurrence, read_gates(recurrence, piece.layers), terms
+                )
             except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
-                known[piece.name] = report_not_asked(one, reason)
+                known[piece.name] = report_not_asked(recurrence, reason)
         return known[piece.name]
 
     return judge
 
 
-def _terms(one: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
+def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
     """ONNX and TensorFlow Lite compute every float as float32.
 
     The former with the weights that a recurrence of half computes with, the latter with its variable's.
     """
     single = FORMATS[form].single
-    takes = np.dtype(np.float32) if FORMATS[form].computes_single else one.dtype
+    takes = np.dtype(np.float32) if FORMATS[form].computes_single else recurrence.dtype
     coarsest = np.dtype(stored) if stored != "float32" else takes
-    coarsest = one.dtype if single and one.dtype.itemsize < coarsest.itemsize else coarsest
-    large = lazy.exceeds_memory_budget(one.sizes, one.dtype)
+    coarsest = recurrence.dtype if single and recurrence.dtype.itemsize < coarsest.itemsize else coarsest
+    large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
     return Terms(takes, coarsest, seed, FORMATS[form].sizes, large)

@@ -63,7 +63,9 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
     meta, prefix = runners.load_graph(artifact.form, artifact.path)
     source = Index(artifact.plan.graph)
-    inputs = {one.node: source.data_inputs(source.nodes[one.node]) for one in recurrences}
+    inputs = {
+        recurrence.node: source.data_inputs(source.nodes[recurrence.node]) for recurrence in recurrences
+    }
     return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
 
 
@@ -77,36 +79,38 @@ def carve_nodes(
     index, found, reasons = Index(graph), [], {}
     known: dict[Any, str] = {}
     same: dict[str, str] = {}
-    for one in recurrences:
-        if one.node not in index.nodes or one.node not in inputs:
-            reasons[one.node] = "the artifact has no node of that name"
+    for recurrence in recurrences:
+        if recurrence.node not in index.nodes or recurrence.node not in inputs:
+            reasons[recurrence.node] = "the artifact has no node of that name"
             continue
-        own = inputs[one.node]
-        wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if one.lengths else [])]
+        own = inputs[recurrence.node]
+        wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if recurrence.lengths else [])]
         # Both initial states may be one tensor: it counts as the first.
         ends = {own[place]: _FED[place] for place in reversed(wanted)}
-        made = _carve(graph, index, one.node, ends, tf.as_dtype(one.dtype))
+        made = _carve(graph, index, recurrence.node, ends, tf.as_dtype(recurrence.dtype))
         wanted.remove(INPUT_C)
         lost = [own[place] for place in wanted if ends[own[place]] not in made.fed]
         if lost:
-            reasons[one.node] = f"in the artifact it does not read {lost[0]}, as it does in the source"
+            reasons[recurrence.node] = f"in the artifact it does not read {lost[0]}, as it does in the source"
             continue
         if any(safe_ops.others(made.graph)):
-            reasons[one.node] = "what stands in its place is more than arithmetic"
+            reasons[recurrence.node] = "what stands in its place is more than arithmetic"
             continue
-        first = known.setdefault(_work(made, one), one.node)
-        if first != one.node:
-            same[one.node] = first
+        first = known.setdefault(_work(made, recurrence), recurrence.node)
+        if first != recurrence.node:
+            same[recurrence.node] = first
             continue
-        tied, stack = own[INPUT_H] == own[INPUT_C], tuple(range(one.sizes.layers))
-        ask = _asking(made, values, one)
-        found.append(Piece(one.node, stack, one.node, ask, lengths=one.lengths, tied=tied))
+        tied, stack = own[INPUT_H] == own[INPUT_C], tuple(range(recurrence.sizes.layers))
+        ask = _asking(made, values, recurrence)
+        found.append(
+            Piece(recurrence.node, stack, recurrence.node, ask, lengths=recurrence.lengths, tied=tied)
+        )
     return Pieces(tuple(found), reasons, same)
 
 
-def _work(made: _Carved, one: Recurrence) -> Any:
+def _work(made: _Carved, recurrence: Recurrence) -> Any:
     """What a carved graph computes, on which variables: each node, and which nodes it reads."""
-    places = {node.name: place for place, node in enumerate(made.graph.node)}
+    places = {node.name: position for position, node in enumerate(made.graph.node)}
     nodes = []
     for node in made.graph.node:
         nameless = node_def_pb2.NodeDef()
@@ -116,7 +120,7 @@ def _work(made: _Carved, one: Recurrence) -> Any:
         read = [split(name) for name in node.input]
         wiring = [(places[op], output) for op, output in read]
         nodes.append((nameless.SerializeToString(deterministic=True), tuple(wiring)))
-    return one.shared, one.sizes, *made.placeholders.values(), *nodes
+    return recurrence.shared, recurrence.sizes, *made.placeholders.values(), *nodes
 
 
 def _stored(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
@@ -176,7 +180,7 @@ def _carried(name: str, index: Index) -> str:
     return op if index.nodes[op].op in _LEADS else reference(name)
 
 
-def _asking(made: _Carved, values: Values, one: Recurrence) -> Callable[[Asked], Answer]:
+def _asking(made: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     @cache
     def opened() -> tuple[Any, dict[str, Array]]:
         graph = node_defs.import_graph(made.graph)
@@ -187,19 +191,23 @@ def _asking(made: _Carved, values: Values, one: Recurrence) -> Callable[[Asked],
         weights = {f"{name}:0": held[holder] for name, holder in made.placeholders.items()}
         return tf.compat.v1.Session(graph=graph, config=config), weights
 
-    is_lstm = one.sizes.mode is Mode.LSTM
-    names = [f"{one.node}:{k}" for k in range(2 + is_lstm)]
+    is_lstm = recurrence.sizes.mode is Mode.LSTM
+    names = [f"{recurrence.node}:{k}" for k in range(2 + is_lstm)]
 
     def ask(asked: Asked) -> Answer:
         session, weights = opened()
         states = (asked.h, asked.c)
-        floats = [value if one.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
+        floats = [value if recurrence.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
         given = dict(
-            zip(_FED.values(), [*(value.astype(one.dtype) for value in floats), asked.lengths], strict=True)
+            zip(
+                _FED.values(),
+                [*(value.astype(recurrence.dtype) for value in floats), asked.lengths],
+                strict=True,
+            )
         )
         fed = {f"{name}:0": given[name] for name in made.fed}
         answers = [np.asarray(value) for value in session.run(names, fed | weights)]
-        y, h, *c = (value if one.time_major else value.swapaxes(0, 1) for value in answers)
+        y, h, *c = (value if recurrence.time_major else value.swapaxes(0, 1) for value in answers)
         return y, h, c[0] if c else None
 
     return ask

@@ -120,15 +120,15 @@ class _Worst:
     message: str = ""
     unjudged: list[str] = field(default_factory=list)
 
-    def see(self, name: str, found: Array, expected: Array, floor: float) -> None:
+    def see(self, name: str, actual: Array, expected: Array, floor: float) -> None:
         """Compares floats by their type's bound, or ten times their noise where that is still sharp."""
-        if found.shape != expected.shape:
+        if actual.shape != expected.shape:
             self.needed = np.inf
-            self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*found.shape]}"
+            self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*actual.shape]}"
             return
         if expected.dtype.kind != "f":
             return  # a choice between scores: the products that made these are compared
-        share = _share(found, expected, floor, self.least)
+        share = _share(actual, expected, floor, self.least)
         if share is None:
             self.unjudged.append(name)
             return
@@ -201,7 +201,7 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
     """What the source's recurrences take and give; what stays in variables shows in a second call."""
     judge.restart()
     passes = []
-    for _ in range(2 if any(held.stays for held in plan.states) else 1):
+    for _ in range(2 if any(state.stays for state in plan.states) else 1):
         judge.run(feed, list(plan.signature.outputs.values()))
         passes.append(Pass(feed, [*judge.calls]))  # of later runs there will be others
     return passes
@@ -238,7 +238,10 @@ def fitting(
     it. Raises LookupError where a layer that was called has no piece.
     """
     by_layer = _layers(plan, calls, projected=projected)
-    weights = {one.node: (one.shared, one.sizes, one.dtype) for one in plan.recurrences}
+    weights = {
+        recurrence.node: (recurrence.shared, recurrence.sizes, recurrence.dtype)
+        for recurrence in plan.recurrences
+    }
     wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
     if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
         raise LookupError("the artifact does not have one node for each layer of each recurrence")
@@ -322,11 +325,11 @@ def _given(
 
 def _moved(call: Call, draw: int) -> Call:
     """A call that gave values a unit in the last place away."""
-    named = {str(place): value for place, value in enumerate(call.gave)}
+    named = {str(position): value for position, value in enumerate(call.gave)}
     return replace(call, gave=[*end_to_end.perturb_feed(named, seed=0, draw=draw).values()])
 
 
-def _share(found: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
+def _share(actual: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
     """The largest share of the tolerance that is used; None where the noise leaves nothing to judge.
 
     `scale` multiplies what is allowed of any value, however small.
@@ -336,9 +339,9 @@ def _share(found: Array, expected: Array, floor: float, least: float, *, scale: 
     wide = expected.astype(np.float64)
     if atol > base * scale and atol > compare.SHARP * _spread(wide):
         return None
-    both = (np.isnan(found) & np.isnan(wide)) | (found == wide)
+    both = (np.isnan(actual) & np.isnan(wide)) | (actual == wide)
     with np.errstate(invalid="ignore"):
-        share = np.where(both, 0.0, np.abs(found - wide) / (atol + base * np.abs(wide)))
+        share = np.where(both, 0.0, np.abs(actual - wide) / (atol + base * np.abs(wide)))
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
 
 

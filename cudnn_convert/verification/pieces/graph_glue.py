@@ -95,9 +95,9 @@ class _Giving:
         return [np.ascontiguousarray(value, one.dtype) for value in call.gave]
 
 
-def _replace(node: Any, one: Recurrence, reads: Sequence[str], function: Any) -> None:
+def _replace(node: Any, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
     """Makes a node one that calls a function with what the source's node reads."""
-    kind = tf.as_dtype(one.dtype)
+    kind = tf.as_dtype(recurrence.dtype)
     inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
     control = [name for name in node.input if name.startswith("^")]
     token = tf_private.register_function(function)
@@ -126,7 +126,10 @@ def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[
         laid = carve.inline_artifact(artifact)
         return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
     source = Index(artifact.plan.graph)
-    reads = {one.node: source.data_inputs(source.nodes[one.node]) for one in artifact.plan.recurrences}
+    reads = {
+        recurrence.node: source.data_inputs(source.nodes[recurrence.node])
+        for recurrence in artifact.plan.recurrences
+    }
     meta, prefix = runners.load_graph(artifact.form, artifact.path)
     if artifact.plan.initializers and prefix is not None:
         raise LookupError("the artifact has tables")
@@ -164,7 +167,7 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
         if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
             value = round_off(tf.make_ndarray(node.attr["value"].tensor))
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    held = {name: InMemory(round_off(one.read())) for name, one in plan.model.variables.items()}
+    held = {name: InMemory(round_off(variable.read())) for name, variable in plan.model.variables.items()}
     return replace(plan, whole=graph, model=replace(plan.model, variables=held))
 
 
@@ -174,7 +177,7 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
     Of what stands in a loop or a branch the source has no one value.
     """
     index = Index(plan.whole)
-    nodes = {one.node for one in plan.recurrences}
+    nodes = {recurrence.node for recurrence in plan.recurrences}
     needed = index.ancestors(
         (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
     )

@@ -43,9 +43,15 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction."""
     layers, reasons = layers_of(artifact, recurrences)
     found = [
-        Piece(one.node, (0,), layers[one.node][0], _asking(layers[one.node][1], one), lengths=False)
-        for one in recurrences
-        if one.node in layers
+        Piece(
+            recurrence.node,
+            (0,),
+            layers[recurrence.node][0],
+            _asking(layers[recurrence.node][1], recurrence),
+            lengths=False,
+        )
+        for recurrence in recurrences
+        if recurrence.node in layers
     ]
     return Pieces(tuple(found), reasons)
 
@@ -97,13 +103,13 @@ def _built_so(layer: Any) -> Iterator[None]:
             setattr(layer, name, value)
 
 
-def _asking(layer: Any, one: Recurrence) -> Callable[[Asked], Answer]:
+def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     def ask(asked: Asked) -> Answer:
         import tensorflow as tf
 
-        x = tf.constant(asked.x.swapaxes(0, 1), one.dtype)
-        states = [asked.h[0], asked.c[0]] if one.sizes.mode is Mode.LSTM else [asked.h[0]]
-        start = [tf.constant(value, one.dtype) for value in states]
+        x = tf.constant(asked.x.swapaxes(0, 1), recurrence.dtype)
+        states = [asked.h[0], asked.c[0]] if recurrence.sizes.mode is Mode.LSTM else [asked.h[0]]
+        start = [tf.constant(value, recurrence.dtype) for value in states]
         with _built_so(layer):
             y, *ends = tf.nest.flatten(layer.call(x, initial_state=start, training=False))
         h, *c = (np.asarray(value)[None] for value in ends)
@@ -237,20 +243,20 @@ class _Given:
         return _joined(found, one)
 
 
-def _rows_of(call: Call, one: Recurrence) -> Iterator[Call]:
+def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
     """Each row of a call as a call, without what is no LSTM's."""
-    gave = call.gave[: 3 if one.sizes.mode is Mode.LSTM else 2]
+    gave = call.gave[: 3 if recurrence.sizes.mode is Mode.LSTM else 2]
     for k in range(call.x.shape[1]):
         row = slice(k, k + 1)
-        own = [value[:, row] if one.time_major else value[row] for value in gave]
+        own = [value[:, row] if recurrence.time_major else value[row] for value in gave]
         yield replace(call, x=call.x[:, row], h=call.h[:, row], c=call.c[:, row], gave=own)
 
 
-def _joined(rows: Sequence[Call], one: Recurrence) -> Call:
+def _joined(rows: Sequence[Call], recurrence: Recurrence) -> Call:
     """Rows as one call."""
     x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
     columns = zip(*(row.gave for row in rows), strict=True)
-    gave = [np.concatenate(column, 1 if one.time_major else 0) for column in columns]
+    gave = [np.concatenate(column, 1 if recurrence.time_major else 0) for column in columns]
     return replace(rows[0], x=x, h=h, c=c, gave=gave)
 
 
@@ -262,8 +268,8 @@ def _is_time_major(layer: Any) -> bool:
 def _begin(layer: Any) -> None:
     """The state that a layer keeps between calls is zero again: files of Keras store none."""
     if layer.stateful:
-        for held in layer.states:
-            held.assign(tf.zeros_like(held))
+        for state in layer.states:
+            state.assign(tf.zeros_like(state))
 
 
 @contextmanager
@@ -320,12 +326,12 @@ class _Products:
 
         def call(*given: Any, **named: Any) -> Any:
             answer = before(*given, **named)
-            for place, value in enumerate(tf.nest.flatten(answer)):
+            for position, value in enumerate(tf.nest.flatten(answer)):
                 array = np.asarray(value)
                 if self._steps is None:
                     self.found[f"{name}, call {len(self.found)}"] = array
                 else:
-                    self._steps.setdefault(f"{name}, output {place}", []).append(array)
+                    self._steps.setdefault(f"{name}, output {position}", []).append(array)
             return answer
 
         return call

@@ -41,7 +41,7 @@ _LENGTHS, _H, _C = 4, 5, 6
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """Every fused node that the files of an artifact say to be a layer of a recurrence."""
-    known = {one.node: one for one in recurrences}
+    known = {recurrence.node: recurrence for recurrence in recurrences}
     found: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
@@ -185,7 +185,9 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
     fitting = _fitting(plan, model, calls)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-    named = pair_names.inputs(file, part.signature.inputs, [one.name for one in model.graph.input])
+    named = pair_names.inputs(
+        file, part.signature.inputs, [reference.name for reference in model.graph.input]
+    )
     fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
     is_nested = any(node.op_type in _NESTED for node in model.graph.node)
     values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)

@@ -135,11 +135,11 @@ def draw_inputs(
     x = rng.standard_normal((steps, batch, cells[0].inputs))
     x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
     h = rng.standard_normal((len(cells), batch, cells[0].width))
-    for place, cell in enumerate(cells):
+    for position, cell in enumerate(cells):
         wide = min(scale / _norm(cell.recurrent_kernel), _LARGEST)
-        h[place] *= wide
+        h[position] *= wide
         # A large state hides in a GRU what is added to it: every other row keeps it small.
-        h[place, 1::2] *= min(1.0, 1.0 / wide)
+        h[position, 1::2] *= min(1.0, 1.0 / wide)
     c = h if tied else rng.standard_normal((len(cells), batch, cells[0].units))
     lengths = steps - np.arange(batch)[::-1] % steps
     x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
@@ -245,15 +245,15 @@ def _tried(
 ) -> Power:
     asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
     weights = [mutants.Weights(cell) for cell in stack.cells]
-    fewest = min((one.sampled for one in weights if one.sampled is not None), default=None)
+    fewest = min((weight.sampled for weight in weights if weight.sampled is not None), default=None)
     start, power = 0, Power(asked, sampled=fewest)
     for stop in rows:
         part = asked.rows(start, stop)
         for number, (_, ways) in enumerate(stack.firsts(part)):
-            for way, first in enumerate(ways):
-                weights[number * stack.directions + way].add(first, bound.atol, bound.rtol)
+            for direction, first in enumerate(ways):
+                weights[number * stack.directions + direction].add(first, bound.atol, bound.rtol)
         start, power.asked = stop, asked.rows(0, stop)
-        power.weakest = min(one.weakest() for one in weights)
+        power.weakest = min(weight.weakest() for weight in weights)
         if power.weakest >= LEAST:
             break
     _look(power, stack, weights, bound)

@@ -38,7 +38,7 @@ _INT: Final = schema.TensorType.INT32
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """Every layer whose loops the files of an artifact name."""
-    known = {one.node: one for one in recurrences}
+    known = {recurrence.node: recurrence for recurrence in recurrences}
     cuts: list[Piece] = []
     reasons = dict.fromkeys(known, "the file does not say which of its loops computes it")
     for file in dict.fromkeys(part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.parts):
@@ -48,7 +48,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
             if node not in known or not all(name in loops for name in names):
                 continue
             try:
-                parts = [_part(model, loops[name], way) for way, name in enumerate(names)]
+                parts = [_part(model, loops[name], direction) for direction, name in enumerate(names)]
             except UncutError as cause:
                 reasons[node] = str(cause)
                 continue
@@ -112,7 +112,7 @@ class _Part:
         """`[y, h]` and an LSTM's `c`; a batch of any size goes in portions of the file's."""
         batch = self.sizes[1] or x.shape[1]
         answers = [
-            self._ask(x[:, k : k + batch], [one[k : k + batch] for one in states], lengths[k : k + batch])
+            self._ask(x[:, k : k + batch], [state[k : k + batch] for state in states], lengths[k : k + batch])
             for k in range(0, x.shape[1], batch)
         ]
         y, *last = zip(*answers, strict=True)
@@ -139,7 +139,9 @@ class _Part:
 def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
     """The answer of a layer, whose directions are asked one after the other."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
-    answers = [part.ask(x, (h[way], c[way]), asked.lengths) for way, part in enumerate(parts)]
+    answers = [
+        part.ask(x, (h[direction], c[direction]), asked.lengths) for direction, part in enumerate(parts)
+    ]
     y, *last = zip(*answers, strict=True)
     ends = [np.stack(one) for one in last]
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None

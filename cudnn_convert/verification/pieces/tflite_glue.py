@@ -68,7 +68,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             running = _Running(model, layers, others, glue.fitting(plan, one.calls, named, projected=True))
             values = running.main({inputs[names[keys[tensor]]]: value for tensor, value in one.feed.items()})
             yield Seen(
-                {outputs_by_key[name]: values[place] for name, place in outputs.items()},
+                {outputs_by_key[name]: values[output] for name, output in outputs.items()},
                 [*running.entered, *running.missed()],
                 running.products,
                 hidden=running.hidden(),
@@ -93,15 +93,15 @@ def _recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[
     loops = model.loops()
     layers, others = [], []
     for (node, number), names in model.recorded().items():
-        for way, name in enumerate(names):
+        for direction, name in enumerate(names):
             if name not in loops:
                 raise LookupError(f"the artifact has no loop {name}")
             try:
-                part = cut(model, *loops[name], backward=way > 0)
+                part = cut(model, *loops[name], backward=direction > 0)
             except UncutError as cause:
                 raise LookupError(str(cause)) from cause
             if node in nodes:
-                layers.append(_Layer(name, node, number, way, part))
+                layers.append(_Layer(name, node, number, direction, part))
             else:
                 others.append(part)
     return layers, others
@@ -154,14 +154,14 @@ class _Running:
     def missed(self) -> list[tuple[str, Array, Array]]:
         """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
-        keys = {one.name: (one.way, *map(id, self.fitting[one.name])) for one in self.layers}
+        keys = {layer.name: (layer.way, *map(id, self.fitting[layer.name])) for layer in self.layers}
         for name, key in keys.items():
             given.setdefault(key, set()).update(self._given.get(name, ()))
         return [
             (f"input of {name}", np.empty(0, np.float32), missing.x)
             for name, key in keys.items()
-            for place, missing in enumerate(self.fitting[name])
-            if place not in given[key]
+            for position, missing in enumerate(self.fitting[name])
+            if position not in given[key]
             and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
         ]
 
@@ -176,11 +176,11 @@ class _Running:
         ]
 
     def _loops(self) -> list[Any]:
-        return [part.operators[0] for part in (*(one.cut for one in self.layers), *self.others)]
+        return [part.operators[0] for part in (*(layer.cut for layer in self.layers), *self.others)]
 
     def _own(self) -> set[int]:
         """The identities of the operators that recurrences consist of."""
-        parts = (*(one.cut for one in self.layers), *self.others)
+        parts = (*(layer.cut for layer in self.layers), *self.others)
         return {id(op) for part in parts for op in part.operators}
 
     def _product(self, graph: Any, op: Any) -> str:
@@ -193,7 +193,7 @@ class _Running:
             self._steps[number] = self._planned(number)
         for step in self._steps[number]:
             step.run(values)
-        return values | {int(place): self._value(graph, values, place) for place in graph.outputs}
+        return values | {int(output): self._value(graph, values, output) for output in graph.outputs}
 
     def _value(self, graph: Any, values: _Values, place: int) -> Array:
         place = int(place)
@@ -202,14 +202,14 @@ class _Running:
     def _called(self, number: int, arguments: Sequence[Array]) -> list[Array]:
         graph = self.model.content.subgraphs[number]
         values = self._values(number, dict(zip(map(int, graph.inputs), arguments, strict=True)))
-        return [values[int(place)] for place in graph.outputs]
+        return [values[int(output)] for output in graph.outputs]
 
     def _planned(self, number: int) -> list[_Step]:
         """The steps of a subgraph, each behind those whose values it reads."""
         graph = self.model.content.subgraphs[number]
-        layers = [one for one in self.layers if one.cut.graph is graph]
+        layers = [layer for layer in self.layers if layer.cut.graph is graph]
         waiting, plain = self._givings(graph, layers), []
-        inside = {id(one.cut.graph) for one in self.layers}
+        inside = {id(layer.cut.graph) for layer in self.layers}
         for op in self._live(graph, layers):
             if any(id(self.model.content.subgraphs[k]) in inside for k in self.model.reached(op)):
                 waiting.append(self._step(graph, op.inputs, op.outputs, partial(self._follow, graph, op)))
@@ -236,9 +236,9 @@ class _Running:
     def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
         """The operators that outputs and what enters recurrences depend on, without those."""
         makers = makers_of(graph)
-        given = {place for one in layers for place in one.cut.gives.values()}
-        loops = {id(one.cut.operators[0]): one.name for one in layers}
-        todo = [*graph.outputs, *(place for one in layers for _, place in one.cut.enters)]
+        given = {place for layer in layers for place in layer.cut.gives.values()}
+        loops = {id(layer.cut.operators[0]): layer.name for layer in layers}
+        todo = [*graph.outputs, *(place for layer in layers for _, place in layer.cut.enters)]
         live: set[int] = set()
         while todo:
             place = int(todo.pop())
@@ -300,11 +300,11 @@ class _Running:
         return [
             self._step(
                 graph,
-                (place for _, place in one.cut.enters),
-                one.cut.gives.values(),
-                partial(self._give, graph, one),
+                (place for _, place in layer.cut.enters),
+                layer.cut.gives.values(),
+                partial(self._give, graph, layer),
             )
-            for one in layers
+            for layer in layers
         ]
 
     def _give(self, graph: Any, one: _Layer, values: _Values) -> None:

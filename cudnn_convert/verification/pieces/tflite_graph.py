@@ -70,7 +70,7 @@ class Model:
             number = todo.pop()
             if number not in reached:
                 reached.add(number)
-                todo += [deeper for one in self.operators(number) for deeper, _ in self.called(one)]
+                todo += [deeper for operator in self.operators(number) for deeper, _ in self.called(operator)]
         return reached
 
     def is_constant(self, tensor: Any) -> bool:
@@ -118,7 +118,7 @@ class Model:
 
     def handed(self, graph: Any, place: int) -> Any:
         """The constant that an argument of a subgraph is wherever it runs, or None."""
-        number = next(k for k, one in enumerate(self.content.subgraphs) if one is graph)
+        number = next(k for k, subgraph in enumerate(self.content.subgraphs) if subgraph is graph)
         if number not in self.callers:
             return None
         caller, op, skipped = self.callers[number]
@@ -143,7 +143,7 @@ def rank(tensor: Any) -> int:
 
 def makers_of(graph: Any) -> dict[int, Any]:
     """The operator that makes each tensor of a subgraph."""
-    return {int(place): op for op in graph.operators for place in op.outputs}
+    return {int(output): op for op in graph.operators for output in op.outputs}
 
 
 def open_subgraph(model: Model, alone: Any) -> Any:
