@@ -126,20 +126,20 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
     table = Table("recurrence", *names, "live", box=None, pad_edge=False)
     for column in table.columns:
         column.overflow = "fold"  # a name that is cut is no name
-    for one in recurrences:
-        sizes = (one.layers, one.directions, one.units, one.input_size)
+    for recurrence in recurrences:
+        sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
         units = [("?" if size is None else str(size)) for size in sizes]
-        units[2] += f" to {one.projection}" if one.projection else ""
+        units[2] += f" to {recurrence.projection}" if recurrence.projection else ""
         table.add_row(
-            one.name or "(root)",
-            one.op or "-",
-            one.mode or "?",
+            recurrence.name or "(root)",
+            recurrence.op or "-",
+            recurrence.mode or "?",
             *units,
-            one.dtype,
-            ", ".join(one.axes),
-            "yes" if one.lengths else "no",
-            f"{one.dropout:g}",
-            _LIVE[one.live],
+            recurrence.dtype,
+            ", ".join(recurrence.axes),
+            "yes" if recurrence.lengths else "no",
+            f"{recurrence.dropout:g}",
+            _LIVE[recurrence.live],
         )
     return table
 
@@ -157,9 +157,10 @@ def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
 
 
 def _settings(recurrences: Iterable[Found]) -> Iterator[str]:
-    for one in recurrences:
-        if one.settings:
-            yield f"{one.name}: {', '.join(f'{key}={value}' for key, value in one.settings.items())}"
+    for recurrence in recurrences:
+        if recurrence.settings:
+            settings = ", ".join(f"{key}={value}" for key, value in recurrence.settings.items())
+            yield f"{recurrence.name}: {settings}"
 
 
 def _ends(ends: Mapping[str, End]) -> Iterator[str]:

@@ -216,7 +216,7 @@ def _planned(
 ) -> Found:
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
     raw, first = _raw(model, variable), singles[0].recurrence
-    sizes = [one.recurrence.sizes for one in singles]
+    sizes = [single.recurrence.sizes for single in singles]
     made = _found(
         singles[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=singles[0].batch_major
     )

@@ -96,15 +96,15 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
 
     Keras writes no states into its files: they begin with zeros.
     """
-    found = {}
+    variables = {}
     for layer in keras_private.flatten_layers(built):
         states = [one for one in tf.nest.flatten(getattr(layer, "states", None)) if hasattr(one, "handle")]
         kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
         for kind, state in zip(kinds, states, strict=False):
             old = state.handle.op.name
             name = f"{old.rpartition('/')[0]}/{kind}"
-            found[old] = (name, tuple(state.shape), state.dtype.as_numpy_dtype)
-    return found
+            variables[old] = (name, tuple(state.shape), state.dtype.as_numpy_dtype)
+    return variables
 
 
 def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:

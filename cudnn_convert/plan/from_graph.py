@@ -299,9 +299,11 @@ def _extract_needed(model: Model) -> Graph:
 def _distinct(recurrences: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
     """The first of those that share their weights and axes; `twins` collects the others by its name."""
     seen: dict[tuple[Any, ...], str] = {}
-    for one in recurrences:
-        first = seen.setdefault((one.shared or one.node, one.sizes, one.time_major), one.node)
-        if first == one.node:
-            yield one
+    for recurrence in recurrences:
+        first = seen.setdefault(
+            (recurrence.shared or recurrence.node, recurrence.sizes, recurrence.time_major), recurrence.node
+        )
+        if first == recurrence.node:
+            yield recurrence
         else:
-            twins.setdefault(first, []).append(one.node)
+            twins.setdefault(first, []).append(recurrence.node)

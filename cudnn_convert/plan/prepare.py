@@ -77,7 +77,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
-    found = plan_graph(
+    plan = plan_graph(
         ensure_graph(model, options),
         inputs=options.inputs,
         outputs=options.outputs,
@@ -89,14 +89,14 @@ def make_plan(model: Model, options: Options) -> Plan:
         keeps_examples=form.keeps_strings and not drawn,
     )
     if not form.keeps_tables:
-        words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
-        named = dict(zip(found.signature.inputs.values(), words, strict=True))
-        lookup_tables.refuse(model.path, found.graph, named, found.signature.outputs.values(), options.format)
+        words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
+        named = dict(zip(plan.signature.inputs.values(), words, strict=True))
+        lookup_tables.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
-        from_weights.refuse(model.path, found.recurrences)
-    if drawn and (reasons := obstacles.undrawable(found)):
+        from_weights.refuse(model.path, plan.recurrences)
+    if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
-    return found
+    return plan
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:

@@ -106,7 +106,7 @@ def state_notes(
 
 
 def _variables(states: Sequence[recurrent_state.State]) -> str:
-    return f"state variable{'s' if len(states) > 1 else ''} {', '.join(one.variable for one in states)}"
+    return f"state variable{'s' if len(states) > 1 else ''} {', '.join(state.variable for state in states)}"
 
 
 @dataclass(frozen=True, slots=True)

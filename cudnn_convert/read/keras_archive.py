@@ -162,12 +162,12 @@ def read_weights(
 
     Raises ReadError, UnsupportedModelError.
     """
-    found: dict[str, tuple[tuple[str, Tensor], ...]] = {}
+    weights: dict[str, tuple[tuple[str, Tensor], ...]] = {}
     for layer, group in _layers(store, file, config["config"]):
         trained, rest = _split(store, group, layer, str(layer["config"].get("name", "")))
         if trained or rest:
-            found[str(layer["config"].get("name", ""))] = (*trained, *rest)
-    return found
+            weights[str(layer["config"].get("name", ""))] = (*trained, *rest)
+    return weights
 
 
 def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, Any], Any]]:

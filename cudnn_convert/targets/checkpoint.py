@@ -145,25 +145,25 @@ def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]
 
     Settings apply one after the other. Raises UsageError where OLD is nowhere or two names become one.
     """
-    found = {name: name for name in names}
+    keys = {name: name for name in names}
     for setting in settings:
         old, equals, new = setting.partition("=")
         old, new = old.strip("/"), new.strip("/")
         if not equals or not old:
             raise UsageError(f"--rename: expected OLD=NEW, found {setting!r}")
-        moved = {name: _moved(now, old, new) for name, now in found.items()}
-        if not any(_inside(now, old) for now in found.values()):
-            what = f"expected OLD to be a key or a scope, found no {old} among {_some(found)}"
+        moved = {name: _moved(now, old, new) for name, now in keys.items()}
+        if not any(_inside(now, old) for now in keys.values()):
+            what = f"expected OLD to be a key or a scope, found no {old} among {_some(keys)}"
             raise UsageError(f"--rename: {what}")
-        found = moved
+        keys = moved
     by_new: dict[str, str] = {}
-    for name, now in found.items():
+    for name, now in keys.items():
         if not _NAME.fullmatch(now):
             raise UsageError(f"--rename: expected the name of a variable for {name}, found {now!r}")
         if now in by_new:
             raise UsageError(f"--rename: expected keys that differ, found {now} for {by_new[now]} and {name}")
         by_new[now] = name
-    return found
+    return keys
 
 
 def _inside(name: str, old: str) -> bool:

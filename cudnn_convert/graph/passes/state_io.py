@@ -130,15 +130,15 @@ def _refuse_branches(state: recurrent_state.State, asked: Mapping[str, str]) -> 
 def _with_initial_values(model: Model, index: Index, states: Iterable[recurrent_state.State]) -> Model:
     """The model with a value for each of these: where the file has none, that of a constant initializer."""
     values, reasons = dict(model.variables), []
-    for one in states:
-        if one.key not in values:
-            value = recurrent_state.initial(index, one.variable)
+    for state in states:
+        if state.key not in values:
+            value = recurrent_state.initial(index, state.variable)
             if value is None:
                 expected = "a value in the file or a constant initializer"
                 cure = "give a file that holds it, or choose other --outputs"
-                reasons.append(f"state variable {one.key}: expected {expected}, found neither; {cure}")
+                reasons.append(f"state variable {state.key}: expected {expected}, found neither; {cure}")
             else:
-                values[one.key] = InMemory(value)
+                values[state.key] = InMemory(value)
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
     return replace(model, variables=values)

@@ -176,15 +176,15 @@ def fused_layers(
     `around` are the constants that the graphs around this one have, by name.
     """
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
-    found = []
+    layers = []
     for node in graph.node:
         for nested in subgraphs(node):
-            found += fused_layers(nested, recurrences, constants)
+            layers += fused_layers(nested, recurrences, constants)
         ticket = _ticket(constants.get(node.input[1])) if node.op_type in FUSED else None
         if ticket is not None:
             owner, layer, _ = ticket
-            found.append({"piece": node.name, "node": recurrences[owner].node, "layer": layer})
-    return found
+            layers.append({"piece": node.name, "node": recurrences[owner].node, "layer": layer})
+    return layers
 
 
 def _ticket(tensor: Any) -> tuple[int, int, int] | None:

@@ -119,11 +119,11 @@ BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 def block_weights(cell: Cell) -> dict[str, Array]:
     """The arrays that `layer` takes, by name and in order."""
     kernel = layouts.stack_columns(layouts.fold_projection(cell), layouts.BLOCK_LSTM_V1)
-    found = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
-    found |= zip(["projection"], layouts.projection_columns(cell), strict=False)
+    weights = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
+    weights |= zip(["projection"], layouts.projection_columns(cell), strict=False)
     if (inverse := layouts.invert_projection(cell)) is not None:
-        found["projection_inverse"] = inverse
-    return found
+        weights["projection_inverse"] = inverse
+    return weights
 
 
 def count(cell: Cell) -> int:
