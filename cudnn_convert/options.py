@@ -4,79 +4,120 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
 
-#: The options that say how a source is read: a later verification needs them too.
-READING: Final = (
-    *("inputs", "outputs", "set", "signature", "tag", "weights", "forget_bias", "gate_order"),
-    *("mode", "layers", "units", "directions", "layout", "states", "lengths"),
-    "allow_plain",
-)
-#: What the user vouches for: read from the call each time, never from what an artifact says of itself.
-VOUCHED: Final = ("architecture", "custom_objects", "limit", "trust")
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
-GATE_ORDERS: Final = ("tf", "lingvo", "miopen")
-MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-LAYOUTS: Final = ("time", "batch")
-WEIGHTS_DTYPES: Final = ("float32", "float16")
-QUANTIZED: Final = ("int8",)
-#: One item of these may come without its list: a string is no sequence of flags.
-_REPEATED: Final = frozenset({"inputs", "outputs", "set", "rename", "custom_objects", "limit"})
-_PATHS: Final = frozenset({"architecture", "data", "golden"})
-CELLS: Final = ("compatible", "lstm_block", "basic_lstm")
+
+_SPEC: Final = "[KEY=]TENSOR[[shape]],..."
+_ALONE: Final = "sources without a graph"
+_KERAS: Final = "sources of Keras"
+_CHECKPOINT: Final = "--format checkpoint"
+
+
+def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
+    """An option with what the command line says of it.
+
+    `of`: what it belongs to, by which commands take it; `section`: the title above it in the help; `metavar`;
+    `choices`; `most`: the largest number. `reading`: it says how a source is read, so a later verification
+    needs it too. `vouched`: the user vouches for it, so that each call must say it anew, and no artifact may.
+    """
+    return field(default=default, metadata=MappingProxyType({"help": description, **metadata}))
+
+
+def _reading(default: Any, description: str, **metadata: Any) -> Any:
+    return _flag(default, description, of="source", reading=True, **metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The flags of a conversion, by their own names."""
 
-    format: str = "savedmodel"
-    inputs: Sequence[str] = ()
-    outputs: Sequence[str] = ()
-    set: Sequence[str] = ()
-    signature: str | None = None
-    tag: str | None = None
-    weights: str = "auto"
-    forget_bias: float = 0.0
-    gate_order: str = "tf"
-    mode: str | None = None
-    layers: int | None = None
-    units: int | None = None
-    directions: int | None = None
-    layout: str | None = None
-    states: bool = False
-    lengths: bool = False
-    architecture: Path | None = None
-    custom_objects: Sequence[str] = ()
-    allow_plain: bool = False
-    force_convert: bool = False
-    cell: str = "compatible"
-    rename: Sequence[str] = ()
-    slots: bool = False
-    opset: int = 17
-    weights_dtype: str = "float32"
-    quantize: str | None = None
-    max_error: float | None = None
-    lowering: str = "fast"
-    jit: bool = False
-    data: Path | None = None
-    golden: Path | None = None
-    atol: float | None = None
-    rtol: float | None = None
-    seed: int | None = None
+    format: str = _flag("savedmodel", choices=tuple(FORMATS))
+    inputs: Sequence[str] = _reading((), "tensors to take; repeatable", metavar=_SPEC)
+    outputs: Sequence[str] = _reading((), "tensors to give; repeatable", metavar=_SPEC)
+    set: Sequence[str] = _reading((), "bind a constant; repeatable", metavar="TENSOR=VALUE")
+    signature: str | None = _reading(None, "which signature; default serving_default", metavar="KEY")
+    tag: str | None = _reading(None, "which graph of a SavedModel; default serve", metavar="TAG")
+    weights: str = _reading("auto", "which copy; default %(default)s", choices=WEIGHTS)
+    forget_bias: float = _reading(
+        0.0, "added to the forget gate of canonical LSTM biases; default 0", metavar="X"
+    )
+    gate_order: str = _reading("tf", "of the source; default %(default)s", choices=("tf", "lingvo", "miopen"))
+    mode: str | None = _reading(
+        None, "what the recurrence is", section=_ALONE, choices=("lstm", "gru", "rnn_tanh", "rnn_relu")
+    )
+    layers: int | None = _reading(None, "how many", section=_ALONE, metavar="N")
+    units: int | None = _reading(None, "of one direction", section=_ALONE, metavar="N")
+    directions: int | None = _reading(None, "2 where it is bidirectional", section=_ALONE, most=2)
+    layout: str | None = _reading(
+        None, "first axis of inputs and outputs", section=_ALONE, choices=("time", "batch")
+    )
+    states: bool = _reading(False, "take initial states too", section=_ALONE)
+    lengths: bool = _reading(False, "take sequence_lengths too", section=_ALONE)
+    architecture: Path | None = _flag(
+        None, "the model of a weights file", of="source", section=_KERAS, metavar="JSON", vouched=True
+    )
+    custom_objects: Sequence[str] = _flag(
+        (),
+        "a class that the model may be built with; repeatable",
+        of="source",
+        section=_KERAS,
+        metavar="MODULE:NAME",
+        vouched=True,
+    )
+    allow_plain: bool = _reading(False, "convert even where no layer is cuDNN's", section=_KERAS)
+    cell: str = _flag(
+        "compatible",
+        "whose LSTM variables to write",
+        of="target",
+        section=_CHECKPOINT,
+        choices=("compatible", "lstm_block", "basic_lstm"),
+    )
+    rename: Sequence[str] = _flag(
+        (), "a scope or a name; repeatable", of="target", section=_CHECKPOINT, metavar="OLD=NEW"
+    )
+    slots: bool = _flag(False, "keep optimizer slots, split per cell", of="target", section=_CHECKPOINT)
+    opset: int = _flag(17, "of ONNX; default %(default)s", of="target")
+    weights_dtype: str = _flag(
+        "float32", "of matrices in an ONNX file", of="target", choices=("float32", "float16")
+    )
+    quantize: str | None = _flag(
+        None, "what LSTMs in an ONNX file multiply in", of="target", choices=("int8",)
+    )
+    max_error: float | None = _flag(
+        None, "with --quantize: the largest error to accept on --data", of="target", metavar="X"
+    )
+    lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
+    jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
+    force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
+    data: Path | None = _flag(None, "real inputs to compare on, by input key", of="judge", metavar="NPZ")
+    atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
+    rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
+    seed: int | None = _flag(None, "other random inputs; default the artifact's", of="judge", metavar="N")
+    golden: Path | None = _flag(None, "a recording of the original, to judge by", of="golden", metavar="NPZ")
     verify: bool = True
     lineage: bool = False
-    trust: bool = False
     force: bool = False
-    limit: Sequence[str] = ()
+    limit: Sequence[str] = _flag(
+        (),
+        f"what SOURCE may ask of this machine: {', '.join(limit.name for limit in fields(Limits))}; "
+        "8G is 8*1024^3; repeatable",
+        of="source",
+        metavar="NAME=NUMBER",
+        vouched=True,
+    )
+    trust: bool = _flag(
+        False, "run more than arithmetic, and follow links out of SOURCE", of="source", vouched=True
+    )
 
     @property
     def brought(self) -> frozenset[str]:
@@ -87,36 +128,24 @@ class Options:
     def of(cls, given: Mapping[str, Any]) -> Options:
         """The keywords of a library call; None is what was not said."""
         said = {name: value for name, value in given.items() if value is not None}
-        said |= {name: [said[name]] for name in _REPEATED & said.keys() if isinstance(said[name], str)}
+        # One item may come without its list: a string is no sequence of flags.
+        repeated = {name for name, kind in KINDS.items() if kind is list} & said.keys()
+        said |= {name: [said[name]] for name in repeated if isinstance(said[name], str)}
         for item in said.get("limit", ()):
             if item.partition("=")[0] in OF_PROCESS:
                 expected = "a limit of reading, for a call has no process of its own"
                 raise UsageError(f"--limit: expected {expected}, found {item!r}")
-        return cls(**said | {name: Path(said[name]) for name in _PATHS & said.keys()})
+        return cls(**said | {name: Path(value) for name, value in said.items() if KINDS[name] is Path})
 
     def __post_init__(self) -> None:
-        for flag, value, choices in (
-            ("--format", self.format, tuple(FORMATS)),
-            ("--weights", self.weights, WEIGHTS),
-            ("--lowering", self.lowering, LOWERINGS),
-            ("--gate-order", self.gate_order, GATE_ORDERS),
-            ("--mode", self.mode, (None, *MODES)),
-            ("--layout", self.layout, (None, *LAYOUTS)),
-            ("--cell", self.cell, CELLS),
-            ("--weights-dtype", self.weights_dtype, WEIGHTS_DTYPES),
-            ("--quantize", self.quantize, (None, *QUANTIZED)),
-        ):
-            if value not in choices:
-                listed = ", ".join(choice for choice in choices if choice)
-                raise UsageError(f"{flag}: expected {listed}, found {value!r}")
-        for flag, number, most in (
-            ("--layers", self.layers, None),
-            ("--units", self.units, None),
-            ("--directions", self.directions, 2),
-        ):
-            if number is not None and not 1 <= number <= (most or number):
+        for option in fields(self):
+            value, flag = getattr(self, option.name), flag_of(option.name)
+            choices, most = option.metadata.get("choices"), option.metadata.get("most")
+            if choices and value not in choices and (value is not None or option.default is not None):
+                raise UsageError(f"{flag}: expected {', '.join(choices)}, found {value!r}")
+            if option.name in _COUNTS and value is not None and not 1 <= value <= (most or value):
                 expected = f"1 or {most}" if most else "at least 1"
-                raise UsageError(f"{flag}: expected {expected}, found {number}")
+                raise UsageError(f"{flag}: expected {expected}, found {value}")
         for item in self.custom_objects:
             module, colon, name = item.partition(":")
             if not (module and colon and name):
@@ -135,15 +164,21 @@ class Options:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
 
-#: What an artifact's provenance may say of an option of `READING`: JSON of these types.
-_KEPT: Final[Mapping[str, tuple[type, ...]]] = {
-    **dict.fromkeys(("inputs", "outputs", "set"), (list,)),
-    **dict.fromkeys(("signature", "tag", "mode", "layout"), (str, type(None))),
-    **dict.fromkeys(("layers", "units", "directions"), (int, type(None))),
-    **dict.fromkeys(("states", "lengths", "allow_plain"), (bool,)),
-    **dict.fromkeys(("weights", "gate_order"), (str,)),
-    "forget_bias": (float, int),
+#: The type of each option that is given: a `list` for one that is repeated.
+KINDS: Final[Mapping[str, type]] = {
+    option.name: {"Sequence[str]": list, "Path": Path, "int": int, "float": float, "bool": bool, "str": str}[
+        str(option.type).removesuffix(" | None")
+    ]
+    for option in fields(Options)
 }
+READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
+VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
+_COUNTS: Final = frozenset({"layers", "units", "directions"})
+
+
+def flag_of(name: str) -> str:
+    """How the command line calls an option."""
+    return f"--{name.replace('_', '-')}"
 
 
 #: Of a whole number there, and of a seed.
@@ -161,10 +196,15 @@ def from_provenance(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
         value = told.get(name, ...)
         texts = value if isinstance(value, list) else ()
         is_huge = isinstance(value, int) and value.bit_length() > _BITS
-        if not isinstance(value, _KEPT[name]) or is_huge or not all(isinstance(text, str) for text in texts):
+        default = Options.__dataclass_fields__[name].default
+        is_kind = type(value) in (KINDS[name], int if KINDS[name] is float else None)
+        if (
+            not (is_kind or (value is None and default is None))
+            or is_huge
+            or not all(isinstance(text, str) for text in texts)
+        ):
             found = "none" if value is ... else repr(value)
-            flag = name.replace("_", "-")
-            raise UsageError(f"{where}: --{flag}: expected what this tool writes, found {found}")
+            raise UsageError(f"{where}: {flag_of(name)}: expected what this tool writes, found {found}")
     return {name: told[name] for name in READING}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import logging
 import subprocess
@@ -16,6 +18,7 @@ from sources import DATA, beside, contents, copied
 
 import cudnn_convert
 from cudnn_convert.model import InMemory
+from cudnn_convert.options import READING, VOUCHED, Options
 from cudnn_convert.read import read
 from cudnn_convert.targets.bundle import write_bundle
 
@@ -229,3 +232,32 @@ def test_a_caller_may_have_turned_tensorflow_2_off(tmp_path: Path) -> None:
     words = [sys.executable, "-c", OFF, source, tmp_path, *FORMATS]
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
     assert done.stdout == "True\nTrue\nTrue\nDimension False\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "function", [cudnn_convert.convert, cudnn_convert.inspect, cudnn_convert.record, cudnn_convert.verify]
+)
+def test_keywords_of_a_function_are_options_with_the_same_meaning(function: Any) -> None:
+    options = {option.name: option.default for option in dataclasses.fields(Options)}
+    keywords = {
+        name: keyword.default
+        for name, keyword in inspect.signature(function).parameters.items()
+        if keyword.kind is keyword.KEYWORD_ONLY
+    }
+    assert keywords.keys() <= options.keys()
+    unset = (None, inspect.Parameter.empty)  # `record` has no inputs but the user's
+    differing = {name: value for name, value in keywords.items() if value not in (*unset, options[name])}
+    assert not differing, "the library and the command line have other defaults"
+    sections = {option.name: option.metadata.get("section") for option in dataclasses.fields(Options)}
+    # What runs the original needs its graph.
+    left_out = {"sources without a graph"} if function is cudnn_convert.record else set[str]()
+    assert {name for name in (*READING, *VOUCHED) if sections[name] not in left_out} <= keywords.keys()
+
+
+def test_each_option_has_a_line_in_the_help() -> None:
+    untold = {
+        option.name
+        for option in dataclasses.fields(Options)
+        if option.metadata and not option.metadata["help"]
+    }
+    assert untold == {"format"}

@@ -9,29 +9,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from cudnn_convert.cli.flags import (
-    Parser,
-    add_checkpoint,
-    add_limits,
-    add_output,
-    add_signature,
-    add_source,
-    add_verification,
-)
+from cudnn_convert.cli.flags import Parser, add_flags, add_output, read_options
 from cudnn_convert.context import listen
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import LOWERINGS, QUANTIZED, READING, VOUCHED, WEIGHTS_DTYPES, Options
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
     from cudnn_convert.report import Verification
     from cudnn_convert.report.page import Keep
 
-#: What a verification takes.
-_JUDGING: Final = ("data", "atol", "rtol", "seed")
 #: Where the work of a command is done, once its flags are understood.
 Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
@@ -52,29 +41,12 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
     parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
-    add_signature(parser)
-    add_source(parser)
-    add_checkpoint(parser)
-    parser.add_argument("--opset", type=int, default=17, help="of ONNX; default %(default)s")
-    parser.add_argument(
-        "--weights-dtype", choices=WEIGHTS_DTYPES, default="float32", help="of matrices in an ONNX file"
-    )
-    parser.add_argument("--quantize", choices=QUANTIZED, help="what LSTMs in an ONNX file multiply in")
-    parser.add_argument(
-        "--max-error", type=float, metavar="X", help="with --quantize: the largest error to accept on --data"
-    )
-    parser.add_argument("--lowering", choices=LOWERINGS, default="fast", help="default %(default)s")
-    parser.add_argument("--jit", action="store_true", help="XLA compiles recurrences, for each shape anew")
-    add_verification(parser)
+    add_flags(parser, "source", "target", "judge")
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     parser.add_argument(
         "--force", action="store_true", help="replace an OUT or a report that this tool wrote"
     )
-    parser.add_argument(
-        "--force-convert", action="store_true", help="write a copy even of what is portable already"
-    )
     add_output(parser)
-    add_limits(parser)
     parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
     flags = parser.parse_args(words)
     return within(lambda: _convert(flags), flags)
@@ -84,23 +56,7 @@ def _convert(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    options = Options(
-        format=flags.format,
-        cell=flags.cell,
-        rename=flags.rename,
-        slots=flags.slots,
-        opset=flags.opset,
-        weights_dtype=flags.weights_dtype,
-        quantize=flags.quantize,
-        max_error=flags.max_error,
-        lowering=flags.lowering,
-        jit=flags.jit,
-        verify=not flags.no_verify,
-        lineage=flags.report is not None,
-        force=flags.force,
-        force_convert=flags.force_convert,
-        **_shared(flags),
-    )
+    options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
     source, out = Path(flags.source), Path(flags.out)
     read = pipeline.apart(source, options) if flags.report else []
     with _reported(flags, [*read, (f"OUT {out}", out)]) as keep, _watched(flags):
@@ -121,9 +77,7 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
     )
     parser.add_argument("source", metavar="SOURCE", help="as for a conversion")
     parser.add_argument("--format", choices=FORMATS, help="of the command; default the one that fits SOURCE")
-    add_signature(parser)
-    add_source(parser)
-    add_limits(parser)
+    add_flags(parser, "source")
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     flags = parser.parse_args(words)
     return within(lambda: _inspect(flags), flags)
@@ -133,7 +87,7 @@ def _inspect(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert.inspection import inspect
 
-    options = Options(**_reading(flags))
+    options = read_options(flags)
     with _watched(flags):
         inspection = inspect.inspect_source(Path(flags.source), options, form=flags.format)
     if flags.json:
@@ -156,9 +110,7 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
         "artifact", metavar="ARTIFACT", nargs="?", type=Path, help="default: what a conversion would write"
     )
     parser.add_argument("--format", choices=FORMATS, help="of what would be written; default savedmodel")
-    add_signature(parser)
-    add_source(parser)
-    add_limits(parser)
+    add_flags(parser, "source")
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     flags = parser.parse_args(words)
     if flags.artifact is not None and flags.format is not None:
@@ -170,7 +122,7 @@ def _map(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    options = Options(format=flags.format or "savedmodel", **_reading(flags))
+    options = read_options(flags)
     with _watched(flags):
         weight_map = pipeline.map_weights(Path(flags.source), flags.artifact, options)
     if flags.json:
@@ -187,13 +139,9 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
     parser = Parser(prog="cudnn-convert verify", description="Compare an artifact with its source.")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
-    add_signature(parser)
-    add_source(parser)
-    add_verification(parser)
-    parser.add_argument("--golden", type=Path, metavar="NPZ", help="a recording of the original, to judge by")
+    add_flags(parser, "source", "judge", "golden")
     parser.add_argument("--force", action="store_true", help="replace an older report")
     add_output(parser)
-    add_limits(parser)
     flags = parser.parse_args(words)
     return within(lambda: _verify(flags), flags)
 
@@ -202,7 +150,7 @@ def _verify(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    options = Options(golden=flags.golden, lineage=flags.report is not None, **_shared(flags))
+    options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
     with _reported(flags, read) as keep, _watched(flags):
@@ -232,14 +180,12 @@ def record(words: Sequence[str], within: Within = directly) -> int:
         description="Run the original, on a machine whose TensorFlow can, and keep what it answers.",
     )
     parser.add_argument("source", metavar="SOURCE")
-    add_signature(parser)
-    add_source(parser)
+    add_flags(parser, "source")
     parser.add_argument(
         "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="replace an older recording at OUT")
-    add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     flags = parser.parse_args(words)
@@ -250,11 +196,7 @@ def _record(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    options = Options(
-        data=flags.data,
-        force=flags.force,
-        **_reading(flags),
-    )
+    options = read_options(flags)
     with _watched(flags):
         meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else visible(str(flags.out)))
@@ -267,15 +209,6 @@ def formats(words: Sequence[str], _: Within = directly) -> int:
     for name, form in FORMATS.items():
         print(f"{name:<12}{form.about}")
     return 0
-
-
-def _shared(flags: argparse.Namespace) -> dict[str, Any]:
-    return _reading(flags) | {name: getattr(flags, name) for name in _JUDGING}
-
-
-def _reading(flags: argparse.Namespace) -> dict[str, Any]:
-    """How the source is read."""
-    return {name: getattr(flags, name) for name in (*READING, *VOUCHED)}
 
 
 @contextmanager
