@@ -37,20 +37,22 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
     if not wanted:
         return graph, ()
     _refuse_nested(Index(graph), wanted)
-    made: dict[str, list[Any]] = {}
+    nodes_by_name: dict[str, list[Any]] = {}
     recurrences = []
     library = {function.signature.name: function for function in graph.library.function}
-    for found in wanted:
-        fused = _is_fused(found)
-        body = inlining.trace_function(_fuse(found) if fused else _loop(found), *_specs(found))
-        nodes = inlining.call(body, found.node.name, [reference(name) for name in found.inputs])
+    for block in wanted:
+        fused = _is_fused(block)
+        body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
+        nodes = inlining.call(body, block.node.name, [reference(name) for name in block.inputs])
         for node in nodes:
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
             node.attr.pop(inlining.LOWERED, None)
-        made[found.node.name] = nodes
+        nodes_by_name[block.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
-        recurrences += [_recurrence(found)] if fused else []
-    result = node_defs.with_nodes(graph, (node for old in graph.node for node in made.get(old.name, [old])))
+        recurrences += [_recurrence(block)] if fused else []
+    result = node_defs.with_nodes(
+        graph, (node for old in graph.node for node in nodes_by_name.get(old.name, [old]))
+    )
     del result.library.function[:]
     result.library.function.extend(library[name] for name in sorted(library))
     return result, tuple(recurrences)
@@ -59,11 +61,11 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
     loops = control_flow.frames(index)
     reasons = [
-        f"{found.node.name}: expected a {found.node.op} with a fused form (constant weights, no clip, of its "
-        f"cell states the last one read), found another inside the loop {loops[found.node.name][-1]}; the "
+        f"{block.node.name}: expected a {block.node.op} with a fused form (constant weights, no clip, of its "
+        f"cell states the last one read), found another inside the loop {loops[block.node.name][-1]}; the "
         "formats savedmodel and frozen keep it"
-        for found in wanted
-        if not _is_fused(found) and loops.get(found.node.name)
+        for block in wanted
+        if not _is_fused(block) and loops.get(block.node.name)
     ]
     if reasons:
         raise UnsupportedModelError("onnx", reasons)
@@ -129,11 +131,11 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         shape = tf.stack([len(kept), batch, tf.shape(h)[1]])
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
-        def step(t: Any, c: Any, h: Any, held: Any) -> tuple[Any, ...]:
+        def step(t: Any, c: Any, h: Any, items: Any) -> tuple[Any, ...]:
             results = _step(block, sums[t] + h @ recurrent, c, peepholes)
             item = tf.stack([results[k] for k in kept])
-            held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
-            return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], held
+            items = tf.raw_ops.TensorListSetItem(input_handle=items, index=t, item=item)
+            return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], items
 
         *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), c, h, empty))
         values = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)

@@ -58,10 +58,10 @@ def lower_tflite(
     UnsupportedModelError where one of those stands inside a loop, or where the constants would not fit a
     GraphDef.
     """
-    made = _lower(graph, recurrences, values, ends)
-    made, blocks = block_lstm.lower_block_lstm(made, ends)
-    made = _unchecked(_single(_lower(made, blocks, {}, ends) if blocks else made))
-    return Lowered(made, tuple(_pieces([*recurrences, *blocks])))
+    lowered = _lower(graph, recurrences, values, ends)
+    lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
+    lowered = _unchecked(_single(_lower(lowered, blocks, {}, ends) if blocks else lowered))
+    return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
@@ -84,11 +84,12 @@ def _lower(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
 ) -> Any:
     graph = _behind_switches(graph, recurrences)
-    made = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
-    found = tf1_ops.to_resource_variables(
-        tf1_ops.convert_assigned_variables(node_defs.Graph(made.graph), made.variables), made.variables
+    lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
+    resource = tf1_ops.to_resource_variables(
+        tf1_ops.convert_assigned_variables(node_defs.Graph(lowered.graph), lowered.variables),
+        lowered.variables,
     )
-    return session.freeze_variables(found, made.variables, ends)
+    return session.freeze_variables(resource, lowered.variables, ends)
 
 
 def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
@@ -107,9 +108,9 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
             changes[node.name] = type(node)()
             changes[node.name].CopyFrom(node)
             changes[node.name].input[INPUT] = name
-    made = node_defs.replace_nodes(graph, changes)
-    made.node.extend(added)
-    return made
+    replaced = node_defs.replace_nodes(graph, changes)
+    replaced.node.extend(added)
+    return replaced
 
 
 def _unchecked(graph: Any) -> Any:
@@ -149,9 +150,9 @@ _ARRAYS: Final = 4
 
 def _weights(recurrence: Recurrence) -> dict[str, Array]:
     return {
-        f"{recurrence.shared}/layer_{number}/{way}_{recurrence.dtype.name}/{name}": value
+        f"{recurrence.shared}/layer_{number}/{direction}_{recurrence.dtype.name}/{name}": value
         for number, layer in enumerate(recurrence.cells)
-        for way, cell in zip(WAYS, layer, strict=False)
+        for direction, cell in zip(WAYS, layer, strict=False)
         for name, value in _of_cell(cell).items()
     }
 
@@ -193,7 +194,10 @@ def _apart(x: Any) -> Any:
 
 def names_of_loops(sizes: Sizes) -> list[list[str]]:
     """The loop of each layer and direction, below the name of the node, in the order of the stack."""
-    return [[f"layer_{layer}_{way}" for way in WAYS[: sizes.directions]] for layer in range(sizes.layers)]
+    return [
+        [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
+        for layer in range(sizes.layers)
+    ]
 
 
 def _layer(
@@ -212,19 +216,19 @@ def _layer(
     empty = tf.zeros(tf.stack([_STEPS, batch, width]), x.dtype)
     blocks = tf.zeros(tf.stack([(time + _STEPS - 1) // _STEPS * _STEPS, batch, width]), x.dtype)
 
-    def block(first: Any, held: Any, *old: Any) -> tuple[Any, ...]:
+    def block(first: Any, items: Any, *old: Any) -> tuple[Any, ...]:
         def step(t: Any, steps: Any, *old: Any) -> tuple[Any, ...]:
             at = time - 1 - t if backward else t
             new = stepped([part[at] for part in sums], old)
             y = new[0]
             if lengths is not None:
                 alive = tf.expand_dims(at < lengths, 1)
-                new = tuple(tf.where(alive, one, other) for one, other in zip(new, old, strict=True))
+                new = tuple(tf.where(alive, value, other) for value, other in zip(new, old, strict=True))
                 y = tf.where(alive, y, tf.zeros_like(y))
             return t + 1, _written(steps, y[None], t - first), *new
 
         _, steps, *new = _repeat(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
-        return first + _STEPS, _written(held, steps, first), *new
+        return first + _STEPS, _written(items, steps, first), *new
 
     _, y, *last = _repeat(block, time, (tf.constant(0), blocks, *state), name=names[arrays[0].ref()])
     y = tf.ensure_shape(y[:time], [None, None, width])
@@ -239,9 +243,9 @@ def _repeat(
     return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes, name=name)
 
 
-def _written(held: Any, rows: Any, at: Any) -> Any:
+def _written(items: Any, rows: Any, at: Any) -> Any:
     """`held [time, batch, width]` with `rows` from row `at` on."""
-    return tf_private.dynamic_update_slice(held, rows, tf.stack([at, 0, 0]))
+    return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 
 
 def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Steps:

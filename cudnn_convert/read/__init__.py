@@ -51,16 +51,16 @@ def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
 
 def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     paths.refuse(path, trust=trust)
-    known = [(reader, found) for reader in READERS if (found := reader.recognise(path)) is not None]
+    known = [(reader, recognised) for reader in READERS if (recognised := reader.recognise(path)) is not None]
     if len(known) > 1:
         kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
         raise AmbiguousSourceError(path, [f"source: expected one model, found {kinds}; give a file of one"])
-    for reader, found in known:
+    for reader, recognised in known:
         if tag is not None and not reader.TAGS:
             raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
         if reader is checkpoint:
-            paths.refuse(path, paths.prefix_files(found.prefix), trust=trust)
-        model: Model = reader.read(found, tag) if reader.TAGS else reader.read(found)
+            paths.refuse(path, paths.prefix_files(recognised.prefix), trust=trust)
+        model: Model = reader.read(recognised, tag) if reader.TAGS else reader.read(recognised)
         paths.refuse(path, model.assets.values(), trust=trust)
         return model
     what = "a file or folder of another kind" if path.exists() else _NOTHING

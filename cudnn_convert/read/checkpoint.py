@@ -129,8 +129,8 @@ def read(inspection: Found) -> Model:
     parameters = dialects.find(prefix, tensors)
     if meta is None:
         plain = keras.describe_layers(tensors, parameters)
-        told = (*notes, *_of_other_steps(prefix))
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=told, plain=plain)
+        notes_of = (*notes, *_of_other_steps(prefix))
+        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes_of, plain=plain)
     restored = variable_keys.find(meta, tensors)
     return Model(
         path=prefix,
@@ -159,9 +159,9 @@ def _of_other_steps(prefix: Path) -> tuple[str, ...]:
     # The nearest step before it, else the first after it, is the likeliest to be of the same graph.
     steps = {int(path.name.removesuffix(".meta").rpartition("-")[2]): path for path in metas}
     before = [number for number in steps if number < int(step["step"])]
-    found = steps[max(before) if before else min(steps)]
-    copy = shlex.join(["cp", str(found), f"{prefix}.meta"])
-    return (f"{prefix.name} has no .meta, {found.name} lies beside it: for the whole model, {copy}",)
+    nearest = steps[max(before) if before else min(steps)]
+    copy = shlex.join(["cp", str(nearest), f"{prefix}.meta"])
+    return (f"{prefix.name} has no .meta, {nearest.name} lies beside it: for the whole model, {copy}",)
 
 
 def _meta_graph(prefix: Path) -> Any:

@@ -116,8 +116,8 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
     claimed = prod(sizes) * _LARGEST
     if context.is_bomb(claimed, tensor.ByteSize()):
-        found, advice = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes", context.raising(claimed)
-        raise ReadError(path, where, expected="the values of its shape", found=found, advice=advice)
+        actual, advice = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes", context.raising(claimed)
+        raise ReadError(path, where, expected="the values of its shape", found=actual, advice=advice)
 
 
 def _require_finite(path: Path, graph: Any) -> None:
@@ -131,18 +131,18 @@ def _require_finite(path: Path, graph: Any) -> None:
         if is_through:
             sizes[opened.pop()] = _size(library[name].node_def, sizes)
         elif name in opened:
-            found = " -> ".join(map(_shown, [*opened[opened.index(name) :][:_SHOWN], name]))
-            raise ReadError(path, "functions", expected="none that calls itself", found=found)
+            actual = " -> ".join(map(_shown, [*opened[opened.index(name) :][:_SHOWN], name]))
+            raise ReadError(path, "functions", expected="none that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
             todo.append((name, True))
             called = {called for node in library[name].node_def for called in _called(node, library)}
-            todo += [(one, False) for one in sorted(called)]
+            todo += [(callee, False) for callee in sorted(called)]
     most = max([_size(graph.node, sizes), *sizes.values()])
     if most > context.current().nodes:
-        expected, found = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
+        expected, actual = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
         advice = f"if that is meant, give --limit nodes={most}"
-        raise ReadError(path, "graph", expected=expected, found=found, advice=advice)
+        raise ReadError(path, "graph", expected=expected, found=actual, advice=advice)
 
 
 def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
@@ -165,8 +165,8 @@ def _listed(names: Iterable[str]) -> str:
 
 def _shown(name: str) -> str:
     """A name in one line, and not all of one that is a page long."""
-    told = name if name.isprintable() else repr(name)
-    return told if len(told) <= _LONG else f"{told[:_LONG]}..."
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= _LONG else f"{shown[:_LONG]}..."
 
 
 #: The field of an attribute's value for each type of AttrDef that is no list.
@@ -219,10 +219,15 @@ def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
     definition = tf_private.find_op(op)
     if definition is None:
         return None
-    least = sum(not (one.number_attr or one.type_list_attr) for one in definition.input_arg)
+    least = sum(not (argument.number_attr or argument.type_list_attr) for argument in definition.input_arg)
     attributes = [
-        (one.name, one.type, _FIELDS.get(one.type, "list"), op in _READ and not one.HasField("default_value"))
-        for one in definition.attr
+        (
+            argument.name,
+            argument.type,
+            _FIELDS.get(argument.type, "list"),
+            op in _READ and not argument.HasField("default_value"),
+        )
+        for argument in definition.attr
     ]
     return least, attributes
 
@@ -258,19 +263,19 @@ def _is_type(number: int) -> bool:
 def _fault_of_value(node: Any) -> str | None:
     import tensorflow as tf
 
-    held, told = node.attr["value"].tensor, node.attr["dtype"].type
-    sizes = [dim.size for dim in held.tensor_shape.dim]
-    if not told or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
+    value, dtype = node.attr["value"].tensor, node.attr["dtype"].type
+    sizes = [dim.size for dim in value.tensor_shape.dim]
+    if not dtype or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
         return None  # told where a function is called; graphs.py refuses a size below 0 by name
-    if held.dtype != told:
-        return f"a value of another type than {tf.as_dtype(told).name}"
-    if held.tensor_shape.unknown_rank:
+    if value.dtype != dtype:
+        return f"a value of another type than {tf.as_dtype(dtype).name}"
+    if value.tensor_shape.unknown_rank:
         return "a value without a shape"
-    for field, values in held.ListFields():
+    for field, values in value.ListFields():
         told_size = prod(sizes) * (2 if field.name in _PAIRS else 1)
         if field.name.endswith("_val") and len(values) > max(told_size, 1):
             return f"{len(values)} values for a shape of {told_size}"
-    wanted = prod(sizes) * tf.as_dtype(told).size
-    if held.tensor_content and len(held.tensor_content) != wanted:
-        return f"{len(held.tensor_content)} bytes for a value of {wanted}"
+    wanted = prod(sizes) * tf.as_dtype(dtype).size
+    if value.tensor_content and len(value.tensor_content) != wanted:
+        return f"{len(value.tensor_content)} bytes for a value of {wanted}"
     return None

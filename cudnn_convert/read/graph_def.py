@@ -55,24 +55,24 @@ def recognise(path: Path) -> Path | None:
 def _is_binary(head: bytes) -> bool:
     """Whether the bytes begin with field 1, and in it a name and the name of an op."""
     try:
-        _, place = _length(head, 0, _FIRST)
-        name, place = _length(head, place, _FIRST)
-        op, start = _length(head, place + name, _SECOND)
+        _, offset = _length(head, 0, _FIRST)
+        name, offset = _length(head, offset, _FIRST)
+        op, start = _length(head, offset + name, _SECOND)
     except (IndexError, ValueError):
         return False
     return name > 0 and bool(_OP.fullmatch(head[start : start + op]))
 
 
-def _length(data: bytes, place: int, tag: int) -> tuple[int, int]:
-    """The length of the field of `tag` at `place`, and where its content begins; else ValueError."""
-    if data[place] != tag:
+def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
+    """The length of the field of `tag` at `offset`, and where its content begins; else ValueError."""
+    if data[offset] != tag:
         raise ValueError(f"no field {tag}")
     length = 0
     for shift in range(0, 35, 7):
-        place += 1
-        length |= (data[place] & 0x7F) << shift
-        if data[place] < 0x80:
-            return length, place + 1
+        offset += 1
+        length |= (data[offset] & 0x7F) << shift
+        if data[offset] < 0x80:
+            return length, offset + 1
     raise ValueError("a length without an end")
 
 
@@ -119,13 +119,13 @@ def signatures(meta: Any) -> dict[str, Signature]:
     A sparse tensor is three, called `<key>_indices`, `<key>_values` and `<key>_dense_shape` as TensorFlow 2's
     loader calls them (tensorflow v2.21.0 python/saved_model/load_v1_in_v2.py).
     """
-    found = {}
+    result = {}
     for key in sorted(meta.signature_def):
         proto = meta.signature_def[key]
         signature = Signature(dict(_tensors(proto.inputs)), dict(_tensors(proto.outputs)))
         if signature.outputs and not key.startswith(_RESERVED):
-            found[key] = signature
-    return found
+            result[key] = signature
+    return result
 
 
 def _tensors(infos: Any) -> Iterator[tuple[str, str]]:
@@ -170,7 +170,7 @@ def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
 
     Where links lead is for `read.paths` to say.
     """
-    root, found = Path(os.path.normpath(folder / "assets")), {}
+    root, assets = Path(os.path.normpath(folder / "assets")), {}
     for proto in _protos(meta):
         path = root / proto.filename
         if root not in Path(os.path.normpath(path)).parents:
@@ -178,8 +178,8 @@ def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
         if not path.is_file():
             expected = f"assets/{proto.filename}"
             raise ReadError(folder, "asset", expected=expected, found="no such file", advice=_WHOLE)
-        found[_tensor(proto.tensor_info.name)] = path
-    return found
+        assets[_tensor(proto.tensor_info.name)] = path
+    return assets
 
 
 def _protos(meta: Any) -> Iterator[Any]:
@@ -197,7 +197,7 @@ def _protos(meta: Any) -> Iterator[Any]:
 def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
     """The files of a graph's tables that lie in `folder` under the last part of the graph's own path."""
     nodes = {node.name: node for node in graph.node}
-    found = {}
+    assets = {}
     for node in graph.node:
         if node.op in _FROM_FILE:
             name = _tensor(node.input[1])
@@ -206,5 +206,5 @@ def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
             text = names[0] if len(names) == 1 else ""
             path = folder / PureWindowsPath(PurePosixPath(text).name).name
             if text and path.is_file():
-                found[name] = path
-    return found
+                assets[name] = path
+    return assets

@@ -42,16 +42,16 @@ _HEADER: Final = 16
 def fault(stream: BinaryIO) -> str | None:
     """Why the library would not come to an end with a file, None where it would."""
     head = _superblock(stream)
-    place = _WIDTHS.get(head[8:9])
-    if place is None or head[place : place + 2] != _WIDE:
+    width = _WIDTHS.get(head[8:9])
+    if width is None or head[width : width + 2] != _WIDE:
         return "offsets and lengths that are not of 8 bytes"
     size = stream.seek(0, 2)
     room = size // _HEADER
     # A reference may lead to any, also to one in what looks like another: all are walked, in so many steps.
-    for found in _places(stream):
-        for step in _steps(stream, found, size):
+    for offset_of in _places(stream):
+        for step in _steps(stream, offset_of, size):
             if not step:
-                return f"a heap without an end at byte {found}"
+                return f"a heap without an end at byte {offset_of}"
             if not room:
                 return "heaps with more objects than there is room for"
             room -= 1
@@ -68,33 +68,33 @@ def _superblock(stream: BinaryIO) -> bytes:
 
 def _places(stream: BinaryIO) -> Iterator[int]:
     """Where a heap may begin."""
-    end, held = 0, b""
+    end, window = 0, b""
     while True:
         stream.seek(end)
         chunk = stream.read(_CHUNK)
         if not chunk:
             return
         end += len(chunk)
-        held = held[1 - len(_HEAP) :] + chunk  # one may lie over the edge
-        place = held.find(_HEAP)
-        while place >= 0:
-            yield end - len(held) + place
-            place = held.find(_HEAP, place + len(_HEAP))
+        window = window[1 - len(_HEAP) :] + chunk  # one may lie over the edge
+        offset = window.find(_HEAP)
+        while offset >= 0:
+            yield end - len(window) + offset
+            offset = window.find(_HEAP, offset + len(_HEAP))
 
 
-def _steps(stream: BinaryIO, place: int, size: int) -> Iterator[int]:
+def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
     """How far it is from each object of a heap to the next, in a file of `size` bytes."""
-    stream.seek(place + 8)
-    end = min(size, place + int.from_bytes(stream.read(8), "little"))
-    place += _HEADER
-    while place + _HEADER <= end:
-        stream.seek(place)
+    stream.seek(offset + 8)
+    end = min(size, offset + int.from_bytes(stream.read(8), "little"))
+    offset += _HEADER
+    while offset + _HEADER <= end:
+        stream.seek(offset)
         header = stream.read(_HEADER)
-        held = int.from_bytes(header[8:], "little")
+        size_here = int.from_bytes(header[8:], "little")
         is_free = header[:2] == b"\0\0"
-        step = held if is_free else (_HEADER + (held + 7) // 8 * 8) % (1 << 64)
+        step = size_here if is_free else (_HEADER + (size_here + 7) // 8 * 8) % (1 << 64)
         yield step
-        place += step
+        offset += step
 
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -107,8 +107,8 @@ def is_hdf5(path: Path) -> bool:
         return False
     places = {0, *(2**power for power in range(9, path.stat().st_size.bit_length()))}
     with path.open("rb") as stream:
-        for place in places:
-            stream.seek(place)
+        for offset in places:
+            stream.seek(offset)
             if stream.read(len(_SIGNATURE)) == _SIGNATURE:
                 return True
     return False
@@ -130,9 +130,11 @@ class Store:
     def checked(self) -> Store:
         """This store, once its heaps are known to have an end. Raises ReadError, OSError."""
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
-            found = fault(stream)
-        if found is not None:
-            raise ReadError(self.path, self.where, expected="a readable HDF5 file", found=found, advice=AGAIN)
+            damage = fault(stream)
+        if damage is not None:
+            raise ReadError(
+                self.path, self.where, expected="a readable HDF5 file", found=damage, advice=AGAIN
+            )
         return self
 
     @contextmanager
@@ -176,14 +178,14 @@ def tensor(store: Store, group: Any, path: str) -> Hdf5Tensor:
     return Hdf5Tensor(store, dataset_.name, tuple(dataset_.shape), _dtype(dataset_))
 
 
-def _dtype(found: Any) -> np.dtype[Any]:
-    if found.dtype.kind == "V" and found.attrs.get("dtype") == "bfloat16":
+def _dtype(dataset_type: Any) -> np.dtype[Any]:
+    if dataset_type.dtype.kind == "V" and dataset_type.attrs.get("dtype") == "bfloat16":
         import ml_dtypes
 
-        found = ml_dtypes.bfloat16
+        dataset_type = ml_dtypes.bfloat16
     else:
-        found = found.dtype
-    dtype: np.dtype[Any] = np.dtype(found)
+        dataset_type = dataset_type.dtype
+    dtype: np.dtype[Any] = np.dtype(dataset_type)
     return dtype
 
 
@@ -255,11 +257,11 @@ def children(group: Any) -> Iterator[tuple[str, Any]]:
             yield name, group[name]
 
 
-def address(found: Any) -> int:
+def address(link: Any) -> int:
     """What tells one object of a file from another, whatever links lead to it."""
     import h5py
 
-    return int(h5py.h5o.get_info(found.id).addr)
+    return int(h5py.h5o.get_info(link.id).addr)
 
 
 def text(value: Any) -> str:

@@ -119,15 +119,15 @@ def present(file: Any) -> bool:
 
 def lists(store: Store, file: Any) -> dict[str, Named]:
     """Without a config: every group's weights, by the group's path below the container."""
-    found: dict[str, Named] = {}
+    listed: dict[str, Named] = {}
     for container in _CONTAINERS:
         if container in file:
-            _collect(store, hdf5.descend(store, file, container), "", found, set())
-    return found
+            _collect(store, hdf5.descend(store, file, container), "", listed, set())
+    return listed
 
 
-def _collect(store: Store, group: Any, path: str, found: dict[str, Named], seen: set[int]) -> None:
-    """Adds to `found`. A group counts once, however many links lead to it: they may lead in circles."""
+def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen: set[int]) -> None:
+    """Adds to `listed`. A group counts once, however many links lead to it: they may lead in circles."""
     if not hasattr(group, "keys") or hdf5.address(group) in seen:
         return
     seen.add(hdf5.address(group))
@@ -139,10 +139,10 @@ def _collect(store: Store, group: Any, path: str, found: dict[str, Named], seen:
             if kept:
                 # Both directions of a Bidirectional belong into the list of their layer, forward first.
                 owner = re.sub(r"/(forward|backward)_layer(/cell)?$|/cell$", "", path)
-                found.setdefault(owner, []).extend(kept)
-                found[owner].sort(key=lambda pair: "backward_layer" in pair[0])
+                listed.setdefault(owner, []).extend(kept)
+                listed[owner].sort(key=lambda pair: "backward_layer" in pair[0])
         else:
-            _collect(store, child, f"{path}/{name}".lstrip("/"), found, seen)
+            _collect(store, child, f"{path}/{name}".lstrip("/"), listed, seen)
 
 
 def own(store: Store, group: Any, path: str) -> Named:
@@ -173,16 +173,16 @@ def read_weights(
 def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, Any], Any]]:
     """The layers of a model's config, each with its group or None."""
     listed = config if isinstance(config, list) else config.get("layers", [])
-    held: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
+    group_: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
     used: dict[str, int] = {}
-    found = []
+    layers = []
     for layer in listed:
         name = _snake(str(layer["class_name"]))
         count = used.get(name, -1) + 1
         used[name] = count
         key = f"{name}_{count}" if count else name
-        found.append((layer, _child(store, held, key)))
-    return found
+        layers.append((layer, _child(store, group_, key)))
+    return layers
 
 
 def _snake(name: str) -> str:
@@ -206,7 +206,7 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
     elif kind == "Bidirectional":
         one = config["layer"]
         ways = (("forward_layer", one), ("backward_layer", config.get("backward_layer") or one))
-        parts = [(part, _child(store, group, way), f"{path}/{way}") for way, part in ways]
+        parts = [(part, _child(store, group, direction), f"{path}/{direction}") for direction, part in ways]
     elif isinstance(config.get("layer"), Mapping):
         parts = [(config["layer"], _child(store, group, "layer"), path)]
     else:
@@ -226,11 +226,11 @@ def _child(store: Store, group: Any, name: str) -> Any:
 
 def _leaf(store: Store, group: Any, path: str) -> Named:
     """The weights of a layer that has one list of them, its own or that of its cell."""
-    found: dict[str, Named] = {}
-    _collect(store, group, path, found, set())
-    if len(found) > 1:
+    listed: dict[str, Named] = {}
+    _collect(store, group, path, listed, set())
+    if len(listed) > 1:
         message = (
-            f"{path}: expected a layer with one list of weights, found {len(found)}; save the model as .h5"
+            f"{path}: expected a layer with one list of weights, found {len(listed)}; save the model as .h5"
         )
         raise UnsupportedModelError(store.path, [message])
-    return next(iter(found.values()), [])
+    return next(iter(listed.values()), [])

@@ -82,8 +82,8 @@ def with_architecture(model: Model, path: Path) -> Model:
         else:
             weights = _weights(store, _holder(store, file))
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
-    made = Architecture(config, weights, keras_version=version, backend=backend)
-    return Model(model.path, KIND, None, {}, architecture=made, keras=KerasFile.HDF5)
+    model_architecture = Architecture(config, weights, keras_version=version, backend=backend)
+    return Model(model.path, KIND, None, {}, architecture=model_architecture, keras=KerasFile.HDF5)
 
 
 def _holder(store: Store, file: Any) -> Any:
@@ -135,7 +135,7 @@ def _listed(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], .
 
 def _extras(store: Store, file: Any) -> Iterator[tuple[str, Tensor]]:
     """The plain datasets that stand beside the model, as bytes; nobody here interprets them."""
-    own = (found for name, found in hdf5.children(file) if name in (_WEIGHTS, _OPTIMIZER))
+    own = (dataset for name, dataset in hdf5.children(file) if name in (_WEIGHTS, _OPTIMIZER))
     return _arrays(store, file, "", {hdf5.address(file), *map(hdf5.address, own)})
 
 
@@ -143,15 +143,13 @@ def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tup
     """Those below a group, by their paths; each once, however many links lead to it."""
     import h5py
 
-    for name, found in hdf5.children(group):
-        if hdf5.address(found) in seen:
+    for name, item in hdf5.children(group):
+        if hdf5.address(item) in seen:
             continue
-        seen.add(hdf5.address(found))
-        if isinstance(found, h5py.Group):
-            yield from _arrays(store, found, f"{path}{name}/", seen)
-        elif (
-            isinstance(found, h5py.Dataset) and found.shape is not None and np.dtype(found.dtype).kind != "O"
-        ):
+        seen.add(hdf5.address(item))
+        if isinstance(item, h5py.Group):
+            yield from _arrays(store, item, f"{path}{name}/", seen)
+        elif isinstance(item, h5py.Dataset) and item.shape is not None and np.dtype(item.dtype).kind != "O":
             yield f"{path}{name}", hdf5.tensor(store, group, name)
 
 
@@ -181,19 +179,19 @@ def _bare(name: str) -> str:
 
 def _canonical(lists: Mapping[str, Listed]) -> Iterator[CanonicalParameters]:
     for layer, listed in lists.items():
-        found = list(triples(listed))
-        if _is_pair([name for name, _ in found]):
-            yield keras.parameters(f"{layer}/", [way for _, way in found])
-        elif len(found) == 1:
-            yield keras.parameters(f"{layer}/", [found[0][1]])
+        layers = list(triples(listed))
+        if _is_pair([name for name, _ in layers]):
+            yield keras.parameters(f"{layer}/", [direction for _, direction in layers])
+        elif len(layers) == 1:
+            yield keras.parameters(f"{layer}/", [layers[0][1]])
         else:
-            for name, alone in found:
+            for name, alone in layers:
                 yield keras.parameters(f"{layer}/{_bare(name).removesuffix('kernel')}", [alone])
 
 
 def _is_pair(names: Sequence[str]) -> bool:
     ways = [_WAY.search(name) for name in names]
-    return [way and way[1] for way in ways] == ["forward", "backward"]
+    return [direction and direction[1] for direction in ways] == ["forward", "backward"]
 
 
 def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:

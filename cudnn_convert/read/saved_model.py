@@ -99,12 +99,12 @@ def _parsed(folder: Path) -> Any:
 def _chosen(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
     """The MetaGraph whose tags are exactly those asked for, as TensorFlow's loader chooses."""
     wanted = frozenset((tag or _SERVE).split(","))
-    found = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
-    if len(found) == 1:
-        return found[0], ()
+    fitting = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
+    if len(fitting) == 1:
+        return fitting[0], ()
     if len(metas) == 1 and tag is None:
         return metas[0], (f"no MetaGraph has the tag {_SERVE}; took the only one, of {_listed(metas)}",)
-    if tag is not None and not found:
+    if tag is not None and not fitting:
         raise UsageError(f"{folder}: --tag: expected one of {_listed(metas)}, found {tag}")
     reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_listed(metas)}"
     sets = Counter(frozenset(meta.meta_info_def.tags) for meta in metas)

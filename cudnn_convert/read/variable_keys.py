@@ -48,11 +48,11 @@ def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     try:
         graph = tables.fields(memoryview(stored.read().item()))
         return {
-            bytes(tables.content(found, _CHECKPOINT_KEY)).decode(): bytes(
-                tables.content(found, _FULL_NAME)
+            bytes(tables.content(entry, _CHECKPOINT_KEY)).decode(): bytes(
+                tables.content(entry, _FULL_NAME)
             ).decode()
             for node in tables.contents(graph, _NODES)
-            for found in map(tables.fields, tables.contents(tables.fields(node), _ATTRIBUTES))
+            for entry in map(tables.fields, tables.contents(tables.fields(node), _ATTRIBUTES))
         }
     except (ValueError, ReadError, TypeError):
         return {}
@@ -82,15 +82,15 @@ class Values:
 
 def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
     """The variables of a MetaGraph whose values are not simply the entries of `tensors` of their names."""
-    found: dict[str, Tensor] = {}
+    tensors_by_name: dict[str, Tensor] = {}
     places = _places(meta, tensors)
     for name, (key, slices) in places.items():
-        found |= _value(name, key, slices, tensors)
+        tensors_by_name |= _value(name, key, slices, tensors)
     for name, key, slices in _declared(meta):
-        if name not in tensors and name not in found and key in tensors:
-            found |= _value(name, key, slices, tensors)
-    keys = {name: key for name, (key, _) in places.items() if name in found and key != name}
-    return Values(found, keys, tuple(_notes(keys, tensors)))
+        if name not in tensors and name not in tensors_by_name and key in tensors:
+            tensors_by_name |= _value(name, key, slices, tensors)
+    keys = {name: key for name, (key, _) in places.items() if name in tensors_by_name and key != name}
+    return Values(tensors_by_name, keys, tuple(_notes(keys, tensors)))
 
 
 def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[str, Place]:
@@ -102,7 +102,7 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
     chosen = _restored(nodes, writer) if writer else {}
-    found = {name: place for name, place in chosen.items() if place[0] in tensors}
+    places_left = {name: place for name, place in chosen.items() if place[0] in tensors}
     savers = [_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
     several: dict[str, set[Place]] = {}
@@ -112,9 +112,9 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
                 several.setdefault(name, set()).add(place)
     for name, known in several.items():
         # Two savers that call one variable by two keys say nothing of which is meant.
-        if len(known) == 1 and name not in found and (not chosen or name not in tensors):
-            found[name] = next(iter(known))
-    return found
+        if len(known) == 1 and name not in places_left and (not chosen or name not in tensors):
+            places_left[name] = next(iter(known))
+    return places_left
 
 
 def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTensor]) -> Iterator[str]:
@@ -139,9 +139,9 @@ def _declared(meta: Any) -> Iterator[tuple[str, str, str]]:
     """`(op, key, slice)` of each variable, which may say what part of another it is."""
     from tensorflow.core.framework import variable_pb2
 
-    for held in meta.collection_def["variables"].bytes_list.value:  # none where there is no such list
+    for declaration in meta.collection_def["variables"].bytes_list.value:  # none where there is no such list
         try:
-            variable = variable_pb2.VariableDef.FromString(held)
+            variable = variable_pb2.VariableDef.FromString(declaration)
         except DecodeError:
             continue
         info = variable.save_slice_info_def
@@ -158,9 +158,9 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
     from tensorflow.core.protobuf import saver_pb2
 
     listed = []
-    for held in meta.collection_def["savers"].bytes_list.value:
+    for saver in meta.collection_def["savers"].bytes_list.value:
         try:
-            listed.append(saver_pb2.SaverDef.FromString(held).restore_op_name)
+            listed.append(saver_pb2.SaverDef.FromString(saver).restore_op_name)
         except DecodeError:
             continue
     return listed or [name for name, node in nodes.items() if node.op == "NoOp" and _ALL.fullmatch(name)]
@@ -177,9 +177,9 @@ def _restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
             continue
         seen.add(node.name)
         if node.op in _ASSIGNS:
-            variable, place = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
-            if variable is not None and place is not None:
-                found[variable] = place
+            variable, origin = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
+            if variable is not None and origin is not None:
+                found[variable] = origin
         elif node.op == "NoOp":
             todo += [name.removeprefix("^") for name in node.input]
     return found
@@ -236,10 +236,10 @@ def _assigned(function: Any) -> Iterator[tuple[str, str]]:
             source, name = _behind_identities(nodes, node.input[1])
             if source is not None and source.op == "RestoreV2":
                 keys = checks.strings(nodes.get(_op(source.input[1])))
-                place = name.rpartition(":")[2]
+                position = name.rpartition(":")[2]
                 # Where it does not say which key it is, the variable has no value, and is refused for that.
-                if place.isdecimal() and len(place) < _DIGITS and int(place) < len(keys):
-                    yield node.input[0], keys[int(place)]
+                if position.isdecimal() and len(position) < _DIGITS and int(position) < len(keys):
+                    yield node.input[0], keys[int(position)]
 
 
 def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:

@@ -405,6 +405,6 @@ def _pseudo_inverse(cell: Cell, bound: float) -> Array | None:
     if cell.projection is None or not np.isfinite(cell.projection).all():
         return None
     projection = cell.projection.astype(np.float64)
-    found = np.linalg.pinv(projection).astype(np.float32)
-    miss = projection @ found.astype(np.float64) - np.eye(len(projection))
-    return found.T.copy() if np.abs(miss).max() <= bound else None
+    inverse = np.linalg.pinv(projection).astype(np.float32)
+    miss = projection @ inverse.astype(np.float64) - np.eye(len(projection))
+    return inverse.T.copy() if np.abs(miss).max() <= bound else None

@@ -67,10 +67,10 @@ class Layers(Sequence[tuple[Cell, ...]]):
         number %= self._count
         if self._last is None or self._last[0] != number:
             self._last = None  # before the next one takes its own memory
-            found = self._decode(number)
+            layer = self._decode(number)
             if number not in self._seen:
-                self._seen[number] = all(map(is_finite, found))
-            self._last = number, found
+                self._seen[number] = all(map(is_finite, layer))
+            self._last = number, layer
         return self._last[1]
 
     @property
@@ -163,18 +163,18 @@ class _Used:
 
     def memory(self, size: int) -> Array:
         with self._lock:
-            unused = [place for place in range(len(self._held)) if self._is_unused(place)]
-            for place in unused:
-                if self._held[place].size == size:
-                    return self._held[place]
-            for place in reversed(unused[: max(0, len(unused) - _KEPT)]):
-                del self._held[place]
+            unused = [number for number in range(len(self._held)) if self._is_unused(number)]
+            for number in unused:
+                if self._held[number].size == size:
+                    return self._held[number]
+            for number in reversed(unused[: max(0, len(unused) - _KEPT)]):
+                del self._held[number]
             self._held.append(_new(size))
             return self._held[-1]
 
-    def _is_unused(self, place: int) -> bool:
+    def _is_unused(self, number: int) -> bool:
         # The list refers to it, and the call does; an array that lies in it would too.
-        return sys.getrefcount(self._held[place]) == 2
+        return sys.getrefcount(self._held[number]) == 2
 
 
 _USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
@@ -198,9 +198,9 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """As `numpy.empty`, where no runtime has to copy what it is given."""
     size = math.prod(shape) * dtype.itemsize
     used = _USED.get() if size >= _LARGE else None
-    held = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
-    start = -held.ctypes.data % _ALIGNED
-    return held[start : start + size].view(dtype).reshape(shape)
+    buffer = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
+    start = -buffer.ctypes.data % _ALIGNED
+    return buffer[start : start + size].view(dtype).reshape(shape)
 
 
 def _new(size: int) -> Array:
@@ -249,10 +249,10 @@ def fill(array: Array, matrix: Array) -> None:
     values = np.empty((_COLUMNS, _ROWS + _APART), matrix.dtype)
     for top in range(0, matrix.shape[0], _ROWS):
         for left in range(0, matrix.shape[1], _COLUMNS):
-            place = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
-            rows, columns = matrix[place].shape
-            values[:columns, :rows] = matrix[place].T
-            array[place] = values[:columns, :rows].T
+            region = slice(top, top + _ROWS), slice(left, left + _COLUMNS)
+            rows, columns = matrix[region].shape
+            values[:columns, :rows] = matrix[region].T
+            array[region] = values[:columns, :rows].T
 
 
 T = TypeVar("T")
@@ -263,10 +263,10 @@ def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
 
     So many and one are in memory at a time. Whoever stops early waits for the one that is being made.
     """
-    made, context = iter(items), copy_context()
+    items_left, context = iter(items), copy_context()
 
     def following() -> list[T]:
-        return list(islice(made, 1))
+        return list(islice(items_left, 1))
 
     with ThreadPoolExecutor(1) as maker:
         coming = deque(maker.submit(context.run, following) for _ in range(count))
@@ -333,27 +333,29 @@ def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], .
 
     def matrices(layer: int) -> dict[str, Array]:
         skipped = layer == 0 and sizes.skip_input
-        found = {
+        matrices_of = {
             "kernel": _identities(sizes, blob) if skipped else take(gates, units, sizes.inputs(layer)),
             "recurrent_kernel": take(gates, units, width),
         }
-        return found | {"projection": take(width, units)} if sizes.projection else found
+        return matrices_of | {"projection": take(width, units)} if sizes.projection else matrices_of
 
     ways = range(sizes.directions)
-    found = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
+    cells_of = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
     biases = [
-        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in found
+        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in cells_of
     ]
     return tuple(
-        tuple(Cell(sizes.mode, **found[layer][way], **biases[layer][way]) for way in ways)
+        tuple(
+            Cell(sizes.mode, **cells_of[layer][direction], **biases[layer][direction]) for direction in ways
+        )
         for layer in range(sizes.layers)
     )
 
 
 def _identities(sizes: Sizes, blob: Array) -> Array:
     """`[gates, units, units]`: the input, as it is, for every gate."""
-    one = np.eye(sizes.units).astype(blob.dtype)
-    return np.broadcast_to(one, (len(sizes.mode.gates), *one.shape))
+    identity = np.eye(sizes.units).astype(blob.dtype)
+    return np.broadcast_to(identity, (len(sizes.mode.gates), *identity.shape))
 
 
 def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
@@ -395,5 +397,5 @@ def fitting(
         for width in ([units] if units else range(1, most))
     )
     solved = ((sizes, solve_input_size(elements, sizes)) for sizes in partial)
-    found = [replace(sizes, input_size=inputs) for sizes, inputs in solved if inputs is not None]
-    return sorted(found, key=lambda sizes: (-math.gcd(sizes.units, 64), sizes.layers))
+    fitting_sizes = [replace(sizes, input_size=inputs) for sizes, inputs in solved if inputs is not None]
+    return sorted(fitting_sizes, key=lambda sizes: (-math.gcd(sizes.units, 64), sizes.layers))

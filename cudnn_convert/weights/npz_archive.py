@@ -132,10 +132,10 @@ class _Unpickler(pickle.Unpickler):
 def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
     """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
     try:
-        found = _Unpickler(stream).load()
+        strings = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
         raise ValueError(f"objects that cannot be read: {cause}") from cause
-    state = getattr(found, "state", None) if isinstance(found, _Array) else None
+    state = getattr(strings, "state", None) if isinstance(strings, _Array) else None
     items = state[-1] if isinstance(state, tuple) and state else None
     if not isinstance(items, list) or len(items) != math.prod(shape):
         raise ValueError("objects of another shape than the header's")
@@ -172,11 +172,11 @@ def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
     if not arrays or not all(matches.values()):
         return [dict(arrays)]
-    found: dict[int, dict[str, Array]] = {}
+    calls_by_number: dict[int, dict[str, Array]] = {}
     for key, match in matches.items():
         assert match is not None
-        found.setdefault(int(match[1]), {})[match[2]] = arrays[key]
-    if sorted(found) != list(range(len(found))):
-        listed = ", ".join(f"feed{k}" for k in sorted(found))
-        raise UsageError(f"{where}: expected feed0 to feed{len(found) - 1}, found {listed}")
-    return [found[k] for k in sorted(found)]
+        calls_by_number.setdefault(int(match[1]), {})[match[2]] = arrays[key]
+    if sorted(calls_by_number) != list(range(len(calls_by_number))):
+        listed = ", ".join(f"feed{k}" for k in sorted(calls_by_number))
+        raise UsageError(f"{where}: expected feed0 to feed{len(calls_by_number) - 1}, found {listed}")
+    return [calls_by_number[k] for k in sorted(calls_by_number)]

@@ -73,23 +73,23 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
     inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])
     shapes = [graph.get_shape(name) for name in outputs]
     graph.remove_node(node.name)
-    made = _Ops(graph)
+    ops = _Ops(graph)
     lstm = recurrence.sizes.mode is Mode.LSTM
     floats = [inputs[k] for k in ((INPUT, INPUT_H, INPUT_C) if lstm else (INPUT, INPUT_H))]
     if all(_are_zeros(graph, name) for name in floats[1:]):
         del floats[1:]  # which a fused node starts from by itself
     if dtype != _FLOAT:
-        floats = [made("Cast", [name], to=_FLOAT) for name in floats]
+        floats = [ops("Cast", [name], to=_FLOAT) for name in floats]
     if not recurrence.time_major:
-        floats = [made("Transpose", [name], perm=_SWAP) for name in floats]
+        floats = [ops("Transpose", [name], perm=_SWAP) for name in floats]
     lengths = inputs[LENGTHS] if recurrence.lengths else ""
     x, *states = floats
     owner = _owner(recurrences, recurrence)
-    results = fused_nodes.stack(made, recurrence, x, states, lengths, owner=owner)
+    results = fused_nodes.stack(ops, recurrence, x, states, lengths, owner=owner)
     if not recurrence.time_major:
-        results = [made("Transpose", [name], perm=_SWAP) for name in results]
+        results = [ops("Transpose", [name], perm=_SWAP) for name in results]
     if dtype != _FLOAT:
-        results = [made("Cast", [name], to=dtype) for name in results]
+        results = [ops("Cast", [name], to=dtype) for name in results]
     if not lstm:  # cuDNN leaves output_c undefined; as in the TensorFlow lowering input_c passes through
         results.append(inputs[INPUT_C])
         shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
@@ -115,8 +115,8 @@ class _Ops:
         self.versioned = GraphBuilder(graph)  # for ops whose axes moved from attribute to input
 
     def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        (found,) = self.several(op, inputs, 1, **attributes)
-        return found
+        (output,) = self.several(op, inputs, 1, **attributes)
+        return output
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
         node = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
@@ -169,8 +169,8 @@ def lower(
     recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
-    made = _convert(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
-    return finish.finish_model(made, recurrences, names=keys | outputs)
+    model = _convert(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
+    return finish.finish_model(model, recurrences, names=keys | outputs)
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
@@ -201,18 +201,18 @@ def _prepare(
     name. The Identity lets two keys share a tensor, and an input be an output.
     """
     ends = {*signature.inputs.values(), *signature.outputs.values()}
-    made = session.without_parameters(graph, recurrences, ends)
-    nodes = {node.name: node for node in made.node}
+    graph_without = session.without_parameters(graph, recurrences, ends)
+    nodes = {node.name: node for node in graph_without.node}
     for number, recurrence in enumerate(recurrences):
         if recurrence.node in nodes:
             nodes[recurrence.node].attr["seed2"].i = number
-    seen, outputs = node_defs.import_graph(made), {}
+    seen, outputs = node_defs.import_graph(graph_without), {}
     for key, tensor in signature.outputs.items():
         name = unique("output", nodes)
         nodes[name] = node_defs.identity(name, tensor, seen.get_tensor_by_name(tensor).dtype.as_datatype_enum)
-        made.node.append(nodes[name])
+        graph_without.node.append(nodes[name])
         outputs[f"{name}:0"] = key
-    return _widen_bfloat16(node_defs.strip_devices(made)), outputs
+    return _widen_bfloat16(node_defs.strip_devices(graph_without)), outputs
 
 
 def _widen_bfloat16(graph: Any) -> Any:
@@ -263,14 +263,14 @@ def _convert(
         try:
             with tf.Graph().as_default() as imported:
                 tf.import_graph_def(optimized, name="")
-                made = tfonnx.process_tf_graph(
+                converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
                     custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
                     input_names=inputs,
                     output_names=outputs,
                 )
-            result = None if failures else _optimize(made).make_model("")
+            result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
             ops = {node.name: node.op for node in optimized.node}
             if any(ops.get(name) in CUDNN_OPS for name in failures):

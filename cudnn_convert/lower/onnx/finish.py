@@ -42,17 +42,17 @@ def trim_unread(graph: Any, opset: int) -> None:
 
     A Slice of a Shape becomes a Shape of that part, and a fused node gives no final states that nobody reads.
     """
-    for one in walk.graphs(graph):
+    for subgraph in walk.graphs(graph):
         if opset >= _OPSET_OF_PARTS:
-            for node, shape, (start, end) in _parts(one):
+            for node, shape, (start, end) in _parts(subgraph):
                 node.op_type, node.input[:] = "Shape", shape.input
                 node.attribute.extend(
                     onnx.helper.make_attribute(*pair) for pair in (("start", start), ("end", end))
                 )
-        read = {name for _, reads in walk.topological_order(one) for name in reads} | {
-            value.name for value in one.output
+        read = {name for _, reads in walk.topological_order(subgraph) for name in reads} | {
+            value.name for value in subgraph.output
         }
-        for node in one.node:
+        for node in subgraph.node:
             if node.op_type in fused_nodes.FUSED and not node.domain:
                 while node.output and node.output[-1] not in read:
                     node.output.pop()
@@ -65,10 +65,10 @@ def _parts(graph: Any) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
     for node in graph.node:
         if node.op_type != "Slice" or node.input[0] not in shapes:
             continue
-        told = [constants.get(name) for name in node.input[1:]]
-        if any(tensor is None for tensor in told):
+        bounds = [constants.get(name) for name in node.input[1:]]
+        if any(tensor is None for tensor in bounds):
             continue
-        start, end, *others = (onnx.numpy_helper.to_array(tensor).tolist() for tensor in told)
+        start, end, *others = (onnx.numpy_helper.to_array(tensor).tolist() for tensor in bounds)
         # Along the one axis that a shape has, one by one, and counted from its start.
         if others in ([], [[0]], [[0], [1]]) and 0 <= start[0] < end[0]:
             yield node, shapes[node.input[0]], (start[0], end[0])
@@ -88,15 +88,15 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     trim_unread(graph, next(opset.version for opset in model.opset_import if not opset.domain))
     walk.sort_subgraph_outputs(graph, {value.name: value.name for value in graph.input})
     kept = {value.name: names.get(value.name, value.name) for value in chain(graph.input, graph.output)}
-    made = onnx.ModelProto(
+    result = onnx.ModelProto(
         ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
     )
-    made.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
-    used = {node.domain for node in walk.all_nodes(made.graph)} | {""}
+    result.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
+    used = {node.domain for node in walk.all_nodes(result.graph)} | {""}
     opsets = {opset.domain: opset.version for opset in model.opset_import if opset.domain in used}
-    made.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
-    made.metadata_props.extend(sorted(model.metadata_props, key=lambda entry: str(entry.key)))
-    return made
+    result.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
+    result.metadata_props.extend(sorted(model.metadata_props, key=lambda entry: str(entry.key)))
+    return result
 
 
 def _claims(graph: Any) -> dict[str, str]:
@@ -167,10 +167,12 @@ class _Names:
                 graph.node.append(self.node(node, scope, wanted))
         own = set(claims.values())
         for value in source.output:
-            found = find(value.name)
-            name = kept.get(value.name) or (found if value.name in own else self.fresh("output"))
-            if name != found:
-                graph.node.add(op_type="Identity", name=self.fresh("Identity"), input=[found], output=[name])
+            subgraph = find(value.name)
+            name = kept.get(value.name) or (subgraph if value.name in own else self.fresh("output"))
+            if name != subgraph:
+                graph.node.add(
+                    op_type="Identity", name=self.fresh("Identity"), input=[subgraph], output=[name]
+                )
             graph.output.append(self.value(value, name))
         return graph
 
@@ -192,15 +194,15 @@ class _Names:
 
     def value(self, source: Any, name: str) -> Any:
         """A ValueInfoProto of another name, whose unknown dimensions are numbered in order."""
-        made = onnx.ValueInfoProto()
-        made.CopyFrom(source)
-        made.name = name
-        made.ClearField("doc_string")
-        for dimension in made.type.tensor_type.shape.dim:
+        info = onnx.ValueInfoProto()
+        info.CopyFrom(source)
+        info.name = name
+        info.ClearField("doc_string")
+        for dimension in info.type.tensor_type.shape.dim:
             old = dimension.dim_param
             if _UNKNOWN.fullmatch(old):
                 dimension.dim_param = self.dimensions.setdefault(old, f"dim_{len(self.dimensions)}")
-        return made
+        return info
 
 
 OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
@@ -241,10 +243,10 @@ def finish_model(
 
     `names` as in `canonical`. Raises UnsupportedModelError for what is not standard ONNX.
     """
-    made = canonical(model, names=names)
-    _check(made)
-    pieces = tuple(fused_nodes.fused_layers(made.graph, recurrences))
-    return Finished(made, fused_nodes.attach_weights(made.graph, recurrences), pieces)
+    final = canonical(model, names=names)
+    _check(final)
+    pieces = tuple(fused_nodes.fused_layers(final.graph, recurrences))
+    return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
 
 
 def _check(model: Any) -> None:
@@ -272,21 +274,21 @@ def lower(single: Single, *, opset: int = 17) -> Finished:
     Raises UsageError for an opset that not all lowerings know.
     """
     require(opset)
-    recurrence, made = single.recurrence, _Ops(opset)
-    x = _into(made, "inputs", recurrence.dtype, swapped=single.batch_major)
-    states = [_into(made, key, recurrence.dtype) for key in single.inputs if key.startswith("initial_")]
+    recurrence, ops = single.recurrence, _Ops(opset)
+    x = _into(ops, "inputs", recurrence.dtype, swapped=single.batch_major)
+    states = [_into(ops, key, recurrence.dtype) for key in single.inputs if key.startswith("initial_")]
     lengths = "sequence_lengths" if recurrence.lengths else ""
-    found = fused_nodes.stack(made, recurrence, x, states, lengths)
-    for key, name in zip(single.outputs, found, strict=True):
+    ends = fused_nodes.stack(ops, recurrence, x, states, lengths)
+    for key, name in zip(single.outputs, ends, strict=True):
         # The axes of states are the same in each layout.
         swapped = single.batch_major and key == "outputs"
-        _out_of(made, name, key, recurrence.dtype, swapped=swapped)
+        _out_of(ops, name, key, recurrence.dtype, swapped=swapped)
     graph = helper.make_graph(
-        made.nodes,
+        ops.nodes,
         "cudnn_convert",
         [_value(key, spec) for key, spec in single.inputs.items()],
         [_value(key, spec) for key, spec in single.outputs.items()],
-        made.constants,
+        ops.constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return finish_model(model, [recurrence])
@@ -297,19 +299,19 @@ def _value(key: str, spec: Spec) -> Any:
     return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
-def _into(made: _Ops, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:
+def _into(ops: _Ops, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:
     """An input as the fused nodes take it: float, time-major."""
-    name = key if dtype == np.float32 else made("Cast", [key], to=_FLOAT)
-    return made("Transpose", [name], perm=_SWAP) if swapped else name
+    name = key if dtype == np.float32 else ops("Cast", [key], to=_FLOAT)
+    return ops("Transpose", [name], perm=_SWAP) if swapped else name
 
 
-def _out_of(made: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bool) -> None:
+def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bool) -> None:
     """An output from what the fused nodes give."""
     if swapped:
-        name = made("Transpose", [name], perm=_SWAP)
+        name = ops("Transpose", [name], perm=_SWAP)
     if dtype != np.float32:
-        name = made("Cast", [name], to=helper.np_dtype_to_tensor_dtype(dtype))
-    made.nodes.append(helper.make_node("Identity", [name], [key]))
+        name = ops("Cast", [name], to=helper.np_dtype_to_tensor_dtype(dtype))
+    ops.nodes.append(helper.make_node("Identity", [name], [key]))
 
 
 class _Ops:
@@ -321,8 +323,8 @@ class _Ops:
         self.constants: list[Any] = []
 
     def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        (found,) = self.several(op, inputs, 1, **attributes)
-        return found
+        (output,) = self.several(op, inputs, 1, **attributes)
+        return output
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
         names = [f"{op}/{len(self.nodes)}:{k}" for k in range(outputs)]

@@ -94,9 +94,9 @@ def stack(
         y, h, *c = ops.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
         y, h = _times(ops, y, out_of, axis=1), _times(ops, h, out_of, axis=0)
         x = _merge_directions(ops, y, directions=sizes.directions, units=sizes.width)
-        for found, name in zip(ends, [h, *c], strict=True):
-            found.append(name)
-    finals = [ops("Concat", found, axis=0) if len(found) > 1 else found[0] for found in ends]
+        for states_of, name in zip(ends, [h, *c], strict=True):
+            states_of.append(name)
+    finals = [ops("Concat", states_of, axis=0) if len(states_of) > 1 else states_of[0] for states_of in ends]
     if empty:
         # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
         # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.
@@ -107,9 +107,9 @@ def stack(
 
 def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
     """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
-    inverses = [found for cell in cells if (found := layouts.invert_projection(cell)) is not None]
+    inverses = [inverse for cell in cells if (inverse := layouts.invert_projection(cell)) is not None]
     columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
-    into, out_of = ([ops.constant(found, np.float32) for found in group] for group in (inverses, columns))
+    into, out_of = ([ops.constant(inverse, np.float32) for inverse in group] for group in (inverses, columns))
     return into, out_of
 
 
@@ -127,8 +127,8 @@ def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
 def _peepholes(ops: Ops, recurrence: Recurrence, layer: int) -> list[str]:
     if isinstance(recurrence.cells, Layers):
         return []  # peepholes are a block's, which is never large: its cell is here
-    found = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
-    return [] if found[0] is None else [ops.constant(found, np.float32)]
+    rows = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
+    return [] if rows[0] is None else [ops.constant(rows, np.float32)]
 
 
 def _attributes(recurrence: Recurrence) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, P
     In the graphs nested in it they are filled at once: no file beside a model can hold what they need.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    found: dict[str, Parts] = {}
+    parts: dict[str, Parts] = {}
     for node in graph.node:
         for nested in subgraphs(node):
             for name, weights in attach_weights(nested, recurrences).items():
@@ -213,13 +213,13 @@ def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, P
             continue
         for name in node.input[1:4]:
             tensor = constants.get(name)
-            if tensor is not None and name not in found and (ticket := _ticket(tensor)):
+            if tensor is not None and name not in parts and (ticket := _ticket(tensor)):
                 owner, layer, slot = ticket
-                one = recurrences[owner]
-                found[name] = partial(_parts, one, layer, _WEIGHTS[slot])
-                tensor.dims[:] = [one.sizes.directions, *_SHAPES[slot](one.sizes, layer)]
+                recurrence = recurrences[owner]
+                parts[name] = partial(_parts, recurrence, layer, _WEIGHTS[slot])
+                tensor.dims[:] = [recurrence.sizes.directions, *_SHAPES[slot](recurrence.sizes, layer)]
                 tensor.ClearField("raw_data")
-    return found
+    return parts
 
 
 def fill(tensor: Any, weights: Parts) -> None:

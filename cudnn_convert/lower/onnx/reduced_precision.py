@@ -88,12 +88,12 @@ def _halves(parts: Parts, name: str) -> Iterator[Array]:
 
 def _half(values: Array, name: str) -> Array:
     with np.errstate(over="ignore"):
-        found = values.astype("<f2")
-    lost = np.isinf(found) & np.isfinite(values)
+        half = values.astype("<f2")
+    lost = np.isinf(half) & np.isfinite(values)
     if lost.any():
         what = f"expected numbers up to 65504, as half holds them, found {values[lost][0]:g}"
         raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --weights-dtype"])
-    return found
+    return half
 
 
 DOMAIN: Final = "com.microsoft"
@@ -227,17 +227,17 @@ def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Arr
         here = slice(first, first + len(flat))
         whole[here] = np.rint(flat / each[here])
         first = here.stop
-    yield from (np.ascontiguousarray(one.T) for one in whole.reshape(directions, rows, width))
+    yield from (np.ascontiguousarray(matrix.T) for matrix in whole.reshape(directions, rows, width))
 
 
 def _sweep(graph: Any, names: Collection[str], weights: dict[str, Parts]) -> None:
     """Takes away those constants that nothing reads any more, here and in nested graphs."""
     read = {name for node in all_nodes(graph) for name in node.input}
-    read |= {value.name for one in graphs(graph) for value in one.output}
+    read |= {value.name for subgraph in graphs(graph) for value in subgraph.output}
     gone = {name for name in names if name not in read}
-    for one in graphs(graph):
-        kept = [tensor for tensor in one.initializer if tensor.name not in gone]
-        del one.initializer[:]
-        one.initializer.extend(kept)
+    for subgraph in graphs(graph):
+        kept = [tensor for tensor in subgraph.initializer if tensor.name not in gone]
+        del subgraph.initializer[:]
+        subgraph.initializer.extend(kept)
     for name in gone & weights.keys():
         del weights[name]

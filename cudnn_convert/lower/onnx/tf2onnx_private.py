@@ -85,14 +85,14 @@ def order_rewriters(graph: Any) -> Iterator[None]:
 @contextmanager
 def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
     """A global of a module, or a method, is another; afterwards it is what it was, absent too."""
-    before = [held for key, held in vars(owner).items() if key == name]
+    before = [original for key, original in vars(owner).items() if key == name]
     setattr(owner, name, value)
     try:
         yield
     finally:
         delattr(owner, name)
-        for held in before:
-            setattr(owner, name, held)
+        for original in before:
+            setattr(owner, name, original)
 
 
 def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:

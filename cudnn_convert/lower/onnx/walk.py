@@ -18,7 +18,7 @@ from typing import Any, Final
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The GraphProtos in a node's attributes, by attribute name."""
-    for attribute in sorted(node.attribute, key=lambda found: str(found.name)):
+    for attribute in sorted(node.attribute, key=lambda item: str(item.name)):
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
@@ -39,9 +39,13 @@ def graphs(graph: Any) -> list[Any]:
 
 def names(graph: Any) -> set[str]:
     """Every name that a graph uses, those of nested graphs included."""
-    found = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
-    ends = (end for one in graphs(graph) for end in (*one.input, *one.output, *one.initializer))
-    return found | {end.name for end in ends}
+    used_names = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    ends = (
+        end
+        for subgraph in graphs(graph)
+        for end in (*subgraph.input, *subgraph.output, *subgraph.initializer)
+    )
+    return used_names | {end.name for end in ends}
 
 
 def free(name: str, taken: Collection[str]) -> str:
@@ -75,14 +79,14 @@ def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
 
 def _reads(node: Any) -> list[str]:
     """The names that a node reads, those that its nested graphs take from around them included."""
-    found = dict.fromkeys(name for name in node.input if name)
+    reads = dict.fromkeys(name for name in node.input if name)
     for nested in subgraphs(node):
         order = topological_order(nested)
         own = {value.name for value in nested.input} | {tensor.name for tensor in nested.initializer}
         own.update(name for inner, _ in order for name in inner.output)
-        found.update(dict.fromkeys(name for _, read in order for name in read if name not in own))
-        found.update(dict.fromkeys(value.name for value in nested.output if value.name not in own))
-    return list(found)
+        reads.update(dict.fromkeys(name for _, read in order for name in read if name not in own))
+        reads.update(dict.fromkeys(value.name for value in nested.output if value.name not in own))
+    return list(reads)
 
 
 def sort_subgraph_outputs(graph: Any, around: Mapping[str, str], *, within: str = "") -> list[str]:
@@ -179,11 +183,11 @@ def _settle_body(
         results = sort_subgraph_outputs(
             trial, {**seen, **dict(zip(starts, kinds, strict=True))}, within=inside
         )
-        told = [_of({"start": kind, "next": results[first + k]}) for k, kind in enumerate(kinds)]
-        if len(set(told)) == len(set(kinds)):
+        constants = [_of({"start": kind, "next": results[first + k]}) for k, kind in enumerate(kinds)]
+        if len(set(constants)) == len(set(kinds)):
             body.CopyFrom(trial)
-            return told, results
-        kinds = told
+            return constants, results
+        kinds = constants
 
 
 _SETTLED: Final[Mapping[str, Callable[[Any, Mapping[str, str], str], list[str]]]] = MappingProxyType(
@@ -211,9 +215,9 @@ def _of(parts: Mapping[str, Any]) -> str:
 
 def _of_message(message: Any) -> str:
     """The digest of a tensor without its name, or of an attribute, without doc strings."""
-    made = type(message)()
-    made.CopyFrom(message)
-    made.ClearField("doc_string")
-    if hasattr(made, "dims"):
-        made.ClearField("name")
-    return hashlib.sha256(made.SerializeToString()).hexdigest()
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.ClearField("doc_string")
+    if hasattr(copy, "dims"):
+        copy.ClearField("name")
+    return hashlib.sha256(copy.SerializeToString()).hexdigest()

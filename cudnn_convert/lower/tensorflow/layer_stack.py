@@ -42,18 +42,18 @@ class Making:
         self._place: tuple[int, int] | None = None
         self._made: dict[str, Array] = {}
 
-    def made(self, layer: int, way: int, name: str) -> Array:
+    def made(self, layer: int, direction: int, name: str) -> Array:
         """One array; those beside it stay until another pseudo-layer is asked for."""
-        if self._place != (layer, way) or name not in self._made:
-            self._made, self._place = {}, (layer, way)
-            self._made = while_loop.weights(self._recurrence.cells[layer][way])
+        if self._place != (layer, direction) or name not in self._made:
+            self._made, self._place = {}, (layer, direction)
+            self._made = while_loop.weights(self._recurrence.cells[layer][direction])
         return self._made.pop(name)
 
-    def tensors(self, layer: int, way: int) -> Mapping[str, Tensor]:
+    def tensors(self, layer: int, direction: int) -> Mapping[str, Tensor]:
         """Those of one pseudo-layer by name, in order, not made yet."""
         shapes = while_loop.shapes(self._recurrence.sizes, layer)
         kind = self._recurrence.dtype
-        return {name: Deferred(self, (layer, way, name), shape, kind) for name, shape in shapes.items()}
+        return {name: Deferred(self, (layer, direction, name), shape, kind) for name, shape in shapes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
     if order == sorted(order):
         return pair
     blocks = [*tf.split(pair[0], 2, -1), pair[1]]
-    *gates, candidate = (blocks[place] for place in order)
+    *gates, candidate = (blocks[position] for position in order)
     return tf.concat(gates, -1), candidate
 
 
@@ -109,7 +109,7 @@ def permute_gates(array: Any, mode: Mode, source: layouts.Layout, target: layout
     if order == sorted(order):
         return array
     blocks = tf.split(array, len(order), -1)
-    return tf.concat([blocks[place] for place in order], -1)
+    return tf.concat([blocks[position] for position in order], -1)
 
 
 #: The op's own defaults clip the cell state at 3 and add 1 to the forget gate.
@@ -246,8 +246,8 @@ def stack_layers(sizes: Sizes, layer: Layer, each: int, *, time_major: bool) -> 
                 state = (h0[p], c0[p]) if sizes.mode is Mode.LSTM else (h0[p],)
                 taken = arrays[p * each : (p + 1) * each]
                 ways.append(layer(sizes.mode, x, state, lengths, taken, backward=p > first))
-            x = tf.concat([way[0] for way in ways], 2)
-            states += [way[1:] for way in ways]
+            x = tf.concat([direction[0] for direction in ways], 2)
+            states += [direction[1:] for direction in ways]
         h = tf.stack([state[0] for state in states])
         c = tf.stack([state[1] for state in states]) if sizes.mode is Mode.LSTM else tf.identity(c0)
         if time_major:

@@ -81,7 +81,7 @@ def lower(
     """
     index = Index(graph)
     loops, scopes = control_flow.frames(index), _scopes(recurrences)
-    made: dict[str, list[Any]] = {}
+    nodes_by_name: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
     for recurrence in recurrences:
@@ -98,7 +98,7 @@ def lower(
             arrays = _weights(recurrence, scope, block=block)
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
-            variables[name], made[name] = value, _variable(name, value)
+            variables[name], nodes_by_name[name] = value, _variable(name, value)
             found, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(found)
@@ -108,9 +108,9 @@ def lower(
         taken = [reference(name) for name in [*inputs, *weights]]
         called = _compiled if lowering == layer_stack.COMPILED else _inlined
         computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
-        made[recurrence.node] = [*nodes, *computing]
+        nodes_by_name[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
-    whole = _assemble(graph, made, library)
+    whole = _assemble(graph, nodes_by_name, library)
     pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
         return Lowered(pruned.definition, variables)
@@ -135,16 +135,16 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     later = isinstance(recurrence.cells, Layers) and not block
     of = layer_stack.Making(recurrence).tensors if later else partial(_made, recurrence, block)
     return {
-        f"{prefix}layer_{number}/{way}{kind}/{name}": value
+        f"{prefix}layer_{number}/{direction}{kind}/{name}": value
         for number in range(recurrence.sizes.layers)
-        for position, way in enumerate(WAYS[: recurrence.sizes.directions])
+        for position, direction in enumerate(WAYS[: recurrence.sizes.directions])
         for name, value in of(number, position).items()
     }
 
 
-def _made(recurrence: Recurrence, block: bool, layer: int, way: int) -> dict[str, Tensor]:
-    made = layer_stack.layer_weights(recurrence.cells[layer][way], block=block)
-    return {name: InMemory(value) for name, value in made.items()}
+def _made(recurrence: Recurrence, block: bool, layer: int, direction: int) -> dict[str, Tensor]:
+    matrices = layer_stack.layer_weights(recurrence.cells[layer][direction], block=block)
+    return {name: InMemory(value) for name, value in matrices.items()}
 
 
 def _variable(name: str, value: Tensor) -> list[Any]:
@@ -217,11 +217,11 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
-def _assemble(graph: Any, made: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
+def _assemble(graph: Any, nodes_by_name: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
     """The graph with each replaced node's successors in its place, new variables first, unused nodes gone."""
     old = {node.name for node in graph.node}
-    fresh = [node for name, nodes in made.items() if name not in old for node in nodes]
-    replaced = [found for node in graph.node for found in made.get(node.name, [node])]
+    fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
+    replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
     result = node_defs.with_nodes(graph, [*fresh, *replaced])
     del result.library.function[:]
     result.library.function.extend(library[name] for name in sorted(library))
@@ -239,12 +239,12 @@ def lower_functions(path: Path, saved: Any, convention: Convention, *, lowering:
 
     Raises UnsupportedModelError, about the file `path`.
     """
-    made = saved_model_pb2.SavedModel()
-    made.CopyFrom(saved)
-    for meta in made.meta_graphs:
+    repaired = saved_model_pb2.SavedModel()
+    repaired.CopyFrom(saved)
+    for meta in repaired.meta_graphs:
         _lower(path, meta, convention, lowering)
         _off_gpu(meta.graph_def)
-    return made
+    return repaired
 
 
 def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None:
@@ -254,10 +254,10 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
     graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     added: dict[str, Any] = {}
-    for found in saved_functions.locate_packed_weights(path, graph, convention):
-        made, functions = _function(found, convention, lowering)
+    for stored in saved_functions.locate_packed_weights(path, graph, convention):
+        compute, functions = _function(stored, convention, lowering)
         added |= {function.signature.name: function for function in functions}
-        _call(library[found.function], found, made)
+        _call(library[stored.function], stored, compute)
     meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - library.keys()))
 
 
@@ -306,7 +306,7 @@ def _function_specs(stored: saved_functions.Stored) -> list[Any]:
 
 def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
     """The node becomes a call of the function `called`, and what reads it reads the call."""
-    node = next(one for one in function.node_def if one.name == stored.node)
+    node = next(candidate for candidate in function.node_def if candidate.name == stored.node)
     inputs = [name for name in node.input if not name.startswith("^")]
     weights = [inputs[PARAMS]] if stored.matrices is None else [*stored.matrices]
     lengths = [inputs[LENGTHS]] if stored.lengths else []
@@ -326,7 +326,7 @@ def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
 
 def _off_gpu(graph: Any) -> None:
     """No node is bound to a GPU any more."""
-    for node in (*graph.node, *(one for function in graph.library.function for one in function.node_def)):
+    for node in (*graph.node, *(inner for function in graph.library.function for inner in function.node_def)):
         if _ON_GPU in node.device.upper():
             node.device = ""
 
@@ -339,9 +339,9 @@ def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]
     places = np.arange(lazy.length(sizes))
     for number, layer in enumerate(lazy.split(places, sizes, where="params")):
         for cell in layer:
-            found = layouts.conventional(cell, convention, canonical=False)
+            conventional = layouts.conventional(cell, convention, canonical=False)
             skipped = number == 0 and sizes.skip_input
-            yield from _cell(blob, found, skipped=skipped)
+            yield from _cell(blob, conventional, skipped=skipped)
 
 
 def count(sizes: Sizes) -> int:

@@ -74,7 +74,7 @@ class Cells:
     @property
     def form(self) -> lower.Form:
         """These cells as a form of `lower.tensorflow.lower.lower`."""
-        return lower.Form(lambda found: self.tensors(found, found.cells), self.compute)
+        return lower.Form(lambda recurrence: self.tensors(recurrence, recurrence.cells), self.compute)
 
     def tensors(
         self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True
@@ -124,22 +124,22 @@ def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: 
 
     Raises UnsupportedModelError where a cell of TensorFlow 1 cannot hold the weights.
     """
-    made = Cells(_prefixes(model, recurrences, cell), cell, lowering)
+    result = Cells(_prefixes(model, recurrences, cell), cell, lowering)
     taken = {node.name for node in graph.node}
     clashes = [
         f"{key}: --format checkpoint: expected a free name for a cell's variable, found an op of the graph"
         for recurrence in recurrences
-        for key in made.tensors(recurrence, recurrence.cells)
+        for key in result.tensors(recurrence, recurrence.cells)
         if key in taken
     ]
     if clashes:
         raise UnsupportedModelError(model.path, clashes)
-    return made
+    return result
 
 
 def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dict[str, str]:
     """The scope of each blob; the blob's own name where two of one scope would have the same keys."""
-    found: dict[str, tuple[str, str, int]] = {}
+    prefixes: dict[str, tuple[str, str, int]] = {}
     for recurrence in recurrences:
         sizes, name = recurrence.sizes, recurrence.shared
         canonical = weight_copies.match_by_scope(model, name, sizes.mode, sizes.directions)
@@ -148,9 +148,9 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
         # Only contrib's keys begin with a variable scope.
         if canonical is not None and canonical.dialect == "contrib":
             prefix = canonical.scope
-        found[name] = (prefix, _kind(sizes.mode, cell).scope, sizes.directions)
-    places = [*found.values()]
-    return {name: place[0] if places.count(place) == 1 else f"{name}/" for name, place in found.items()}
+        prefixes[name] = (prefix, _kind(sizes.mode, cell).scope, sizes.directions)
+    places = [*prefixes.values()]
+    return {name: place[0] if places.count(place) == 1 else f"{name}/" for name, place in prefixes.items()}
 
 
 def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
@@ -203,12 +203,12 @@ def _same_shape(model: Model, owner: str, tensor: Tensor) -> bool:
 def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
     """Key -> tensor: the slots, those of blobs under the cells' variables, and the scalars."""
     by_blob = {recurrence.shared: recurrence for recurrence in recurrences}
-    found = {**slots.plain, **slots.scalars}
+    slots_by_name = {**slots.plain, **slots.scalars}
     for key, tensor in slots.blobs.items():
         owner, _, suffix = key.rpartition("/")
         recurrence = by_blob[owner]
         layers = lazy.split(tensor.read(), recurrence.sizes, where=key)
         halved = [[layouts.one_bias(cell) for cell in layer] for layer in layers]
         for name, value in cells.tensors(recurrence, halved, adjusted=False).items():
-            found[f"{name}/{suffix}"] = InMemory(value)
-    return found
+            slots_by_name[f"{name}/{suffix}"] = InMemory(value)
+    return slots_by_name

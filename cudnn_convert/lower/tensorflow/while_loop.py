@@ -181,11 +181,11 @@ def _activated(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
     """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
     units = sums.shape[1] // len(order)
     runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
-    found: dict[Gate, Any] = {}
+    results: dict[Gate, Any] = {}
     for run, part in zip(runs, tf.split(sums, [len(run) * units for run in runs], 1), strict=True):
         active = tf.tanh(part) if run == [Gate.CELL] else tf.sigmoid(part)
-        found |= zip(run, tf.split(active, len(run), 1) if len(run) > 1 else [active], strict=True)
-    return found
+        results |= zip(run, tf.split(active, len(run), 1) if len(run) > 1 else [active], strict=True)
+    return results
 
 
 #: Of a plain loop.
@@ -220,7 +220,7 @@ def _mask_rows(step: Step) -> Step:
 
     def masked(rows: Sequence[Any], old: State) -> State:
         *rows, now = rows
-        return tuple(tf.where(now, one, other) for one, other in zip(step(rows, old), old, strict=True))
+        return tuple(tf.where(now, new, other) for new, other in zip(step(rows, old), old, strict=True))
 
     return masked
 
@@ -262,7 +262,7 @@ def _looped(
 ) -> tuple[Any, Any, Any]:
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
     turns = [*_Turn.each(time, together)]
-    held = _List.reserved(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
+    items = _List.reserved(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
     known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
     def walked(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
@@ -273,19 +273,19 @@ def _looped(
             for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
                 state = step(rows, state)
                 given.append(state[0])
-            at = held.items - 1 - item if backward else item
-            return item + 1, held.put(handle, at, _ordered(given, backward)), *state
+            at = items.items - 1 - item if backward else item
+            return item + 1, items.put(handle, at, _ordered(given, backward)), *state
 
         done: Sequence[Any] = tf.while_loop(
             lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
         )
         return done
 
-    carried: Sequence[Any] = (tf.constant(0), held.handle, *state)
+    carried: Sequence[Any] = (tf.constant(0), items.handle, *state)
     for turn in turns:
         carried = walked(carried, turn)
     _, handle, *final = carried
-    return tf.ensure_shape(held.joined(handle), [None, None, width]), final[0], final[-1]
+    return tf.ensure_shape(items.joined(handle), [None, None, width]), final[0], final[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +339,8 @@ class _List:
     def reserved(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
         # The shape is given at run time: without a step there would be none to make an empty result of.
         shape = tf.stack([-1, *step] if several else step)
-        made = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
-        return cls(made, items, shape, dtype, several)
+        handle = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
+        return cls(handle, items, shape, dtype, several)
 
     def put(self, handle: Any, at: Any, steps: Sequence[Any]) -> Any:
         item = tf.stack(steps) if self.several else steps[0]
@@ -348,7 +348,7 @@ class _List:
 
     def joined(self, handle: Any) -> Any:
         """`[time, batch, width]`."""
-        told = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
+        arguments = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
         if not self.several:
-            return tf.raw_ops.TensorListStack(**told)
-        return tf.raw_ops.TensorListConcatV2(**told, leading_dims=tf.zeros([0], tf.int64)).tensor
+            return tf.raw_ops.TensorListStack(**arguments)
+        return tf.raw_ops.TensorListConcatV2(**arguments, leading_dims=tf.zeros([0], tf.int64)).tensor

@@ -24,4 +24,4 @@ DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras)
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every set of canonical keys among `tensors`. Raises ReadError where one is incomplete."""
-    return tuple(found for dialect in DIALECTS for found in dialect.find(path, tensors))
+    return tuple(parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors))

@@ -94,11 +94,11 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
                 cell = form.cell or match["cell"]
                 numbers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
                 break
-    found = (
+    sizes = (
         _parameters(_Set(path, tensors, scope, _FORMS[number], cell, min(max(seen), len(tensors)) + 1))
         for (scope, number, cell), seen in sorted(numbers.items())
     )
-    return tuple(parameters for parameters in found if parameters is not None)
+    return tuple(parameters for parameters in sizes if parameters is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +112,20 @@ class _Set:
     cell: str
     layers: int
 
-    def key(self, layer: int, way: int, name: str) -> str:
+    def key(self, layer: int, direction: int, name: str) -> str:
         """The key as it is stored."""
         cell = "" if self.form.cell else f"{self.cell}/"
-        return f"{self.scope}{self.form.stems[way].format(layer=layer)}{cell}{name}{self.form.suffix}"
+        return f"{self.scope}{self.form.stems[direction].format(layer=layer)}{cell}{name}{self.form.suffix}"
 
-    def plain(self, layer: int, way: int, name: str) -> str:
+    def plain(self, layer: int, direction: int, name: str) -> str:
         """The key without scope, as TensorFlow 1.4-1.15 spells it: `tensors` of a `contrib` dialect."""
         form = self.form if len(self.form.stems) > 1 else _FORMS[0]
-        return f"{form.stems[way].format(layer=layer)}{self.cell}/{name}"
+        return f"{form.stems[direction].format(layer=layer)}{self.cell}/{name}"
 
     def places(self) -> Iterator[tuple[int, int]]:
-        return ((layer, way) for layer in range(self.layers) for way in range(len(self.form.stems)))
+        return (
+            (layer, direction) for layer in range(self.layers) for direction in range(len(self.form.stems))
+        )
 
 
 def _parameters(keys: _Set) -> CanonicalParameters | None:
@@ -140,19 +142,24 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
 
     def decode(mode: Mode) -> Layers:
         widths = [inputs] + [directions * units] * (keys.layers - 1)
-        found = [
-            [_stored(keys, layer, way, mode, units=units, inputs=width) for way in range(directions)]
+        layers = [
+            [
+                _stored(keys, layer, direction, mode, units=units, inputs=width)
+                for direction in range(directions)
+            ]
             for layer, width in enumerate(widths)
         ]
         return Layers(
             keys.layers,
-            lambda layer: tuple(layouts.unpack_contrib(mode, {**lazy.read(way)}) for way in found[layer]),
+            lambda layer: tuple(
+                layouts.unpack_contrib(mode, {**lazy.read(direction)}) for direction in layers[layer]
+            ),
         )
 
     def tensors() -> Mapping[str, Array]:
         names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
-        every = [(*place, name) for place in keys.places() for name in names]
-        return lazy.read({keys.plain(*one): keys.tensors[keys.key(*one)] for one in every})
+        every = [(*position, name) for position in keys.places() for name in names]
+        return lazy.read({keys.plain(*keys_of): keys.tensors[keys.key(*keys_of)] for keys_of in every})
 
     return CanonicalParameters(
         keys.scope, modes, keys.layers, directions, units, inputs, decode, tensors,
@@ -167,14 +174,16 @@ def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> 
     return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
 
 
-def _stored(keys: _Set, layer: int, way: int, mode: Mode, *, units: int, inputs: int) -> dict[str, Tensor]:
+def _stored(
+    keys: _Set, layer: int, direction: int, mode: Mode, *, units: int, inputs: int
+) -> dict[str, Tensor]:
     """The tensors of one cell by their names in it. Raises ReadError where one is not there."""
     shapes = layouts.contrib_shapes(mode, units=units, inputs=inputs)
     for name, shape in shapes.items():
-        key = keys.key(layer, way, name)
+        key = keys.key(layer, direction, name)
         tensor = keys.tensors.get(key)
         if tensor is None or tensor.shape != shape:
             actual = "no such key" if tensor is None else f"shape {tensor.shape}"
             advice = "is all of the checkpoint of one model?"
             raise ReadError(keys.path, key, expected=f"shape {shape}", found=actual, advice=advice)
-    return {name: keys.tensors[keys.key(layer, way, name)] for name in shapes}
+    return {name: keys.tensors[keys.key(layer, direction, name)] for name in shapes}

@@ -58,9 +58,9 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
                 alone[match["scope"]] = layer
     pairs = _pairs(alone)
     both = {scope for pair in pairs.values() for scope in pair}
-    found = {scope: [layer] for scope, layer in alone.items() if scope not in both}
-    found |= {scope: [alone[name] for name in pair] for scope, pair in pairs.items()}
-    return tuple(parameters(scope, ways) for scope, ways in sorted(found.items()))
+    layers_of = {scope: [layer] for scope, layer in alone.items() if scope not in both}
+    layers_of |= {scope: [alone[name] for name in pair] for scope, pair in pairs.items()}
+    return tuple(parameters(scope, ways) for scope, ways in sorted(layers_of.items()))
 
 
 def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
@@ -87,7 +87,9 @@ def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
             if other in layers and _shapes(layers[other]) == _shapes(layer):
                 pairs.setdefault(match["around"], []).append((scope, other))
     # Two of them in one scope, which Keras does not make, could not be told apart by it.
-    return {around: found[0] for around, found in pairs.items() if len(found) == 1 and around not in layers}
+    return {
+        around: scopes[0] for around, scopes in pairs.items() if len(scopes) == 1 and around not in layers
+    }
 
 
 def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
@@ -101,13 +103,15 @@ def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
 
     def decode(mode: Mode) -> Layers:
         def layer(_: int) -> tuple[Cell, ...]:
-            return tuple(layouts.unpack_keras(mode, {**lazy.read(way.tensors)}) for way in ways)
+            return tuple(layouts.unpack_keras(mode, {**lazy.read(direction.tensors)}) for direction in ways)
 
         return Layers(1, layer)
 
     def stored() -> Mapping[str, Array]:
         pairs = zip(stems, ways, strict=True)
-        return lazy.read({stem + name: way.tensors[name] for stem, way in pairs for name in _NAMES})
+        return lazy.read(
+            {stem + name: direction.tensors[name] for stem, direction in pairs for name in _NAMES}
+        )
 
     return CanonicalParameters(
         scope=scope,
@@ -168,7 +172,9 @@ def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[Canonical
 
 def _is_below(scope: str, others: Sequence[str]) -> bool:
     """Whether a scope is one of `others`, or in one that has a name."""
-    return any(f"{scope}/" == f"{one.rstrip('/')}/" or (one and scope.startswith(one)) for one in others)
+    return any(
+        f"{scope}/" == f"{other.rstrip('/')}/" or (other and scope.startswith(other)) for other in others
+    )
 
 
 def _phrase(scope: str, weights: Weights) -> str:
@@ -178,8 +184,8 @@ def _phrase(scope: str, weights: Weights) -> str:
 
 def _readings(scope: str, weights: Weights) -> Iterator[str]:
     names = _BY_PLACE.get(len(weights), ())
-    if weights.keys() == {str(place) for place in range(len(names))}:
-        weights = {name: weights[str(place)] for place, name in enumerate(names)}
+    if weights.keys() == {str(number) for number in range(len(names))}:
+        weights = {name: weights[str(number)] for number, name in enumerate(names)}
     kernel = weights.get("kernel", weights.get("weights"))
     bias, square = weights.get("bias", weights.get("biases")), weights.get("recurrent_kernel")
     if kernel is not None and square is not None and len(square.shape) == _TABLE:

@@ -38,15 +38,15 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
         if match := _KEY.fullmatch(key):
             groups[match["op"]][int(match["k"])] = key
             scopes[match["op"]] = match["scope"]
-    found = []
+    readings = []
     for op, keys in sorted(groups.items()):
         if sorted(keys) != list(range(len(keys))) or len(keys) % 2:
             expected, listed = "as many weights as biases", f"outputs {sorted(keys)}"
             raise ReadError(path, op, expected=expected, found=listed, advice="is the checkpoint complete?")
         # Two ops in one scope are two layers: the op's own name keeps them apart.
         scope = scopes[op] if op.endswith("CudnnRNNParamsToCanonical") else f"{op}/"
-        found += _readings(_Regions(path, op, scope, [tensors[keys[k]] for k in range(len(keys))]))
-    return tuple(found)
+        readings += _readings(_Regions(path, op, scope, [tensors[keys[k]] for k in range(len(keys))]))
+    return tuple(readings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,12 +111,12 @@ def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
     """Every entry of a checkpoint by its key. Raises ReadError, AccessError."""
     files = _files(prefix)
     try:
-        found = read_v1(files) if files else read_v2(prefix)
+        result = read_v1(files) if files else read_v2(prefix)
     except (ValueError, OSError) as cause:
         raise _damaged(prefix, "index", cause) from cause
     return {
         key: CheckpointTensor(prefix, key, stored.shape, entries.of(stored.dtype), stored)
-        for key, stored in sorted(found.items())
+        for key, stored in sorted(result.items())
     }
 
 
@@ -136,14 +136,14 @@ def _files(prefix: Path) -> list[Path]:
 def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     """The shards of one save. Raises ReadError where one is missing, or several saves are there."""
     matches = [_SHARD.fullmatch(path.name.removeprefix(prefix.name)) for path in shards]
-    found = {(int(match[1]), int(match[2])) for match in matches if match}
-    counts = sorted({count for _, count in found})
+    numbers = {(int(match[1]), int(match[2])) for match in matches if match}
+    counts = sorted({count for _, count in numbers})
     if len(counts) > 1:
         expected, several = "the files of one save", f"some of {' and of '.join(map(str, counts))}"
         advice = "copy one save to a folder of its own"
         raise ReadError(prefix, "checkpoint", expected=expected, found=several, advice=advice)
     for number in range(counts[0]):
-        if (number, counts[0]) not in found:
+        if (number, counts[0]) not in numbers:
             expected = f"{prefix.name}-{number:05d}-of-{counts[0]:05d}"
             raise ReadError(prefix, "checkpoint", expected=expected, found="no such file", advice=WHOLE)
     return shards
@@ -168,11 +168,11 @@ _STRINGS: Final = 8
 
 def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
     """Every tensor of all the files, by its key. Raises ValueError, OSError."""
-    found: dict[str, Stored] = {}
+    stored: dict[str, Stored] = {}
     for path in files:
         table = Table(path)
         for tensor in entries.announced_tensors(table.find(_ANNOUNCEMENT)):
-            before = found.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
+            before = stored.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
             if (before.shape, before.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"tensor {tensor.name} of two kinds")
             pieces = tuple(
@@ -184,8 +184,8 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
                 )
                 for each in tensor.slices
             )
-            found[tensor.name] = Stored(tensor.shape, tensor.dtype, before.pieces + pieces)
-    return found
+            stored[tensor.name] = Stored(tensor.shape, tensor.dtype, before.pieces + pieces)
+    return stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,25 +214,25 @@ class Slice:
         return array.reshape(shape(self.extents))
 
     def _strings(self, tensor: tables.Fields) -> Array:
-        held = [bytes(value) for value in tables.contents(tensor, _STRINGS)]
-        array: Array = np.empty(len(held), np.object_)
-        array[:] = held
+        values = [bytes(value) for value in tables.contents(tensor, _STRINGS)]
+        array: Array = np.empty(len(values), np.object_)
+        array[:] = values
         return array
 
     def _numbers(self, tensor: tables.Fields) -> Array:
         if self.dtype not in _FIELDS:
             raise ValueError(f"elements of type {self.dtype}, which the format does not have")
         dtype, (field, width) = entries.numeric(self.dtype), _FIELDS[self.dtype]
-        found: Any = tables.numbers(tensor, field, width)
+        values: Any = tables.numbers(tensor, field, width)
         if width:  # a copy: the block is neither aligned nor to be kept for one of its tensors
-            if found.size % dtype.itemsize:
-                raise ValueError(f"{found.size} bytes for elements of {dtype.itemsize}")
-            array = np.empty(found.size // dtype.itemsize, dtype)
-            array.view(np.uint8)[:] = found
+            if values.size % dtype.itemsize:
+                raise ValueError(f"{values.size} bytes for elements of {dtype.itemsize}")
+            array = np.empty(values.size // dtype.itemsize, dtype)
+            array.view(np.uint8)[:] = values
             return array
         if self.dtype == entries.BOOL:
-            return np.asarray(found != 0)
-        bits = found.astype(np.dtype(f"u{dtype.itemsize}"))
+            return np.asarray(values != 0)
+        bits = values.astype(np.dtype(f"u{dtype.itemsize}"))
         return np.asarray(bits.view(dtype))
 
 
@@ -248,16 +248,16 @@ def read_v2(prefix: Path) -> dict[str, Stored]:
     shards = entries.shards(values.pop(_HEADER))
     known = {key: entries.entry(value) for key, value in values.items()}
     slices: set[bytes] = set()
-    found = {}
+    stored = {}
     for key, entry in known.items():
         if entry.slices:
             keys = [entries.slice_key(entries.text(key), each) for each in entry.slices]
             slices |= set(keys)
-            found[key] = _sliced(prefix, shards, entry, keys, known)
+            stored[key] = _sliced(prefix, shards, entry, keys, known)
         else:
             spans = (Span(prefix, shards, entry, whole(entry.shape)),)
-            found[key] = Stored(entry.shape, entry.dtype, spans)
-    return {entries.text(key): tensor for key, tensor in found.items() if key not in slices}
+            stored[key] = Stored(entry.shape, entry.dtype, spans)
+    return {entries.text(key): tensor for key, tensor in stored.items() if key not in slices}
 
 
 def _sliced(
@@ -325,28 +325,28 @@ class Span:
         return stream
 
 
-def _strings(held: Bytes, count: int) -> tuple[list[bytes], int]:
+def _strings(content: Bytes, count: int) -> tuple[list[bytes], int]:
     """As many strings as the shape says, and the checksum of them all.
 
     varint lengths, the masked checksum of the lengths as words of 32 bits (64 for what is longer), then the
     strings; the checksum of all goes over the lengths as words too (ReadStringTensor).
     """
-    data, place = held.data, 0
+    data, offset = content.data, 0
     if count > len(data):
         raise ValueError(f"{len(data)} bytes for {count} strings")
     lengths = []
     for _ in range(count):
-        length, place = tables.varint(data, place)
+        length, offset = tables.varint(data, offset)
         lengths.append(length)
     words = b"".join(length.to_bytes(4 if length < _WORD else 8, "little") for length in lengths)
     checksum = extend_crc(0, np.frombuffer(words, np.uint8))
-    if mask_crc(checksum) != int.from_bytes(data[place : place + 4], "little"):
+    if mask_crc(checksum) != int.from_bytes(data[offset : offset + 4], "little"):
         raise ValueError("lengths of another checksum")
-    if place + 4 + sum(lengths) != len(data):
-        raise ValueError(f"{sum(lengths)} bytes of strings in {len(data) - place - 4}")
-    checksum = extend_crc(checksum, held[place:])
-    strings, place = [], place + 4
+    if offset + 4 + sum(lengths) != len(data):
+        raise ValueError(f"{sum(lengths)} bytes of strings in {len(data) - offset - 4}")
+    checksum = extend_crc(checksum, content[offset:])
+    strings, offset = [], offset + 4
     for length in lengths:
-        strings.append(bytes(data[place : place + length]))
-        place += length
+        strings.append(bytes(data[offset : offset + length]))
+        offset += length
     return strings, checksum

@@ -106,24 +106,24 @@ class Announced:
 
 def shards(value: memoryview) -> int:
     """The number of data files, from a BundleHeaderProto. Raises ValueError."""
-    found = tables.fields(value)
-    if tables.integer(found, 2):
+    header = tables.fields(value)
+    if tables.integer(header, 2):
         raise ValueError("big-endian numbers")
-    _check_version(tables.content(found, 3))
-    return tables.integer(found, 1)
+    _check_version(tables.content(header, 3))
+    return tables.integer(header, 1)
 
 
 def entry(value: memoryview) -> Entry:
     """A BundleEntryProto. Raises ValueError."""
-    found = tables.fields(value)
+    parsed = tables.fields(value)
     return Entry(
-        dtype=tables.integer(found, 1),
-        shape=_shape(tables.content(found, 2)),
-        shard=tables.integer(found, 3),
-        offset=tables.integer(found, 4),
-        size=tables.integer(found, 5),
-        checksum=tables.integer(found, 6),
-        slices=tuple(_slice(held) for held in tables.contents(found, 7)),
+        dtype=tables.integer(parsed, 1),
+        shape=_shape(tables.content(parsed, 2)),
+        shard=tables.integer(parsed, 3),
+        offset=tables.integer(parsed, 4),
+        size=tables.integer(parsed, 5),
+        checksum=tables.integer(parsed, 6),
+        slices=tuple(_slice(part) for part in tables.contents(parsed, 7)),
     )
 
 
@@ -131,13 +131,13 @@ def announced_tensors(value: memoryview) -> list[Announced]:
     """The tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
     meta = tables.fields(tables.content(tables.fields(value), 1))
     _check_version(tables.content(meta, 2))
-    tensors = [tables.fields(held) for held in tables.contents(meta, 1)]
+    tensors = [tables.fields(part) for part in tables.contents(meta, 1)]
     return [
         Announced(
             text(tables.content(tensor, 1)),
             _shape(tables.content(tensor, 2)),
             tables.integer(tensor, 3),
-            tuple(_slice(held) for held in tables.contents(tensor, 4)),
+            tuple(_slice(part) for part in tables.contents(tensor, 4)),
         )
         for tensor in tensors
     ]
@@ -152,22 +152,22 @@ def text(value: memoryview | bytes) -> str:
 
 
 def _check_version(value: memoryview) -> None:
-    found = tables.fields(value)
-    if tables.integer(found, 2) > _VERSION or _VERSION in tables.numbers(found, 3, 0):
+    parsed = tables.fields(value)
+    if tables.integer(parsed, 2) > _VERSION or _VERSION in tables.numbers(parsed, 3, 0):
         raise ValueError(f"a format for other readers than those of version {_VERSION}")
 
 
 def _shape(value: memoryview) -> tuple[int, ...]:
-    found = tables.fields(value)
-    sizes = tuple(tables.integer(tables.fields(held), 1) for held in tables.contents(found, 2))
-    if tables.integer(found, 3) or any(size < 0 for size in sizes) or len(sizes) > _MOST_AXES:
+    parsed = tables.fields(value)
+    sizes = tuple(tables.integer(tables.fields(part), 1) for part in tables.contents(parsed, 2))
+    if tables.integer(parsed, 3) or any(size < 0 for size in sizes) or len(sizes) > _MOST_AXES:
         raise ValueError(f"a tensor of {len(sizes)} axes, or of sizes unknown")
     return sizes
 
 
 def _slice(value: memoryview) -> Extents:
     """A TensorSliceProto; an axis that is taken whole has the length -1."""
-    axes = [tables.fields(held) for held in tables.contents(tables.fields(value), 1)]
+    axes = [tables.fields(part) for part in tables.contents(tables.fields(value), 1)]
     return tuple(
         (tables.integer(axis, 1), tables.integer(axis, 2) if 2 in axis else _EVERYTHING) for axis in axes
     )
@@ -178,11 +178,13 @@ def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
     whole = tuple((0, size) for size in shape)
     if len(slices) != len(shape):
         raise ValueError(f"a slice {slices} of the shape {shape}")
-    found = tuple(full if one[1] == _EVERYTHING else one for one, full in zip(slices, whole, strict=True))
-    ends = zip(found, shape, strict=True)
+    extents = tuple(
+        full if extent[1] == _EVERYTHING else extent for extent, full in zip(slices, whole, strict=True)
+    )
+    ends = zip(extents, shape, strict=True)
     if any(start < 0 or length < 0 or start + length > size for (start, length), size in ends):
         raise ValueError(f"a slice {slices} of the shape {shape}")
-    return found
+    return extents
 
 
 def slice_key(name: str, slices: Extents) -> bytes:
@@ -193,8 +195,8 @@ def slice_key(name: str, slices: Extents) -> bytes:
 
 
 def _unsigned(number: int) -> bytes:
-    held = number.to_bytes((number.bit_length() + 7) // 8, "big")
-    return bytes([len(held)]) + held
+    content = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return bytes([len(content)]) + content
 
 
 def _signed(number: int) -> bytes:
@@ -238,12 +240,12 @@ class Stored:
 
     def __post_init__(self) -> None:
         """Raises ValueError where two slices share an element: which is meant?"""
-        held: Any = np.array([piece.extents for piece in self.pieces], np.int64)
-        held = held.reshape(len(self.pieces), len(self.shape), 2)
-        starts, ends = held[..., 0], held.sum(-1)
-        for place in range(len(self.pieces) - 1):
-            after = slice(place + 1, None)
-            if np.any(np.all((starts[after] < ends[place]) & (starts[place] < ends[after]), axis=1)):
+        bounds: Any = np.array([piece.extents for piece in self.pieces], np.int64)
+        bounds = bounds.reshape(len(self.pieces), len(self.shape), 2)
+        starts, ends = bounds[..., 0], bounds.sum(-1)
+        for position in range(len(self.pieces) - 1):
+            after = slice(position + 1, None)
+            if np.any(np.all((starts[after] < ends[position]) & (starts[position] < ends[after]), axis=1)):
                 raise ValueError("slices that overlap")
 
     def read(self, wanted: Extents) -> Array:
@@ -260,14 +262,14 @@ class Stored:
             if piece.extents == wanted:
                 return piece.read()
         shared = [(piece, common(piece.extents, wanted)) for piece in self.pieces]
-        parts = [(piece, found) for piece, found in shared if math.prod(shape(found))]
-        if sum(math.prod(shape(found)) for _, found in parts) != math.prod(shape(wanted)):
+        parts = [(piece, region) for piece, region in shared if math.prod(shape(region))]
+        if sum(math.prod(shape(region)) for _, region in parts) != math.prod(shape(wanted)):
             raise ValueError(f"slices that hold less or more than {list(wanted)}")
         for piece, _ in parts:
             piece.check()
         array = np.empty(shape(wanted), of(self.dtype))
-        for piece, found in parts:
-            array[_within(found, wanted)] = piece.read()[_within(found, piece.extents)]
+        for piece, region in parts:
+            array[_within(region, wanted)] = piece.read()[_within(region, piece.extents)]
         return array
 
 
@@ -292,16 +294,16 @@ def parse_slice(words: str) -> tuple[tuple[int, ...], Extents]:
     """A tensor's shape and a slice of it, as `11 4 0,6:-` says both. Raises ValueError for anything else."""
     *sizes, extents = words.split(" ")
     full = tuple(map(int, sizes))
-    found = tuple(
+    slices = tuple(
         (0, size) if extent == "-" else _extent(extent)
         for size, extent in zip(full, extents.split(":"), strict=True)
     )
     if any(
         start < 0 or length < 0 or start + length > size
-        for (start, length), size in zip(found, full, strict=True)
+        for (start, length), size in zip(slices, full, strict=True)
     ):
         raise ValueError(f"the slice {words}")
-    return full, found
+    return full, slices
 
 
 def _extent(words: str) -> tuple[int, int]:

@@ -35,66 +35,66 @@ _VARINT, _LENGTH = 0, 2
 _LONGEST: Final = 10
 
 
-def varint(data: memoryview, place: int) -> tuple[int, int]:
-    """The number at `place`, of 64 bits without sign, and where it ends. Raises ValueError."""
+def varint(data: memoryview, offset: int) -> tuple[int, int]:
+    """The number at `offset`, of 64 bits without sign, and where it ends. Raises ValueError."""
     number = 0
-    for count, byte in enumerate(data[place : place + _LONGEST]):
+    for count, byte in enumerate(data[offset : offset + _LONGEST]):
         number |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, place + count + 1
+            return number & 0xFFFFFFFFFFFFFFFF, offset + count + 1
     raise ValueError("a number without an end")
 
 
 def fields(data: memoryview) -> Fields:
     """The fields of a message by number, each in order: a number, or the bytes of all else."""
-    found: Fields = {}
-    place = 0
-    while place < len(data):
-        tag, place = varint(data, place)
+    fields_by_number: Fields = {}
+    offset = 0
+    while offset < len(data):
+        tag, offset = varint(data, offset)
         value: int | memoryview
         if (kind := tag & 7) == _VARINT:
-            value, place = varint(data, place)
+            value, offset = varint(data, offset)
         elif kind == _LENGTH or kind in _FIXED:
-            size, place = varint(data, place) if kind == _LENGTH else (_FIXED[kind], place)
-            held = data[place : place + size]
+            size, offset = varint(data, offset) if kind == _LENGTH else (_FIXED[kind], offset)
+            held = data[offset : offset + size]
             if len(held) < size:
                 raise ValueError("a message that ends within a field")
-            place += size
+            offset += size
             value = held if kind == _LENGTH else int.from_bytes(held, "little")
         else:
             raise ValueError(f"a field of kind {kind}")
-        found.setdefault(tag >> 3, []).append(value)
-    return found
+        fields_by_number.setdefault(tag >> 3, []).append(value)
+    return fields_by_number
 
 
-def integer(found: Fields, number: int) -> int:
+def integer(message: Fields, number: int) -> int:
     """A signed number of 64 bits, 0 where the field is not there. Raises ValueError."""
-    value = found.get(number, (0,))[-1]
+    value = message.get(number, (0,))[-1]
     if not isinstance(value, int):
         raise ValueError(f"bytes for the number in field {number}")
     return value - (1 << 64) if value >> 63 else value
 
 
-def contents(found: Fields, number: int) -> list[memoryview]:
+def contents(message: Fields, number: int) -> list[memoryview]:
     """The bytes of each occurrence of a field. Raises ValueError."""
-    values = found.get(number, [])
+    values = message.get(number, [])
     whole = [value for value in values if isinstance(value, memoryview)]
     if len(whole) != len(values):
         raise ValueError(f"a number for the bytes in field {number}")
     return whole
 
 
-def content(found: Fields, number: int) -> memoryview:
+def content(message: Fields, number: int) -> memoryview:
     """The bytes of a field, none where it is not there. Raises ValueError where it is there twice."""
-    values = contents(found, number)
+    values = contents(message, number)
     if len(values) > 1:
         raise ValueError(f"{len(values)} of field {number}")
     return values[0] if values else memoryview(b"")
 
 
-def numbers(found: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | Bytes:
+def numbers(message: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | Bytes:
     """A repeated field, packed or not: varints, or where `width` is 4 or 8 the bytes of numbers so wide."""
-    values = found.get(number, [])
+    values = message.get(number, [])
     if not width:
         chunks = [varints(v) if isinstance(v, memoryview) else np.array([v], np.uint64) for v in values]
         return np.concatenate(chunks) if chunks else np.empty(0, np.uint64)
@@ -143,14 +143,14 @@ def mask_crc(checksum: int) -> int:
 
 def fill(stream: FileIO, array: Bytes) -> int:
     """Reads on into a flat array and gives its CRC-32C, in one pass. Raises ValueError, OSError."""
-    checksum, place = 0, 0
-    while place < array.size:
-        chunk = array[place : place + _CHUNK]
+    checksum, offset = 0, 0
+    while offset < array.size:
+        chunk = array[offset : offset + _CHUNK]
         count = stream.readinto(chunk.data)
         if not count:
-            raise ValueError(f"the end of {Path(str(stream.name)).name} after {place} of {array.size} bytes")
+            raise ValueError(f"the end of {Path(str(stream.name)).name} after {offset} of {array.size} bytes")
         checksum = extend_crc(checksum, chunk[:count])
-        place += count
+        offset += count
     return checksum
 
 
@@ -184,13 +184,13 @@ class Table:
             held = footer.data
             if held[-len(MAGIC) :] != MAGIC:
                 raise ValueError("a file that does not end as a table")
-            _, place = _handle(held, 0)
+            _, offset = _handle(held, 0)
             index = [
                 (key, _handle(value, 0)[0])
-                for key, value in _entries(self._block(stream, _handle(held, place)[0]))
+                for key, value in _entries(self._block(stream, _handle(held, offset)[0]))
             ]
         self._lasts, self._handles = [key for key, _ in index], [handle for _, handle in index]
-        if any(one >= other for one, other in zip(self._lasts, self._lasts[1:], strict=False)):
+        if any(last >= other for last, other in zip(self._lasts, self._lasts[1:], strict=False)):
             raise ValueError("an index out of order")
         self._looked_into: dict[int, dict[bytes, memoryview]] = {}
 
@@ -202,29 +202,29 @@ class Table:
 
     def stored(self, key: bytes) -> int:
         """The bytes of the file that hold the block of `key`."""
-        place = bisect_left(self._lasts, key)
-        return self._handles[place][1] if place < len(self._handles) else 0
+        position = bisect_left(self._lasts, key)
+        return self._handles[position][1] if position < len(self._handles) else 0
 
     def find(self, key: bytes) -> memoryview:
         """The value of `key`. Raises ValueError, OSError."""
-        place = bisect_left(self._lasts, key)
-        if place == len(self._handles):
+        position = bisect_left(self._lasts, key)
+        if position == len(self._handles):
             raise ValueError("no such key")
-        held = self._looked_into.get(place)
-        if held is None:
+        items = self._looked_into.get(position)
+        if items is None:
             with FileIO(str(self.path)) as stream:
-                block = self._block(stream, self._handles[place])
-            held = dict(self._ordered(place, block))
-            self._looked_into = {place: held} if len(block) <= _KEPT else {}
-        if key not in held:
+                block = self._block(stream, self._handles[position])
+            items = dict(self._ordered(position, block))
+            self._looked_into = {position: items} if len(block) <= _KEPT else {}
+        if key not in items:
             raise ValueError("no such key")
-        return held[key]
+        return items[key]
 
-    def _ordered(self, place: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    def _ordered(self, position: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """The entries of one block, whose keys rise from the index's key before it to its own there."""
-        before = self._lasts[place - 1] if place else None
+        before = self._lasts[position - 1] if position else None
         for key, value in _entries(block):
-            if (before is not None and key <= before) or key > self._lasts[place]:
+            if (before is not None and key <= before) or key > self._lasts[position]:
                 raise ValueError("keys out of order")
             before = key
             yield key, value
@@ -266,17 +266,17 @@ def _entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
         raise ValueError(f"a block of {len(block)} bytes that ends before it begins")
-    place, key, spelt = 0, b"", 0
-    while place < end:
-        shared, place = varint(block, place)
-        unshared, place = varint(block, place)
-        length, place = varint(block, place)
-        start = place + unshared
+    offset, key, spelt = 0, b"", 0
+    while offset < end:
+        shared, offset = varint(block, offset)
+        unshared, offset = varint(block, offset)
+        length, offset = varint(block, offset)
+        start = offset + unshared
         if shared > len(key) or start + length > end:
             raise ValueError("a block that ends within an entry")
-        key = key[:shared] + bytes(block[place:start])
+        key = key[:shared] + bytes(block[offset:start])
         spelt += len(key)
         if spelt > _SPELT * len(block):
             raise ValueError(f"{spelt} bytes of keys in a block of {len(block)}")
-        place = start + length
-        yield key, block[start:place]
+        offset = start + length
+        yield key, block[start:offset]
