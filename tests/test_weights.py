@@ -237,7 +237,7 @@ def test_wrong_arrays_fail_the_proof(
         found.weights[key] = value
         return found
 
-    monkeypatch.setattr(named_weights, "decode", wrong)
+    monkeypatch.setattr("cudnn_convert.targets.weights.decode", wrong)  # where the writer has it
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.convert(fixture("1.15.5-gru_bi").prefix, tmp_path / "out", format=form, weights="raw")
     assert not (tmp_path / "out").exists()

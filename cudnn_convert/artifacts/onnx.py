@@ -63,7 +63,7 @@ def _bytes(value: Any) -> Array:
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return np.asarray(value)
     encoded = np.empty(value.shape, object)
-    encoded[...] = np.frompyfunc(lambda one: one.encode() if isinstance(one, str) else one, 1, 1)(value)
+    encoded[...] = np.frompyfunc(lambda text: text.encode() if isinstance(text, str) else text, 1, 1)(value)
     return encoded
 
 

@@ -16,15 +16,15 @@ def inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dic
     `wanted` are the source's tensors by key, `there` the names of the artifact's inputs. Raises UsageError
     where a key finds none, or an input no key.
     """
-    found = {key: name for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
-    lost = [key for key in wanted if key not in found]
-    unfed = [name for name in there if name not in found.values()]
+    names = {key: name for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
+    lost = [key for key in wanted if key not in names]
+    unfed = [name for name in there if name not in names.values()]
     if lost or unfed:
         what = f"the artifact's {', '.join(sorted(there)) or 'none'}"
         raise UsageError(
             f"{path}: inputs: expected {what}, found {', '.join(wanted)}; name them with --inputs NAME=TENSOR"
         )
-    return found
+    return names
 
 
 def keys(wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
@@ -45,14 +45,14 @@ def tensors(path: Path, told: Signature, ops: Collection[str]) -> tuple[dict[str
     left out; an input is refused with a UsageError.
     """
     inputs, outputs = (
-        {key: found for key, name in wanted.items() if (found := _tensor(key, name, ops))}
+        {key: name_there for key, name in wanted.items() if (name_there := _tensor(key, name, ops))}
         for wanted in (told.inputs, told.outputs)
     )
     lost = [name for key, name in told.inputs.items() if key not in inputs]
     if lost:
-        found = f"expected {', '.join(lost)} in the graph, found no such op"
+        name_there = f"expected {', '.join(lost)} in the graph, found no such op"
         cure = "name them with --inputs NAME=TENSOR, or keep them when freezing"
-        raise UsageError(f"{path}: inputs: {found}; {cure}")
+        raise UsageError(f"{path}: inputs: {name_there}; {cure}")
     return inputs, outputs
 
 

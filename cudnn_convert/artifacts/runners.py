@@ -56,7 +56,7 @@ class Opened:
     runners: Sequence[tuple[Part, Runner]]
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        answers: dict[str, Array] = {}
         for part, runner in self.runners:
             fed = {key: feeds[part.prefix + key] for key in part.signature.inputs}
             try:
@@ -64,8 +64,8 @@ class Opened:
                     answered = runner(fed)
             except Exception as cause:
                 raise _refused(self.path, f"one that {self.form}'s runtime can run", cause) from cause
-            found |= {part.prefix + key: value for key, value in answered.items()}
-        return found
+            answers |= {part.prefix + key: value for key, value in answered.items()}
+        return answers
 
 
 def load_graph(form: str, path: Path) -> tuple[Any, Path | None]:

@@ -140,8 +140,8 @@ def _signatures(objects: Any) -> Iterator[Call]:
 def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[Call]:
     for number in sorted(numbers):
         if 0 <= number < len(objects.nodes):
-            found = objects.nodes[number]
-            names = [*found.function.concrete_functions, found.bare_concrete_function.concrete_function_name]
+            node = objects.nodes[number]
+            names = [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
             yield from (Call(name, _captured(objects, name)) for name in names if name)
 
 

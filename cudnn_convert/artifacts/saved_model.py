@@ -30,14 +30,14 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         return
     metas = _metas(path)
     for meta in metas:
-        found = graph_def.signatures(meta)
-        named = [found[part.name] for part in parts if part.name in found] or [*found.values()]
+        declared = graph_def.signatures(meta)
+        named = [declared[part.name] for part in parts if part.name in declared] or [*declared.values()]
         ends = [name for signature in named for name in signature.outputs.values()]
         tables = safety.Filling(graph_def.initializers(meta), graph_def.list_assets(meta, path))
         if len(metas) == 1 and meta.HasField("object_graph_def"):
             tables = safety.NONE  # a loader of objects runs nothing of the graph beside them
         library = {function.signature.name for function in meta.graph_def.library.function}
-        beside = [Call(name) for name in library & {part.name for part in parts} - found.keys()]
+        beside = [Call(name) for name in library & {part.name for part in parts} - declared.keys()]
         safety.refuse(path, meta, [*ends, *safety.local_initializers(meta)], tables, beside)
 
 

@@ -108,17 +108,17 @@ class _StandIn:
 @cache
 def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
     """The fields of a table by their slots, with their names."""
-    found = {}
+    fields_by_slot = {}
     for name, read in vars(reader).items():
         if isinstance(read, FunctionType) and name != "Init" and not name.endswith(_OTHERS):
-            made, stand_in = reader(), _StandIn()
-            made._tab = stand_in
-            value = read(made, *[0] * (read.__code__.co_argcount - 1))
+            table_reader, stand_in = reader(), _StandIn()
+            table_reader._tab = stand_in
+            value = read(table_reader, *[0] * (read.__code__.co_argcount - 1))
             field = stand_in.found
             if field.table:
                 field = _Field(table=type(value), is_vector=field.is_vector)
-            found[stand_in.slot] = (name, field)
-    return found
+            fields_by_slot[stand_in.slot] = (name, field)
+    return fields_by_slot
 
 
 def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, type]]) -> None:
@@ -162,14 +162,14 @@ class _Bytes:
         size, length = self._number("<H", slots), self._number("<H", slots + 2)
         if size < _OFFSET or size % 2 or slots + size > len(self._data) or at + length > len(self._data):
             raise FlatbufferError(f"a table at {at} that does not fit into the file")
-        held = {slot: self._number("<H", slots + slot) for slot in range(_OFFSET, size, 2)}
+        offsets = {slot: self._number("<H", slots + slot) for slot in range(_OFFSET, size, 2)}
         for slot, (name, field) in _fields(reader).items():
-            if place := held.get(slot, 0):
-                if place < _OFFSET or place + field.size > length:
+            if offset := offsets.get(slot, 0):
+                if offset < _OFFSET or offset + field.size > length:
                     raise FlatbufferError(f"{reader.__name__}.{name} outside of its table")
-                kind = held.get(slot - 2, 0)
-                self._field(at + place, name, field, at + kind if kind else None, depth)
-            elif field.is_union and (kind := held.get(slot - 2, 0)) and self._number("<B", at + kind):
+                kind = offsets.get(slot - 2, 0)
+                self._field(at + offset, name, field, at + kind if kind else None, depth)
+            elif field.is_union and (kind := offsets.get(slot - 2, 0)) and self._number("<B", at + kind):
                 raise FlatbufferError(f"{reader.__name__}.{name} of a type, without a value")
 
     def _field(self, at: int, name: str, field: _Field, kind: int | None, depth: int) -> None:
@@ -192,8 +192,8 @@ class _Bytes:
         if first % field.width or first + count * field.width > len(self._data):
             raise FlatbufferError(f"{count} elements of {field.width} bytes at {at} of {len(self._data)}")
         if field.table or field.is_string:
-            for place in range(first, first + count * _OFFSET, _OFFSET):
-                target = self.offset(place)
+            for offset in range(first, first + count * _OFFSET, _OFFSET):
+                target = self.offset(offset)
                 self.table(target, field.table, depth + 1) if field.table else self._string(target)
 
     def _string(self, at: int) -> None:
@@ -270,8 +270,8 @@ def _require_numbers(model: Any, data: bytes) -> None:
             _require_within(
                 "options", operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize(), data
             )
-            inputs = [found for found in _numbers(operator.InputsAsNumpy()) if found != _NONE]
-            inner = [found for found in _numbers(operator.IntermediatesAsNumpy()) if found != _NONE]
+            inputs = [number for number in _numbers(operator.InputsAsNumpy()) if number != _NONE]
+            inner = [number for number in _numbers(operator.IntermediatesAsNumpy()) if number != _NONE]
             outputs = _numbers(operator.OutputsAsNumpy())
             _require_one("a tensor of an op", [*inputs, *inner, *outputs], count)
             subgraphs = [*_subgraphs(operator)]
@@ -280,9 +280,9 @@ def _require_numbers(model: Any, data: bytes) -> None:
     _require_end(called)
 
 
-def _numbers(found: Any) -> list[int]:
+def _numbers(numbers: Any) -> list[int]:
     """A vector of numbers; where there is none the reader gives 0."""
-    return [] if isinstance(found, int) else [int(number) for number in found]
+    return [] if isinstance(numbers, int) else [int(number) for number in numbers]
 
 
 def _require_one(what: str, numbers: Iterable[int], count: int) -> None:
@@ -310,8 +310,8 @@ def _require_signature(signature: Any, graphs: Collection[Any]) -> None:
 
 
 def _content(buffer: Any) -> bytes:
-    found = buffer.DataAsNumpy()
-    return b"" if isinstance(found, int) else bytes(found)
+    content = buffer.DataAsNumpy()
+    return b"" if isinstance(content, int) else bytes(content)
 
 
 def _require_texts(content: bytes) -> None:
@@ -334,11 +334,11 @@ def _subgraphs(operator: Any) -> Iterator[int]:
         ("BuiltinOptions2", operator.BuiltinOptions2Type(), operator.BuiltinOptions2()),
     ):
         if options is not None and (reader := _unions()[name].get(number)) is not None:
-            found: Any = reader()
-            found.Init(options.Bytes, options.Pos)
+            operator_reader: Any = reader()
+            operator_reader.Init(options.Bytes, options.Pos)
             for field in vars(reader):
                 if field.endswith("SubgraphIndex"):
-                    yield getattr(found, field)()
+                    yield getattr(operator_reader, field)()
 
 
 def _require_end(called: list[set[int]]) -> None:
@@ -368,5 +368,5 @@ def tflite_provenance(path: Path) -> str | None:
         raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")
     model = schema.Model.GetRootAs(content, 0)
     entries = [model.Metadata(k) for k in range(model.MetadataLength())]
-    found = next((entry for entry in entries if entry.Name() == TFLITE_KEY.encode()), None)
-    return None if found is None else model.Buffers(found.Buffer()).DataAsNumpy().tobytes().decode()
+    metadata = next((entry for entry in entries if entry.Name() == TFLITE_KEY.encode()), None)
+    return None if metadata is None else model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes().decode()

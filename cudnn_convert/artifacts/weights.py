@@ -48,26 +48,26 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [run_recurrence(described[part.name], values) for part in parts]
 
 
-def run_recurrence(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
+def run_recurrence(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
     """The runner of a recurrence by its own record and the arrays of all, named after it."""
-    swapped = said["layout"] == "batch"
-    dtype = np.dtype("float32" if said["dtype"] == "bfloat16" else said["dtype"])  # as it is in the file
+    swapped = record["layout"] == "batch"
+    dtype = np.dtype("float32" if record["dtype"] == "bfloat16" else record["dtype"])  # as it is in the file
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         x = feeds["inputs"].astype(np.float64)
         x = x.swapaxes(0, 1) if swapped else x
         states = [feeds[f"initial_{key}"].astype(np.float64) for key in "hc" if f"initial_{key}" in feeds]
         lengths = feeds.get("sequence_lengths", np.full(x.shape[1], len(x)))
-        y, h, c = stack(said, arrays, x, (states[0], states[-1]), lengths)
-        found = {"outputs": y.swapaxes(0, 1) if swapped else y, "state_h": h}
-        found |= {"state_c": c} if said["mode"] == "lstm" else {}
-        return {key: value.astype(dtype) for key, value in found.items()}
+        y, h, c = stack(record, arrays, x, (states[0], states[-1]), lengths)
+        answers = {"outputs": y.swapaxes(0, 1) if swapped else y, "state_h": h}
+        answers |= {"state_c": c} if record["mode"] == "lstm" else {}
+        return {key: value.astype(dtype) for key, value in answers.items()}
 
     return run
 
 
 def stack(
-    said: Mapping[str, Any],
+    record: Mapping[str, Any],
     arrays: Mapping[str, Array],
     x: Array,
     states: tuple[Array, Array],
@@ -75,18 +75,18 @@ def stack(
 ) -> tuple[Array, Array, Array]:
     """All layers, both ways; states `[layers*directions, batch, width]`, those of layer 0 first."""
     last: list[tuple[Array, Array]] = []
-    for layer in range(said["layers"]):
+    for layer in range(record["layers"]):
         outputs = []
-        for way in WAYS[: said["directions"]]:
-            prefix = f"{said['name']}/layer_{layer}/{way}/"
+        for direction in WAYS[: record["directions"]]:
+            prefix = f"{record['name']}/layer_{layer}/{direction}/"
             own = {
                 key.removeprefix(prefix): v.astype(np.float64)
                 for key, v in arrays.items()
                 if key.startswith(prefix)
             }
-            place = len(last)
-            begun = states[0][place], states[1][place]
-            y, ended = _direction(said, own, x, begun, lengths, backward=way == WAYS[1])
+            width = len(last)
+            begun = states[0][width], states[1][width]
+            y, ended = _direction(record, own, x, begun, lengths, backward=direction == WAYS[1])
             outputs.append(y)
             last.append(ended)
         x = np.concatenate(outputs, axis=-1)
@@ -94,7 +94,7 @@ def stack(
 
 
 def _direction(
-    said: Mapping[str, Any],
+    record: Mapping[str, Any],
     own: Mapping[str, Array],
     x: Array,
     state: tuple[Array, Array],
@@ -103,15 +103,15 @@ def _direction(
     backward: bool,
 ) -> tuple[Array, tuple[Array, Array]]:
     h, c = state
-    step, y = STEPS[said["mode"]], np.zeros((*x.shape[:2], h.shape[-1]))
+    step, y = STEPS[record["mode"]], np.zeros((*x.shape[:2], h.shape[-1]))
     for k in range(len(x)):
         place = lengths - 1 - k if backward else np.full(x.shape[1], k)  # backward starts at a row's own end
         valid = (k < lengths)[:, None]
         rows = np.arange(x.shape[1])
         seen = x[np.maximum(place, 0), rows]
-        inputs = _sums(said["gates"], own.get("kernel"), own["bias"], seen)
+        inputs = _sums(record["gates"], own.get("kernel"), own["bias"], seen)
         new_h, new_c = step(
-            inputs, _sums(said["gates"], own["recurrent_kernel"], own["recurrent_bias"], h), h, c
+            inputs, _sums(record["gates"], own["recurrent_kernel"], own["recurrent_bias"], h), h, c
         )
         if "projection" in own:
             new_h = new_h @ own["projection"].T

@@ -83,8 +83,8 @@ class Index:
                 continue
             seen.add(op)
             if op not in stop:
-                found = (split(name) for name in self.nodes[op].input)
-                todo += [source for source, k in found if source in self.nodes and (control or k >= 0)]
+                references = (split(name) for name in self.nodes[op].input)
+                todo += [source for source, k in references if source in self.nodes and (control or k >= 0)]
         return seen
 
     def descendants(self, ops: Iterable[str]) -> set[str]:

@@ -43,18 +43,18 @@ def fills(
     tables = [node for node in graph.node if node.op in TABLES]
     if not tables:
         return ()
-    index, found, reasons, unfilled = Index(model.graph), [], [], []
+    index, filled, reasons, unfilled = Index(model.graph), [], [], []
     for table in {_key(node): node for node in tables}.values():
         ways = _ways(model, index, table)
         reason = _obstacle(model, index, ways)
         if reason:
             reasons.append(f"table {table.name}: {reason}")
             unfilled.append(table)
-        found += ways
+        filled += ways
     if reasons:
         cure = _cure(graph, unfilled, inputs, outputs)
         raise UnsupportedModelError(model.path, [f"{reason}; {cure}" for reason in reasons])
-    return tuple(found)
+    return tuple(filled)
 
 
 def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
@@ -67,9 +67,9 @@ def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
         return graph
     index = Index(model.graph)
     tables = [node for node in graph.node if node.op in TABLES]
-    one = {_key(node): node.name for node in reversed(tables)}
-    known = (node for node in index.nodes.values() if node.op in TABLES and _key(node) in one)
-    twins = {node.name: one[_key(node)] for node in known}
+    name_by_key = {_key(node): node.name for node in reversed(tables)}
+    known = (node for node in index.nodes.values() if node.op in TABLES and _key(node) in name_by_key)
+    twins = {node.name: name_by_key[_key(node)] for node in known}
     present = {node.name for node in graph.node}
     needed = index.ancestors(ops) - present - twins.keys()
     nodes = [
@@ -94,15 +94,15 @@ def _key(node: Any) -> tuple[bool, str]:
 
 def _ways(model: Model, index: Index, table: Any) -> list[str]:
     """The ops that fill a table: those that the model itself calls initializers where there are several."""
-    found = [
+    candidates = [
         node.name
         for node in index.nodes.values()
         if node.op in FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
     ]
-    if len(found) > 1:
+    if len(candidates) > 1:
         run = index.ancestors(model.initializers)
-        found = [name for name in found if name in run]
-    return found
+        candidates = [name for name in candidates if name in run]
+    return candidates
 
 
 def _table(index: Index, node: Any) -> tuple[bool, str]:
@@ -127,26 +127,26 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
 
 def _behind(index: Index, table: Any) -> list[str]:
     """The tensors behind which a graph needs a table no more."""
-    found = []
+    cuts = []
     for lookup in index.consumers(table.name):
         if lookup.op in _LOOKUPS:
             # Words that the table lacks get the numbers of hash buckets in the place of its default.
             choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
-            found.append(f"{next(choices, lookup.name)}:0")
-    return found
+            cuts.append(f"{next(choices, lookup.name)}:0")
+    return cuts
 
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
     """The keys of the tables of strings that `ops` filled in a session."""
-    found: list[bytes] = []
+    keys_found: list[bytes] = []
     with running.graph.as_default():
         for op in ops:
             handle = running.graph.get_operation_by_name(op).inputs[0]
             if handle.dtype == tf.resource and handle.op.get_attr("key_dtype") == tf.string:
                 types = {"Tkeys": tf.string, "Tvalues": handle.op.get_attr("value_dtype")}
                 exported = tf.raw_ops.LookupTableExportV2(table_handle=handle, **types)
-                found += sorted(running.run(exported.keys).tolist())
-    return tuple(found)
+                keys_found += sorted(running.run(exported.keys).tolist())
+    return tuple(keys_found)
 
 
 def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
@@ -154,13 +154,13 @@ def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[
 
     `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
     """
-    found = [node for node in graph.node if node.op in TABLES]
-    if found:
-        what = f"table{'s' if len(found) > 1 else ''} {', '.join(node.name for node in found)}"
+    unfilled = [node for node in graph.node if node.op in TABLES]
+    if unfilled:
+        what = f"table{'s' if len(unfilled) > 1 else ''} {', '.join(node.name for node in unfilled)}"
         expected = (
-            f"expected none in the format {form}, which cannot fill {'them' if len(found) > 1 else 'it'}"
+            f"expected none in the format {form}, which cannot fill {'them' if len(unfilled) > 1 else 'it'}"
         )
-        raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, found, inputs, outputs)}"])
+        raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, unfilled, inputs, outputs)}"])
 
 
 def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]) -> str:

@@ -33,10 +33,10 @@ FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> Any:
     """A NodeDef; an attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes."""
-    made = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
+    result = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
     for key, value in attributes.items():
-        made.attr[key].CopyFrom(_attribute(value))
-    return made
+        result.attr[key].CopyFrom(_attribute(value))
+    return result
 
 
 def _attribute(value: Any) -> Any:
@@ -68,8 +68,8 @@ def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> Any:
 
 def string_constant(name: str, values: list[str], *, scalar: bool = False) -> Any:
     """A Const of strings, `[len(values)]` or, for one value, a scalar."""
-    made = np.array(values[0] if scalar else values, dtype=object)
-    return node(name, "Const", dtype=tf.string, value=made)
+    strings = np.array(values[0] if scalar else values, dtype=object)
+    return node(name, "Const", dtype=tf.string, value=strings)
 
 
 def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> Any:
@@ -84,9 +84,9 @@ def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ())
 
 def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
     """A GraphDef with `nodes` and the versions and function library of `graph`."""
-    made = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
-    made.node.extend(nodes)
-    return made
+    result = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+    result.node.extend(nodes)
+    return result
 
 
 def replace_nodes(graph: Any, changes: Mapping[str, Any]) -> Any:
@@ -143,14 +143,17 @@ def strip_devices(graph: Any) -> Any:
 
     `ON_CPU` stays.
     """
-    made = graph_pb2.GraphDef()
-    made.CopyFrom(graph)
-    everywhere = [*made.node, *(found for function in made.library.function for found in function.node_def)]
+    result = graph_pb2.GraphDef()
+    result.CopyFrom(graph)
+    everywhere = [
+        *result.node,
+        *(found for function in result.library.function for found in function.node_def),
+    ]
     for found in everywhere:
         found.device = ON_CPU if found.device == ON_CPU else ""
         found.attr.pop("_class", None)
         found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
-    return made
+    return result
 
 
 def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
@@ -168,10 +171,10 @@ def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
 
 def import_graph(graph: Any) -> tf.Graph:
     """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
-    made = tf.Graph()
-    with made.as_default():
+    scratch = tf.Graph()
+    with scratch.as_default():
         tf.import_graph_def(_disable_evaluation(strip_devices(graph)), name="")
-    return made
+    return scratch
 
 
 def _disable_evaluation(graph: Any) -> Any:
@@ -197,10 +200,10 @@ def _disable_evaluation(graph: Any) -> Any:
 def _first_input(found: Any) -> tf.DType | None:
     """The type of a node's first input, None where it has none."""
     for argument in tf_private.find_op(found.op).input_arg:
-        held = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
-        many = len(held) if argument.type_list_attr else found.attr[argument.number_attr].i
+        types = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
+        many = len(types) if argument.type_list_attr else found.attr[argument.number_attr].i
         if not (argument.type_list_attr or argument.number_attr) or many:
-            kind = argument.type or (held[0] if held else found.attr[argument.type_attr].type)
+            kind = argument.type or (types[0] if types else found.attr[argument.type_attr].type)
             return tf.as_dtype(kind)
     return None
 
@@ -216,12 +219,12 @@ def _replace_unknown_ops(graph: Any) -> Any:
 
     What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
     """
-    made = {
+    stand_ins = {
         one.name: placeholder(one.name, tf.as_dtype(dtype), tf.TensorShape(None))
         for one in unknown(graph)
         if (dtype := one.attr["T"].type or one.attr["dtype"].type)
     }
-    return replace_nodes(graph, made) if made else graph
+    return replace_nodes(graph, stand_ins) if stand_ins else graph
 
 
 def import_checked(graph: Any) -> tf.Graph:
@@ -283,5 +286,5 @@ def _taken(node: Any, given: Mapping[str, float]) -> Any:
 
 def fold_scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:
     """The Python value of a one-element constant, or None; `given` as for `value`."""
-    found = fold_constant(index, tensor, given)
-    return found.reshape(()).item() if found is not None and found.size == 1 else None
+    value = fold_constant(index, tensor, given)
+    return value.reshape(()).item() if value is not None and value.size == 1 else None

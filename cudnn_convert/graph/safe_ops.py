@@ -26,11 +26,11 @@ TWINS: Final = "api_implements"
 
 def _sections() -> dict[str, frozenset[str]]:
     """The ops of each section of the list, by the first word of its heading."""
-    found: dict[str, set[str]] = {}
+    sections: dict[str, set[str]] = {}
     for block in Path(__file__).with_name(_LIST).read_text(encoding="utf-8").split("\n\n")[1:]:
         heading, _, ops = block.partition("\n")
-        found.setdefault(heading.strip("# ").partition(":")[0], set()).update(ops.split())
-    return {heading: frozenset(ops) for heading, ops in found.items()}
+        sections.setdefault(heading.strip("# ").partition(":")[0], set()).update(ops.split())
+    return {heading: frozenset(ops) for heading, ops in sections.items()}
 
 
 SECTIONS: Final = _sections()
@@ -59,14 +59,14 @@ def refuse(
     `known` are nodes whose effects were looked at already, by node and the function it lies in, "" for none:
     a node of a function may have any node's name.
     """
-    found: dict[str, list[str]] = {}
+    listed: dict[str, list[str]] = {}
     for node, function in _located(graph):
         if not known(node, function):
-            found.setdefault(node.op, []).append(node.name)
-    if found:
+            listed.setdefault(node.op, []).append(node.name)
+    if listed:
         reasons = [
             f"{', '.join(names[:_SHOWN])}: expected arithmetic only while {doing}, found {op}; {cure}"
-            for op, names in sorted(found.items())
+            for op, names in sorted(listed.items())
         ]
         raise UnsupportedModelError(path, reasons)
 

@@ -105,23 +105,27 @@ def session(
     Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
     `assets` by the tensors that hold their names.
     """
-    made = node_defs.import_graph(graph)
+    graph_of_session = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
     config = tf.compat.v1.ConfigProto(graph_options=options)
-    with made.as_default(), tf.compat.v1.Session(graph=made, config=config) as running:
+    with (
+        graph_of_session.as_default(),
+        tf.compat.v1.Session(graph=graph_of_session, config=config) as running,
+    ):
         restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
         _assign(running, others, variables)
         for restore in restores:
             running.run(
-                made.get_operation_by_name(restore.op), dict.fromkeys(restore.files, str(restore.prefix))
+                graph_of_session.get_operation_by_name(restore.op),
+                dict.fromkeys(restore.files, str(restore.prefix)),
             )
-        names = {op.name for op in made.get_operations()}
+        names = {op.name for op in graph_of_session.get_operations()}
         fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}
-        running.run([made.get_operation_by_name(op) for op in initializers], fed)
+        running.run([graph_of_session.get_operation_by_name(op) for op in initializers], fed)
         yield running
 
 
@@ -164,8 +168,8 @@ def freeze_variables(graph: Any, variables: Mapping[str, Tensor], outputs: Itera
     """
     ops = variable_ops(graph)
     size = sum(
-        found.dtype.itemsize * math.prod(found.shape)
-        for found in (variables[checkpoint_key(op)] for op in ops)
+        variable.dtype.itemsize * math.prod(variable.shape)
+        for variable in (variables[checkpoint_key(op)] for op in ops)
     )
     if size > _LIMIT:
         reason = f"expected under 2 GiB of weights, found {size} bytes; choose --format savedmodel"
@@ -200,6 +204,6 @@ def without_parameters(graph: Any, recurrences: Iterable[Recurrence], outputs: I
         node.input[PARAMS] = empty.name
         changes[node.name] = node
         added.append(empty)
-    made = node_defs.replace_nodes(graph, changes)
-    made.node.extend(added)
-    return node_defs.prune(node_defs.Graph(made), outputs).definition
+    without = node_defs.replace_nodes(graph, changes)
+    without.node.extend(added)
+    return node_defs.prune(node_defs.Graph(without), outputs).definition

@@ -78,9 +78,9 @@ def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, A
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
     """
-    made = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
-    settle_seeds(made)
-    return made
+    model_of_parts = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
+    settle_seeds(model_of_parts)
+    return model_of_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class _Pieces:
         import keras
 
         kind = "Sequential" if entry["class_name"] == "Sequential" else "Functional"
-        made = type(kind, (keras.Sequential,), {})(name=layer_tree.layer_name(entry) or None)
+        built = type(kind, (keras.Sequential,), {})(name=layer_tree.layer_name(entry) or None)
         for below in layer_tree.layer_entries(entry):
             if below["class_name"] != "InputLayer":
                 piece = self.layer(below, weights.get(layer_tree.layer_name(below), ()))
-                made.add(piece, rebuild=False)
-        made.built = True  # as far as saving its weights goes
-        return made
+                built.add(piece, rebuild=False)
+        built.built = True  # as far as saving its weights goes
+        return built
 
     def layer(self, entry: Entry, listed: Listed) -> Any:
         """A layer with the weights listed for it, its own and those of the layers in it."""
@@ -132,8 +132,8 @@ class _Pieces:
             refuse_open_steps(self.source, layer)
             if fill_variables(layer, entry, listed):
                 return layer
-        elif (found := self._shaped(entry, config, listed)) is not None:
-            return found
+        elif (shaped := self._shaped(entry, config, listed)) is not None:
+            return shaped
         stored = ", ".join(str(list(tensor.shape)) for _, tensor in listed)
         expected = f"the weights of a {entry['class_name']} of Keras 3"
         raise self._refused(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
@@ -155,16 +155,16 @@ class _Pieces:
 
     def _shared(self, model: Entry, listed: Listed) -> dict[str, Listed]:
         """Whose weights those of a model in a model are, by the names of its layers in theirs."""
-        found: dict[str, list[tuple[str, Tensor]]] = {
+        weights_by_layer: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
         }
         for name, tensor in listed:
-            owners = [part for part in name.split("/")[:-1] if part in found]
+            owners = [part for part in name.split("/")[:-1] if part in weights_by_layer]
             if len(owners) != 1:
                 message = f"expected weights named after its layers, found {name}; write --format h5"
                 raise self._refused(model, message)
-            found[owners[0]].append((name, tensor))
-        return dict(found)
+            weights_by_layer[owners[0]].append((name, tensor))
+        return dict(weights_by_layer)
 
     def _ways(self, entry: Entry, listed: Listed) -> dict[str, Any]:
         """Both directions of a Bidirectional, whose weights say which they are of."""
@@ -174,11 +174,14 @@ class _Pieces:
         if bool(ways[0]) != bool(ways[1]):
             message = "expected weights of both directions by their names, found one; write --format h5"
             raise self._refused(entry, message)
-        made = [self.layer(one, way) for one, way in zip(layer_tree.inside(entry), ways, strict=True)]
-        return dict(zip(("forward_layer", "backward_layer"), made, strict=True))
+        layers = [
+            self.layer(inner, direction)
+            for inner, direction in zip(layer_tree.inside(entry), ways, strict=True)
+        ]
+        return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
-    def _refused(self, entry: Entry, told: str) -> UnsupportedModelError:
-        return UnsupportedModelError(self.source, [f"layer {layer_tree.layer_name(entry)}: {told}"])
+    def _refused(self, entry: Entry, reason: str) -> UnsupportedModelError:
+        return UnsupportedModelError(self.source, [f"layer {layer_tree.layer_name(entry)}: {reason}"])
 
 
 def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
@@ -190,10 +193,10 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
             store[str(number)] = tensor.read()
 
     kind = type(classes.class_name(entry), (keras.layers.Layer,), {"save_own_variables": save_own_variables})
-    made = kind(name=layer_tree.layer_name(entry))
+    layer = kind(name=layer_tree.layer_name(entry))
     for attribute, part in parts.items():
-        setattr(made, attribute, part)
-    return made
+        setattr(layer, attribute, part)
+    return layer
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
@@ -208,8 +211,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
     part = layer_tree.model_until(_outputs_counted(config, -1), layers)
     if part is None:
         raise ValueError("nothing stands before the first layer of a class that is not here")
-    told = _outputs_counted(part, 1)
-    model = keras.saving.deserialize_keras_object(told, custom_objects=dict(custom_objects), safe_mode=True)
+    counts_of_outputs = _outputs_counted(part, 1)
+    model = keras.saving.deserialize_keras_object(
+        counts_of_outputs, custom_objects=dict(custom_objects), safe_mode=True
+    )
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "part.weights.h5"
         model.save_weights(saved)
@@ -230,10 +235,10 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
 
     def counted(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: counted(one) for key, one in value.items()}
+            return {key: counted(item) for key, item in value.items()}
         if isinstance(value, list) and value and isinstance(value[0], str):
             return [value[0], value[1] + (more if value[0] in inner else 0), value[2]]
-        return [counted(one) for one in value]
+        return [counted(item) for item in value]
 
     return {**model, "config": {**config, "output_layers": counted(config["output_layers"])}}
 
@@ -292,7 +297,7 @@ def refuse_open_steps(source: Path, built: Any) -> None:
     """What `translate.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
     import keras
 
-    found = [
+    open_layers = [
         layer
         for layer in keras_private.flatten_layers(built)
         if isinstance(layer, keras.layers.TimeDistributed)
@@ -300,7 +305,7 @@ def refuse_open_steps(source: Path, built: Any) -> None:
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
-        for layer in found
+        for layer in open_layers
         if layer.input.shape[1] is None
     ]
     if reasons:
@@ -360,8 +365,8 @@ def _ordered(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
     parts = list(_parts(layer, entry))
     if not parts:
         mode = _scale(entry)
-        return [(one, mode) for one in layer.trainable_weights], [
-            (one, mode) for one in layer.non_trainable_weights
+        return [(weight, mode) for weight in layer.trainable_weights], [
+            (weight, mode) for weight in layer.non_trainable_weights
         ]
     for part, below in parts:
         more, fixed = _ordered(part, below)

@@ -85,9 +85,9 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
     weights = convert_weights(path, model)
     optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
     config = _with_dtype(model, layer_tree.map_entries(model.config, _changed))
-    made = replace(model, config=config, weights=weights, optimizer=optimizer)
+    changed = replace(model, config=config, weights=weights, optimizer=optimizer)
     notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
-    return Rewritten(made, tuple(classes.cudnn_layers(model)), notes)
+    return Rewritten(changed, tuple(classes.cudnn_layers(model)), notes)
 
 
 def convert_weights(path: Path, model: Architecture) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
 
     keras 2.2.4 engine/base_layer.py: a layer without dtype has `floatx()` of the process that made it.
     """
-    found = {tensor.dtype for listed in model.weights.values() for _, tensor in listed}
-    dtype = next(iter(found)) if len(found) == 1 else np.dtype(np.float32)
+    dtypes = {tensor.dtype for listed in model.weights.values() for _, tensor in listed}
+    dtype = next(iter(dtypes)) if len(dtypes) == 1 else np.dtype(np.float32)
     if dtype.kind != "f" or dtype == np.float32:
         return config
 
@@ -134,10 +134,10 @@ def _changed(entry: Entry) -> Entry:
     if classes.is_cudnn(entry):
         kind = str(entry["class_name"])
         more = {"reset_after": True} if classes.MODES[kind] is Mode.GRU else {}
-        made = {**entry, "class_name": classes.CUDNN[kind]}
-        if made.get("registered_name"):
-            made["registered_name"] = None
-        return {**made, "config": {**entry["config"], **classes.CPU, "implementation": 2, **more}}
+        changed = {**entry, "class_name": classes.CUDNN[kind]}
+        if changed.get("registered_name"):
+            changed["registered_name"] = None
+        return {**changed, "config": {**entry["config"], **classes.CPU, "implementation": 2, **more}}
     missing = classes.MISSING.get(str(entry["class_name"]))
     if missing is None or not classes.is_keras_class(entry) or not isinstance(entry["config"], dict):
         return entry
@@ -178,16 +178,16 @@ def _described(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]
             yield classes.MODES[kind], int(config.get("units", 0))
 
 
-def _told(found: Counter[tuple[Mode, int]]) -> str:
-    return ", ".join(f"{count} x {mode.value} of {units} units" for (mode, units), count in found.items())
+def _told(counts: Counter[tuple[Mode, int]]) -> str:
+    return ", ".join(f"{count} x {mode.value} of {units} units" for (mode, units), count in counts.items())
 
 
 def _converted(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[tuple[str, Tensor], ...]:
-    made = list(listed)
+    changed = list(listed)
     for first, mode, three in _triples(listed, stride):
-        for place, name in zip(range(first, len(made), stride), _NAMES, strict=False):
-            made[place] = (made[place][0], CpuTensor(mode, name, three, halves))
-    return tuple(made)
+        for position, name in zip(range(first, len(changed), stride), _NAMES, strict=False):
+            changed[position] = (changed[position][0], CpuTensor(mode, name, three, halves))
+    return tuple(changed)
 
 
 def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Tensor, Tensor, Tensor]]]:
@@ -196,17 +196,17 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     A bias of 8 or 6 times the units has no other reading in Keras, whatever the weights are called. `stride`
     is how far the weights of one layer stand from each other.
     """
-    found = []
+    triples_by_position = []
     taken: set[int] = set()
-    for place in range(len(listed) - 2 * stride):
-        places = (place, place + stride, place + 2 * stride)
+    for position in range(len(listed) - 2 * stride):
+        places = (position, position + stride, position + 2 * stride)
         kernel, recurrent, bias = (listed[one][1] for one in places)
         are_weights = all(is_float(one.dtype) for one in (kernel, recurrent, bias))
         mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)
-            found.append((place, mode, (kernel, recurrent, bias)))
-    return found
+            triples_by_position.append((position, mode, (kernel, recurrent, bias)))
+    return triples_by_position
 
 
 def _mode(kernel: tuple[int, ...], recurrent: tuple[int, ...], bias: tuple[int, ...]) -> Mode | None:

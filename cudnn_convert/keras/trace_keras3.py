@@ -44,13 +44,15 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     _assign(model.path, model.architecture, built)
     with keras_private.trace_as_on_gpu():
         concrete = _function(built)
-    held = {id(found.handle): found for found in concrete.graph.variables}
+    variable_by_handle = {id(found.handle): found for found in concrete.graph.variables}
     graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
     graph.library.function.add().CopyFrom(concrete.function_def)
     variables: dict[str, Tensor] = {}
     captured = []
     for position, found in enumerate(concrete.captured_inputs):
-        node, value = _placeholder_of_capture(held.get(id(found)), found, f"constant_{position}", variables)
+        node, value = _placeholder_of_capture(
+            variable_by_handle.get(id(found)), found, f"constant_{position}", variables
+        )
         variables |= {} if value is None else {node.name: value}
         captured.append(node.name)
         graph.node.append(node)
@@ -66,13 +68,13 @@ def _built(path: Path, described: Architecture, vouched: classes.Vouched) -> Any
     import keras
 
     refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
-    found = [str(replace(one, library="Keras 3")) for one in refused]
+    reasons_of_refusal = [str(replace(refusal, library="Keras 3")) for refusal in refused]
     config = classes.by_name(vouched.keras, described.config)
-    if not found and (names := validate.modules(config)):
+    if not reasons_of_refusal and (names := validate.modules(config)):
         message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
-        found = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
-    if found:
-        raise UnsupportedModelError(path, found)
+        reasons_of_refusal = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
+    if reasons_of_refusal:
+        raise UnsupportedModelError(path, reasons_of_refusal)
     try:
         built = keras.saving.deserialize_keras_object(
             config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
@@ -110,7 +112,7 @@ def _assign(path: Path, described: Architecture, built: Any) -> None:
 
 def _function(built: Any) -> Any:
     """The model's call as a concrete function of its inputs, flat and in order."""
-    specs = [tf.TensorSpec(found.shape, found.dtype, f"input_{k}") for k, found in enumerate(built.inputs)]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, f"input_{k}") for k, tensor in enumerate(built.inputs)]
 
     def call(*given: Any) -> Any:
         packed = keras_private.pack_inputs(built, given)
@@ -120,12 +122,12 @@ def _function(built: Any) -> Any:
 
 
 def _placeholder_of_capture(
-    held: Any, found: Any, name: str, taken: Collection[str]
+    variable: Any, value_of_capture: Any, name: str, taken: Collection[str]
 ) -> tuple[Any, Tensor | None]:
     """The node that stands for what a function captures, called `name` for a constant; a variable's value."""
-    if held is None:
-        return node_defs.constant(name, np.asarray(found)), None
-    value, name = np.asarray(held), index.unique(held.name.partition(":")[0], taken)
+    if variable is None:
+        return node_defs.constant(name, np.asarray(value_of_capture)), None
+    value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)
     dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
     node = node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
     return node, InMemory(value)

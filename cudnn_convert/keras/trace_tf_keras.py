@@ -77,18 +77,18 @@ _STATES: Final = ("state_h", "state_c")
 
 def updates(built: Any) -> list[Any]:
     """What a call of the model writes into the states of its layers, and nothing that needs other inputs."""
-    given = {found.op for found in built.inputs}
-    return [found for found in dict.fromkeys(built.state_updates) if _placeholders(found) <= given]
+    given = {update.op for update in built.inputs}
+    return [update for update in dict.fromkeys(built.state_updates) if _placeholders(update) <= given]
 
 
 def _placeholders(op: Any) -> set[Any]:
     todo, seen = [op], set()
     while todo:
-        found = todo.pop()
-        if found not in seen:
-            seen.add(found)
-            todo += [*(value.op for value in found.inputs), *found.control_inputs]
-    return {found for found in seen if found.type == "Placeholder"}
+        tensor = todo.pop()
+        if tensor not in seen:
+            seen.add(tensor)
+            todo += [*(value.op for value in tensor.inputs), *tensor.control_inputs]
+    return {tensor for tensor in seen if tensor.type == "Placeholder"}
 
 
 def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
@@ -131,9 +131,9 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     assert model.architecture is not None
     if model.architecture.keras_version.partition(".")[0] == "3":
         return trace_keras3.trace_model(model, vouched)
-    found = [*validate.layers_not_allowed(model.architecture.config, vouched)]
-    if found:
-        raise UnsupportedModelError(model.path, [str(one) for one in found])
+    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    if refused:
+        raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
     return _trace(model, model.architecture, vouched.tf_keras)
 
 
@@ -147,12 +147,12 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     if version.partition(".")[0] == "3":
         message = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
         raise UnsupportedModelError(model.path, [message])
-    found = [*validate.layers_not_allowed(model.architecture.config, vouched)]
-    part = validate.own_part(model.architecture, vouched) if found else model.architecture
+    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    part = validate.own_part(model.architecture, vouched) if refused else model.architecture
     if part is None and verify:
-        more = "" if found[0].runs else ", for --format keras one for Keras 3 too"
+        more = "" if refused[0].runs else ", for --format keras one for Keras 3 too"
         message = "as it stands the model cannot be verified, for nothing comes before this layer"
-        reason = f"{found[0]}{more}; {message}: convert it with --no-verify"
+        reason = f"{refused[0]}{more}; {message}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.architecture.config)
@@ -167,10 +167,10 @@ def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
     given = given or [{**entries[0]["config"], "name": f"{layer_tree.layer_name(entries[0])}_input"}]
     with tf.Graph().as_default() as graph:
         inputs = {
-            found["name"]: tf.compat.v1.placeholder(
-                values.dtype(found.get("dtype")) or "float32", values.shape(found.get("batch_input_shape"))
+            tensor["name"]: tf.compat.v1.placeholder(
+                values.dtype(tensor.get("dtype")) or "float32", values.shape(tensor.get("batch_input_shape"))
             )
-            for found in given
+            for tensor in given
         }
         outputs = {key: tf.identity(value) for key, value in inputs.items()}
     signature = Signature(*({key: value.name for key, value in of.items()} for of in (inputs, outputs)))
@@ -188,9 +188,9 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
         variables = _variables(model.path, built, _weights(model.path, described))
-        held = state_variables(built)
-        variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in held.values()}
-    named = {old: name for old, (name, _, _) in held.items()}
+        states = state_variables(built)
+        variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in states.values()}
+    named = {old: name for old, (name, _, _) in states.items()}
     return replace(
         model,
         graph=rename_state_variables(graph.as_graph_def(), named),
@@ -202,7 +202,7 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
 def _signature(path: Path, built: Any) -> Signature:
     """Inputs and outputs by Keras' names for them; each output waits for the states to be updated."""
     tensors = [*built.inputs, *built.outputs]
-    if not all(isinstance(found, tf.Tensor) for found in tensors):
+    if not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
         reason = "config: expected dense inputs and outputs, found sparse or ragged; build it with dense ones"
         raise UnsupportedModelError(path, [reason])
     inputs = dict(zip(built.input_names, built.inputs, strict=True))
@@ -210,7 +210,7 @@ def _signature(path: Path, built: Any) -> Signature:
     if writes := updates(built):
         with tf.control_dependencies(writes):
             outputs = {key: tf.identity(value, f"{key}/after_update") for key, value in outputs.items()}
-    return Signature(*({key: value.name for key, value in found.items()} for found in (inputs, outputs)))
+    return Signature(*({key: value.name for key, value in tensor.items()} for tensor in (inputs, outputs)))
 
 
 def _weights(path: Path, described: Architecture) -> Weights:
@@ -221,14 +221,14 @@ def _weights(path: Path, described: Architecture) -> Weights:
     cudnn = {
         layer_tree.layer_name(entry)
         for entry in layer_tree.layer_entries(described.config)
-        if any(classes.is_cudnn(found) for _, found in layer_tree.walk(entry))
+        if any(classes.is_cudnn(layer) for _, layer in layer_tree.walk(entry))
     }
     return {name: listed if name in cudnn else converted[name] for name, listed in described.weights.items()}
 
 
 def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
     """The values of the file by the names of the graph's variables, paired by layer and order."""
-    found: dict[str, Tensor] = {}
+    values_by_name: dict[str, Tensor] = {}
     reasons = []
     for layer in built.layers:
         wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
@@ -243,11 +243,11 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
             if weight.dtype.as_numpy_dtype != value.dtype:
                 what = f"layer {layer.name}: weight {stored}"
                 reasons.append(f"{what}: expected {weight.dtype.name}, found {value.dtype}")
-            found[weight.handle.op.name] = value
+            values_by_name[weight.handle.op.name] = value
     lost = sorted(set(weights) - {layer.name for layer in built.layers})
     reasons += [f"layer {name}: expected a layer of the model, found weights alone" for name in lost]
     if reasons:
         raise UnsupportedModelError(
             path, [f"{reason}; is the architecture that of the weights?" for reason in reasons]
         )
-    return found
+    return values_by_name

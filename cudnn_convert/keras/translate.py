@@ -98,32 +98,32 @@ class Place:
 
 def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any]:
     """A layer's own config for Keras 3; what it cannot say goes into `place.told`."""
-    kind, told, path = context.kind, context.told, context.path
+    kind, log, path = context.kind, context.told, context.path
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
             actual = f"found {config[key]}; Keras 3 has no such layer, write --format h5"
-            told.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
-    made = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
-    if kind == "LeakyReLU" and "alpha" in made:
-        made["negative_slope"] = made.pop("alpha")
-    if kind == "BatchNormalization" and isinstance(made.get("axis"), list) and len(made["axis"]) == 1:
-        (made["axis"],) = made["axis"]
-    return {key: value for key, value in made.items() if value is not None or key != "dtype"}
+            log.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
+    changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
+    if kind == "LeakyReLU" and "alpha" in changed:
+        changed["negative_slope"] = changed.pop("alpha")
+    if kind == "BatchNormalization" and isinstance(changed.get("axis"), list) and len(changed["axis"]) == 1:
+        (changed["axis"],) = changed["axis"]
+    return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
 
 
 def _value(key: str, value: Any, context: Place) -> Any:
-    path, told = context.path, context.told
+    path, log = context.path, context.told
     if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
-        return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", told)
+        return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
     if key == "cells" and isinstance(value, list):
-        return [context.entry(one, f"{path}/{number}", told) for number, one in enumerate(value)]
+        return [context.entry(item, f"{path}/{number}", log) for number, item in enumerate(value)]
     if key.endswith(("_initializer", "_regularizer", "_constraint")):
-        made, lost = values.translate_object(key.rpartition("_")[2], value)
+        translated, lost = values.translate_object(key.rpartition("_")[2], value)
         if lost:
-            told.notes.append(f"layer {path}: {key} {lost} left out, for training alone needs it")
-        return made
+            log.notes.append(f"layer {path}: {key} {lost} left out, for training alone needs it")
+        return translated
     if key == "dtype":
         return values.dtype(value)
     return _activation(key, value, context) if key.endswith("activation") else values.plain_value(value)
@@ -178,12 +178,12 @@ class Calls:
                 return dict(node)
             return {"args": [{key: self._tensor(value) for key, value in node.items()}], "kwargs": {}}
         tensors = [self._tensor(reference) for reference in node]
-        told: Mapping[str, Any] = next(
+        entry_of_call: Mapping[str, Any] = next(
             (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
         )
-        if not isinstance(told, Mapping):
-            raise ValueError(f"{str(told)[:60]}")
-        kwargs = {key: self._argument(value) for key, value in told.items() if value is not None}
+        if not isinstance(entry_of_call, Mapping):
+            raise ValueError(f"{str(entry_of_call)[:60]}")
+        kwargs = {key: self._argument(value) for key, value in entry_of_call.items() if value is not None}
         if len(tensors) == 1:
             return {"args": tensors, "kwargs": kwargs}
         if layer["class_name"] in _STATEFUL_CALLS:
@@ -195,9 +195,9 @@ class Calls:
         if isinstance(ends, Mapping):
             return {key: self.ends(value) for key, value in ends.items()}
         if _is_reference(ends, self._entries):
-            name, node, place = ends[:3]
+            name, node, index = ends[:3]
             functional = self._entries[name]["class_name"] in ("Model", "Functional")
-            return [name, self._index(name, node) + (1 if functional else 0), place]
+            return [name, self._index(name, node) + (1 if functional else 0), index]
         return self.ends(ends[0]) if len(ends) == 1 else [self.ends(end) for end in ends]
 
     def _index(self, name: str, node: int) -> int:
@@ -206,16 +206,20 @@ class Calls:
     def _tensor(self, reference: Any) -> dict[str, Any]:
         if not _is_reference(reference, self._entries):
             raise ValueError(f"{str(reference)[:60]}")
-        name, node, place = reference[:3]
+        name, node, index = reference[:3]
         # Keras replaces it by the real tensor of this history, whatever shape and dtype stand here.
-        told = {"shape": [None], "dtype": "float32", "keras_history": [name, self._index(name, node), place]}
-        return {"class_name": "__keras_tensor__", "config": told}
+        history = {
+            "shape": [None],
+            "dtype": "float32",
+            "keras_history": [name, self._index(name, node), index],
+        }
+        return {"class_name": "__keras_tensor__", "config": history}
 
     def _argument(self, value: Any) -> Any:
         if _is_reference(value, self._entries):
             return self._tensor(value)
         if isinstance(value, list):
-            return [self._argument(one) for one in value]
+            return [self._argument(item) for item in value]
         return value
 
 
@@ -280,11 +284,11 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    told = Told(vouched)
-    config = translate_entry(model.config, "", told)
-    if told.reasons:
-        raise UnsupportedModelError(path, told.reasons)
-    notes, functions = (tuple(dict.fromkeys(found)) for found in (told.notes, told.functions))
+    log = Told(vouched)
+    config = translate_entry(model.config, "", log)
+    if log.reasons:
+        raise UnsupportedModelError(path, log.reasons)
+    notes, functions = (tuple(dict.fromkeys(lines)) for lines in (log.notes, log.functions))
     return Modern(config, notes, functions, model, vouched)
 
 
@@ -313,11 +317,11 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
     kind = _RENAMED.get(kind, kind)
     if kind == "InputLayer":
         shape = values.shape(config.get("batch_input_shape", config.get("batch_shape")))
-        made = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
-        made["dtype"] = values.dtype(config.get("dtype")) or "float32"
+        changed = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
+        changed["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
-        made = translate_config(config, Place(kind, path, log, translate_entry))
-    return values.write_object("keras.layers", kind, made)
+        changed = translate_config(config, Place(kind, path, log, translate_entry))
+    return values.write_object("keras.layers", kind, changed)
 
 
 def each_step(entry: Entry) -> Entry | None:
@@ -326,54 +330,56 @@ def each_step(entry: Entry) -> Entry | None:
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.
     """
-    held: Any = entry["config"].get("layer") if isinstance(entry["config"], Mapping) else None
-    if entry["class_name"] != "TimeDistributed" or not layer_tree.is_entry(held):
+    inner: Any = entry["config"].get("layer") if isinstance(entry["config"], Mapping) else None
+    if entry["class_name"] != "TimeDistributed" or not layer_tree.is_entry(inner):
         return None
-    if held["class_name"] not in _EACH_STEP or not classes.is_keras_class(held):
+    if inner["class_name"] not in _EACH_STEP or not classes.is_keras_class(inner):
         return None
-    trainable = all(one["config"].get("trainable") is not False for one in (entry, held))
-    config = {**held["config"], "name": layer_tree.layer_name(entry), "trainable": trainable}
-    return {"class_name": held["class_name"], "config": config}
+    trainable = all(
+        entry_of_layer["config"].get("trainable") is not False for entry_of_layer in (entry, inner)
+    )
+    config = {**inner["config"], "name": layer_tree.layer_name(entry), "trainable": trainable}
+    return {"class_name": inner["class_name"], "config": config}
 
 
 def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
-    held = layer_tree.layer_entries(entry)
-    made = [
-        translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), log) for layer in held
+    entries = layer_tree.layer_entries(entry)
+    translated = [
+        translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), log) for layer in entries
     ]
-    if held and held[0]["class_name"] != "InputLayer":
+    if entries and entries[0]["class_name"] != "InputLayer":
         shape, dtype = values.input_of(entry)
         if shape is None:
             cure = "build the model, save it again, or write --format h5"
             log.reasons.append(
                 f"{f'model {path}' if path else 'model'}: expected an input shape, found none; {cure}"
             )
-        name = f"{layer_tree.layer_name(held[0])}_input"
+        name = f"{layer_tree.layer_name(entries[0])}_input"
         first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
-        made.insert(0, values.write_object("keras.layers", "InputLayer", first))
+        translated.insert(0, values.write_object("keras.layers", "InputLayer", first))
     name = layer_tree.layer_name(entry) or "sequential"
-    return values.write_object("keras", "Sequential", {"name": name, "trainable": True, "layers": made})
+    return values.write_object("keras", "Sequential", {"name": name, "trainable": True, "layers": translated})
 
 
 def _functional(entry: Entry, path: str, log: Told) -> dict[str, Any]:
     config = entry["config"]
     calls = Calls(entry)
-    held = []
+    entries = []
     for layer in layer_tree.layer_entries(entry):
         name = str(layer.get("name") or layer_tree.layer_name(layer))
         here = f"{path}/{name}".strip("/")
-        made = translate_entry(layer, here, log)
+        translated = translate_entry(layer, here, log)
         try:
             inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
         except (ValueError, TypeError, KeyError, IndexError) as cause:
             log.reasons.append(f"layer {here}: expected a call with tensors, found {cause}")
             continue
-        held.append({**made, "name": name, "inbound_nodes": inbound})
-    made = {
+        entries.append({**translated, "name": name, "inbound_nodes": inbound})
+    translated = {
         "name": layer_tree.layer_name(entry) or "model",
         "trainable": config.get("trainable", True) is not False,
-        "layers": held,
+        "layers": entries,
         "input_layers": calls.ends(config["input_layers"]),
         "output_layers": calls.ends(config["output_layers"]),
     }
-    return values.write_object("keras.src.models.functional", "Functional", made)
+    return values.write_object("keras.src.models.functional", "Functional", translated)

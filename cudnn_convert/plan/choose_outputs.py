@@ -52,19 +52,19 @@ _ELEMENTWISE: Final = frozenset(
 
 def flags(ways: Iterable[str]) -> str:
     """The flags that choose one of several sets of outputs."""
-    return " | ".join(f"--outputs {way}" for way in [*dict.fromkeys(ways)][:_MOST])
+    return " | ".join(f"--outputs {flag}" for flag in [*dict.fromkeys(ways)][:_MOST])
 
 
 def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
     """What each output tensor of the ops `names` is, in the graph's order."""
     seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
-    wanted, found = frozenset(names), {}
+    wanted, listed = frozenset(names), {}
     for node in graph.node:
         if node.name in wanted:
             count = OUTPUTS if node.op in CUDNN_OPS else None
             for tensor in seen.get_operation_by_name(node.name).outputs[:count]:
-                found[tensor.name] = _kind(tensor)
-    return found
+                listed[tensor.name] = _kind(tensor)
+    return listed
 
 
 def _kind(tensor: tf.Tensor) -> str:
@@ -78,12 +78,12 @@ def _is_total(tensor: tf.Tensor) -> bool:
     """Whether a tensor of unknown rank is one number: a reduction over all axes, or computed from such."""
     todo, seen = [tensor], set()
     while todo:
-        one = todo.pop()
-        op = one.op
-        if op.name in seen or one.shape.rank == 0:
+        name = todo.pop()
+        op = name.op
+        if op.name in seen or name.shape.rank == 0:
             continue
         seen.add(op.name)
-        if one.shape.rank is not None:
+        if name.shape.rank is not None:
             return False
         if op.type in _REDUCTIONS and not op.get_attr("keep_dims"):
             axes = op.inputs[1].op
@@ -200,15 +200,15 @@ def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     elsewhere = control_flow.inside(index) | {node.name for node in node_defs.unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
     kinds = describe_candidates(graph, index, leaves)
-    found = [name for name, kind in kinds.items() if kind == NUMBERS]
-    sources = walk.sources({split(name)[0] for name in found})
+    candidates = [name for name, kind in kinds.items() if kind == NUMBERS]
+    sources = walk.sources({split(name)[0] for name in candidates})
     measures = {name for source in sources if source.is_label for name in source.below}
-    found = [name for name in found if split(name)[0] not in measures]
-    _refuse_part(path, graph, walk, found, sources)
-    _refuse_equal_twins(path, index, wanted, found)
+    candidates = [name for name in candidates if split(name)[0] not in measures]
+    _refuse_part(path, graph, walk, candidates, sources)
+    _refuse_equal_twins(path, index, wanted, candidates)
     left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
-    needed = index.ancestors((split(name)[0] for name in found), control=False)
-    return Choice(found, left, tuple(name for name in others if name in needed))
+    needed = index.ancestors((split(name)[0] for name in candidates), control=False)
+    return Choice(candidates, left, tuple(name for name in others if name in needed))
 
 
 def _inference(index: Index, nodes: list[Any]) -> list[Any]:
@@ -238,37 +238,37 @@ def _is_leaf(walk: Walk, name: str) -> bool:
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_part(path: Path, graph: Any, walk: Walk, found: list[str], sources: list[Source]) -> None:
+def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
 
     def listed() -> list[str]:
-        return order_candidates(graph, walk, found, sources)
+        return order_candidates(graph, walk, names, sources)
 
-    if not found:
+    if not names:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
         single = listed()
         raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, single), *single])])
     doubts = {
         name: source.name
-        for name in found
+        for name in names
         for source in sources
         if source.may_be and split(name)[0] in source.below
     }
     if doubts:
-        rest = [name for name in found if name not in doubts]
+        rest = [name for name in names if name not in doubts]
         needs = ", ".join(f"{name} needs {source}" for name, source in doubts.items())
         is_whole = bool(rest) and not _aside(walk, rest, sources)[0]
-        ways = [",".join(rest), ",".join(found)] if is_whole else [",".join(found)]
+        ways = [",".join(rest), ",".join(names)] if is_whole else [",".join(names)]
         raise AmbiguousSourceError(
             path, [_asked(f"outputs: {needs}, which may hold labels", [*ways, *listed()])]
         )
-    aside, nodes = _aside(walk, found, sources)
+    aside, nodes = _aside(walk, names, sources)
     if aside:
-        reason = f"outputs: {', '.join(found[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
+        reason = f"outputs: {', '.join(names[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
         single = listed()
         whole = [name for name in single if split(name)[0] in nodes]
-        more = [",".join([*_heads(walk, whole), *found])] if whole else []
-        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(found), *single])])
+        more = [",".join([*_heads(walk, whole), *names])] if whole else []
+        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(names), *single])])
 
 
 def _asked(reason: str, ways: list[str]) -> str:
@@ -278,8 +278,8 @@ def _asked(reason: str, ways: list[str]) -> str:
 
 def _together(walk: Walk, listed: list[str]) -> list[str]:
     """All predictions of losses at once, where there are several."""
-    found = [name for name in walk.predictions() if name in listed]
-    return [",".join(found)] if len(found) > 1 else []
+    names = [name for name in walk.predictions() if name in listed]
+    return [",".join(names)] if len(names) > 1 else []
 
 
 def _heads(walk: Walk, names: list[str]) -> list[str]:
@@ -287,10 +287,10 @@ def _heads(walk: Walk, names: list[str]) -> list[str]:
     return [name for name in names if name in walk.predictions()] or names[:1]
 
 
-def _aside(walk: Walk, found: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
-    """What of the model the tensors `found` do not need, as names; the nodes that have it."""
+def _aside(walk: Walk, names: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
+    """What of the model the tensors `names` do not need, as names; the nodes that have it."""
     index = walk.index
-    needed = index.ancestors(split(name)[0] for name in found)
+    needed = index.ancestors(split(name)[0] for name in names)
     closed: set[str] = set()
     for source in sources:
         if source.is_label or (source.may_be and needed.isdisjoint([split(source.name)[0]])):

@@ -50,12 +50,12 @@ def section(
     """Cuts, simplifies, and settles the state. Raises UsageError, UnsupportedModelError."""
     index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
-    stop = [*(found.tensor for found in cuts), *request.constants]
+    stop = [*(cut.tensor for cut in cuts), *request.constants]
     streams = [] if request.complete else subgraphs.find_input_pipelines(index, names, stop=stop)
     cuts += [Cut(name) for name in streams]
     stop += streams
     parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
-    cuts += [Cut(found.tensor) for found in parsed]
+    cuts += [Cut(cut.tensor) for cut in parsed]
     whole, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=request.constants, outputs=names)
     whole, kept = subgraphs.with_values(whole, [moved.get(name, name) for name in names])
     whole, kept = recurrent_state.with_values(whole, kept)
@@ -94,30 +94,30 @@ def _inputs(
 
     State that became an input need not be asked for.
     """
-    graph, free = settled.graph, [found.state.tensor for found in settled.leaving]
+    graph, free = settled.graph, [state.state.tensor for state in settled.leaving]
     origin = {name: source for source, name in moved.items()}
-    keys = {found.tensor: Spec(found.key, found.tensor) for found in parsed}
+    keys = {state.tensor: Spec(state.key, state.tensor) for state in parsed}
     keys |= {spec.tensor: spec for spec in request.inputs}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
     nodes = graph.definition.node
-    found, missing = (
+    state, missing = (
         [],
         subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=()),
     )
     for node in nodes:
         if node.op in index.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
-            found.append(keys.get(name, Spec(None, name)))
+            state.append(keys.get(name, Spec(None, name)))
             missing += [] if name in keys or name in free or not request.complete else [name]
     if missing:
         advice = "add them, or bind them with --set"
         raise UsageError(f"{model.path}: --inputs: the outputs also need {', '.join(missing)}; {advice}")
-    unused = [spec.tensor for spec in request.inputs if spec not in found]
+    unused = [spec.tensor for spec in request.inputs if spec not in state]
     if unused and request.complete:
         listed = ", ".join(unused)
         raise UsageError(f"{model.path}: --inputs: the outputs do not need {listed}; leave them out")
     order = {spec.tensor: position for position, spec in enumerate(request.inputs)}
-    return sorted(found, key=lambda spec: order.get(spec.tensor, len(order)))
+    return sorted(state, key=lambda spec: order.get(spec.tensor, len(order)))
 
 
 _USUAL: Final = Convention()
@@ -149,42 +149,46 @@ def plan_graph(
     )
     source = inference.drop_reserve_space(original, wanted.names)
     model = replace(model, graph=source.definition)
-    found = section(
+    cut_out = section(
         model,
         source,
         wanted,
         keeps_variables=keeps_variables,
         keeps_examples=keeps_examples or model.together,
     )
-    model, planned = found.settled.model, found.settled.graph
+    model, planned = cut_out.settled.model, cut_out.settled.graph
     graph = planned.definition
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
-    hint = notes.note_outputs(found.asked) if chosen else None
-    obstacles.check_runs_on_cpu(model.path, planned, outputs=[*found.signature.outputs.values()], hint=hint)
+    hint = notes.note_outputs(cut_out.asked) if chosen else None
+    obstacles.check_runs_on_cpu(model.path, planned, outputs=[*cut_out.signature.outputs.values()], hint=hint)
     recurrences = resolve.recurrences(model, planned, copy=copy, convention=convention)
-    session.check_values(model.path, graph, model.variables, decoded={one.shared for one in recurrences})
-    told = (
+    session.check_values(
+        model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
+    )
+    choices = (
         *model.notes,
-        *notes.notes(found.asked, recurrences, found.streams, chosen_here=chosen),
-        *notes.note_examples(found.features),
+        *notes.notes(cut_out.asked, recurrences, cut_out.streams, chosen_here=chosen),
+        *notes.note_examples(cut_out.features),
         *notes.note_other_outputs(wanted.left, wanted.names),
         *notes.untaken(left),
         *from_weights.describe_unused_averages(model, weights, _variables(graph, recurrences)),
-        *requests.state_notes(found.settled, recurrent_state.dropped_updates(index, graph), wanted.names),
+        *requests.state_notes(cut_out.settled, recurrent_state.dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
-    flags = notes.flags(found.source, shapes, constants) if model.saved is None else ()
+    flags = notes.flags(cut_out.source, shapes, constants) if model.saved is None else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
-    parts = _parts(model, wanted.given, found.signature)
-    words = (f"{key}={tensor}" for key, tensor in found.source.inputs.items())
-    named = dict(zip(found.signature.inputs.values(), words, strict=True))
-    fills = lookup_tables.fills(model, graph, named, found.signature.outputs.values())
-    whole, graph = (lookup_tables.with_fills(one, model, fills) for one in (found.whole.definition, graph))
+    parts = _parts(model, wanted.given, cut_out.signature)
+    words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())
+    named = dict(zip(cut_out.signature.inputs.values(), words, strict=True))
+    fills = lookup_tables.fills(model, graph, named, cut_out.signature.outputs.values())
+    whole, graph = (
+        lookup_tables.with_fills(recurrence, model, fills) for recurrence in (cut_out.whole.definition, graph)
+    )
     return Plan(
-        model, whole, graph, found.source, found.signature, parts, recurrences, told, flags,
-        found.settled.carried, fills,
+        model, whole, graph, cut_out.source, cut_out.signature, parts, recurrences, choices, flags,
+        cut_out.settled.carried, fills,
     )  # fmt: skip
 
 
@@ -194,12 +198,12 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -
     Raises AmbiguousSourceError where it has one and the user did not say so.
     """
     kept = {node.name for node in graph.node}
-    said = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
+    bound = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
     cures: dict[str, list[str]] = {}
     for name in wanted.training:
-        held = control_flow.leaving(index, name)
-        if name in kept and not (held and f"{held[0]}:0" in said):
-            cure = control_flow.flag(*held) if held else f"--outputs {','.join(wanted.names)}"
+        predicates = control_flow.leaving(index, name)
+        if name in kept and not (predicates and f"{predicates[0]}:0" in bound):
+            cure = control_flow.flag(*predicates) if predicates else f"--outputs {','.join(wanted.names)}"
             cures.setdefault(cure, []).append(name)
     if cures:
         begin = f"outputs: {', '.join(wanted.names)} may come from"
@@ -267,9 +271,11 @@ def plan_recurrences(
         reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
         raise UnsupportedModelError(model.path, [reason])
     singles, twins = [], dict[str, list[str]]()
-    for one in _distinct(recurrences, twins):
+    for recurrence in _distinct(recurrences, twins):
         singles.append(
-            graphless.Single(one.node, replace(one, time_major=True), not one.time_major, states=True)
+            graphless.Single(
+                recurrence.node, replace(recurrence, time_major=True), not recurrence.time_major, states=True
+            )
         )
     notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
     return from_weights.join_plans(
@@ -278,7 +284,9 @@ def plan_recurrences(
         notes=(
             *model.notes,
             *notes,
-            *from_weights.describe_unused_averages(model, weights, [one.shared for one in recurrences]),
+            *from_weights.describe_unused_averages(
+                model, weights, [recurrence.shared for recurrence in recurrences]
+            ),
         ),
         flags=from_weights.describe_choices(graphless.Interface(), signature, weights),
         graph=graph.definition,

@@ -93,11 +93,15 @@ def plan_weights(
     """
     model, copy = use_moving_averages(model, weights)
     alone = _chosen(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
-    left_out = describe_unused_averages(model, weights, [one.variable for one in alone])
+    left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
     return join_plans(
         model,
         _singles(model, alone, interface, copy=copy, convention=convention),
-        notes=(*model.notes, *(note for one in alone for note in interface.notes(one)), *left_out),
+        notes=(
+            *model.notes,
+            *(note for recurrence in alone for note in interface.notes(recurrence)),
+            *left_out,
+        ),
         flags=describe_choices(interface, signature, weights),
     )
 
@@ -129,28 +133,28 @@ def join_plans(
 
 
 def _chosen(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
-    found = [one for one in alone if signature in (None, one.name)]
-    if not found:
-        listed = ", ".join(sorted(one.name for one in alone))
+    chosen = [single for single in alone if signature in (None, single.name)]
+    if not chosen:
+        listed = ", ".join(sorted(single.name for single in alone))
         raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
-    return found
+    return chosen
 
 
 def _singles(
     model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
 ) -> tuple[Single, ...]:
     reasons: list[str] = []
-    found: list[Single] = []
+    singles_of_all: list[Single] = []
     for one in alone:
         try:
             recurrence = _recurrence(model, one, interface, copy=copy, convention=convention)
         except RefusalError as error:
             reasons += error.reasons
         else:
-            found.append(Single(one.name, recurrence, interface.batch_major(one), interface.states))
+            singles_of_all.append(Single(one.name, recurrence, interface.batch_major(one), interface.states))
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
-    return tuple(found)
+    return tuple(singles_of_all)
 
 
 def _recurrence(
@@ -190,8 +194,8 @@ def _recurrence(
 
 def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
     """What says again all that may have been chosen: sizes are told by the file, or were told already."""
-    said = {"signature": signature, "layout": interface.layout}
-    said |= {"weights": None if weights == "auto" else weights}
+    choices = {"signature": signature, "layout": interface.layout}
+    choices |= {"weights": None if weights == "auto" else weights}
     asked = {"states": interface.states, "lengths": interface.lengths}
-    values = tuple(f"--{name}={value}" for name, value in said.items() if value is not None)
+    values = tuple(f"--{name}={value}" for name, value in choices.items() if value is not None)
     return (*values, *(f"--{name}" for name, value in asked.items() if value))

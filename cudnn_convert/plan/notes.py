@@ -43,15 +43,15 @@ class Spec:
 
 def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
     """The items of one repeatable flag. Raises UsageError."""
-    found = []
+    specs = []
     for item in (part.strip() for text in items for part in _parts(text, flag)):
         match = _SPEC.fullmatch(item)
         if match is None:
             raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]], found {item!r}")
-        found.append(
+        specs.append(
             Spec(_unquoted(match["key"]), tensor(match["tensor"]), _shape(match["shape"], flag, item))
         )
-    return found
+    return specs
 
 
 def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> str:
@@ -86,12 +86,12 @@ def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | N
         raise UsageError(f"{flag}: expected a shape like [?,?,39], found {item!r}") from cause
 
 
-def key_tensors(found: Iterable[Spec]) -> dict[str, str]:
+def key_tensors(specs: Iterable[Spec]) -> dict[str, str]:
     """Signature key -> tensor: the user's own key, else the op's name with `/` as `_`."""
-    found = list(found)
+    specs = list(specs)
     named: dict[str, str] = {}
-    chosen = [spec.key for spec in found if spec.key]
-    for spec in found:
+    chosen = [spec.key for spec in specs if spec.key]
+    for spec in specs:
         op, k = split(spec.tensor)
         plain = op.replace("/", "_") + (f"_{k}" if k else "")
         if spec.key in named:
@@ -106,12 +106,12 @@ Shape = tuple[int | None, ...]
 
 def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
     """The flags that repeat a plan; `shapes` are those that the user refined, by tensor."""
-    found = [
+    listed = [
         f"--{name}={','.join(item(key, value, shapes.get(value)) for key, value in tensors.items())}"
         for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
         if tensors
     ]
-    return (*found, *(f"--set={setting}" for setting in constants))
+    return (*listed, *(f"--set={setting}" for setting in constants))
 
 
 def note_outputs(source: Signature) -> str:
@@ -137,13 +137,13 @@ def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:
     """Everything that was decided without being asked for; `streams` are components that became inputs."""
-    found = [note_outputs(source)] if chosen_here else []
+    lines = [note_outputs(source)] if chosen_here else []
     if streams:
-        found.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
+        lines.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
     if not recurrences:
-        found.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
-    found += [note for recurrence in recurrences for note in _of(recurrence)]
-    return (*found, *no_numbers(recurrences))
+        lines.append("no cuDNN recurrence reaches the outputs; the graph was converted as it is")
+    lines += [note for recurrence in recurrences for note in _of(recurrence)]
+    return (*lines, *no_numbers(recurrences))
 
 
 def note_examples(features: Sequence[Feature]) -> Iterator[str]:
@@ -162,15 +162,15 @@ def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
     Of large ones only as far as they have been read: a plan reads few, and a conversion asks again (`late`).
     """
-    found = [recurrence.node for recurrence in recurrences if not _is_finite(recurrence)]
-    if found:
-        yield f"{', '.join(found)}: weights hold NaN or infinite values, and are converted as they are"
+    nodes = [recurrence.node for recurrence in recurrences if not _is_finite(recurrence)]
+    if nodes:
+        yield f"{', '.join(nodes)}: weights hold NaN or infinite values, and are converted as they are"
 
 
-def late(recurrences: Sequence[Recurrence], told: Sequence[str]) -> tuple[str, ...]:
-    """What only those could tell who have read the large ones, and what is not among `told`."""
+def late(recurrences: Sequence[Recurrence], known: Sequence[str]) -> tuple[str, ...]:
+    """What only those could tell who have read the large ones, and what is not among `known`."""
     large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, Layers)]
-    return tuple(note for note in no_numbers(large) if note not in told)
+    return tuple(note for note in no_numbers(large) if note not in known)
 
 
 def _is_finite(recurrence: Recurrence) -> bool:

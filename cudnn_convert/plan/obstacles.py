@@ -51,10 +51,10 @@ def _random(index: Index) -> Iterator[str]:
     explained: set[str] = set()
     drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
     for node in index.nodes.values():
-        found = mask(index, f"{node.name}:0") if node.op in _MASKS else None
-        if found is None:
+        mask_of_node = mask(index, f"{node.name}:0") if node.op in _MASKS else None
+        if mask_of_node is None:
             continue
-        rate, neutral = found
+        rate, neutral = mask_of_node
         # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
         explained |= index.ancestors([node.name], stop=drawn) & drawn
         cure = _cure(index, rate, neutral)
@@ -69,12 +69,12 @@ def _random(index: Index) -> Iterator[str]:
 
 def _cure(index: Index, rate: str, neutral: int) -> str:
     """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
-    held = [
+    predicates = [
         name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
     ]
     for setting in (neutral, 1 - neutral):
-        if len(held) == 1 and node_defs.fold_scalar(index, rate, {held[0]: setting}) == neutral:
-            return f"--set {held[0]}:0={setting}"
+        if len(predicates) == 1 and node_defs.fold_scalar(index, rate, {predicates[0]: setting}) == neutral:
+            return f"--set {predicates[0]}:0={setting}"
     return f"--set {rate}={neutral}"
 
 
@@ -84,9 +84,9 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
         # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
-            held = control_flow.leaving(whole, node.name)
+            predicates = control_flow.leaving(whole, node.name)
             cure = "choose an output of the inference graph with --outputs"
-            cure = f"leave its branch with {control_flow.flag(*held)}" if held else cure
+            cure = f"leave its branch with {control_flow.flag(*predicates)}" if predicates else cure
             yield (
                 f"{node.name}: expected batch normalisation with its moving averages, found it in "
                 f"training mode; {cure}"
@@ -95,19 +95,19 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
     library = {function.signature.name for function in graph.library.function}
-    found: dict[tuple[str, str], list[str]] = {}
+    nodes_by_op: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
         if node.op in library or node.op in CUDNN_OPS:
             continue
         if tf_private.find_op(node.op) is None:
-            found.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
+            nodes_by_op.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
         elif not _has_cpu_kernel(node.op):
-            found.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
-    for (op, what), names in sorted(found.items()):
+            nodes_by_op.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
+    for (op, what), names in sorted(nodes_by_op.items()):
         shown = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
-        avoid = {name for others in found.values() for name in others}
+        avoid = {name for others in nodes_by_op.values() for name in others}
         cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 
@@ -225,13 +225,13 @@ def _widths(plan: Plan, name: str, shape: Shape) -> dict[str, int | None] | None
     (op, _), graph = name.rsplit(":", 1), plan.graph
     nodes = {node.name: node for node in graph.node}
     dtype = tf.as_dtype(nodes[op].attr["dtype"].type)
-    made = node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
+    widened = node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
     try:
-        seen: Any = node_defs.import_checked(made)
+        seen: Any = node_defs.import_checked(widened)
     except InvalidModelError:
         return None
-    found = {
+    widths = {
         recurrence.node: seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape
         for recurrence in plan.recurrences
     }
-    return {node: known[-1] if known.rank else None for node, known in found.items()}
+    return {node: known[-1] if known.rank else None for node, known in widths.items()}

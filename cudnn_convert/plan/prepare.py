@@ -134,15 +134,15 @@ def ensure_graph(model: Model, options: Options) -> Model:
     """The model with a graph of its own, or of ours where it has none. Raises UnsupportedModelError,
     AmbiguousSourceError, UsageError.
     """
-    said, interface = _said(options), _interface(options)
+    described, interface = _said(options), _interface(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
     if model.architecture is not None:
         model = _trace(model, model.architecture, options)
     if model.graph is None:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
-        return assemble_graph(model, said, interface, wanted=options.signature)
-    if said != Described() or interface != Interface():
+        return assemble_graph(model, described, interface, wanted=options.signature)
+    if described != Described() or interface != Interface():
         flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
@@ -164,15 +164,15 @@ def _whole(model: Model) -> Model:
 
     assert model.saved is not None
     steps = saved_functions.training(model.graph, model.signatures)
-    left = {key: found for key, found in model.signatures.items() if key not in steps}
+    left = {key: signature for key, signature in model.signatures.items() if key not in steps}
     what = "its steps of training need a GPU, and stay as they are"
     notes = [f"signature {key}: {what}" for key in steps]
     (meta,) = model.saved.meta_graphs
     beside = saved_functions.uncalled_functions(meta, left)
-    graph, found = saved_functions.add_calls(meta, model.graph, beside)
-    if rest := [name for name in beside if name not in found]:
+    graph, signature = saved_functions.add_calls(meta, model.graph, beside)
+    if rest := [name for name in beside if name not in signature]:
         notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
-    signatures, notes = {**left, **found}, [*model.notes, *notes]
+    signatures, notes = {**left, **signature}, [*model.notes, *notes]
     return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
 
 

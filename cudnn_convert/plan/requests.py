@@ -49,16 +49,16 @@ def requested_states(index: Index, graph: Any, outputs: Sequence[str], inputs: I
         return set()
     ends = {split(name)[0] for name in tensors if name not in named}
     needed = node_defs.extract_nodes(graph, index.ancestors((split(name)[0] for name in outputs), stop=ends))
-    return named & {found.tensor for found in recurrent_state.find(needed, outputs)}
+    return named & {state.tensor for state in recurrent_state.find(needed, outputs)}
 
 
 def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Raises UsageError where `--set` binds state."""
     if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
         needed = node_defs.prune(graph, outputs)
-        for found in recurrent_state.find(needed.definition, outputs):
-            if found.tensor in bound:
-                what = f"found {found.tensor}, which {found.writes[-1].op} writes"
+        for state in recurrent_state.find(needed.definition, outputs):
+            if state.tensor in bound:
+                what = f"found {state.tensor}, which {state.writes[-1].op} writes"
                 cure = "leave it out, or name it with --inputs in the place of --set"
                 raise UsageError(f"--set: expected a tensor that is no state, {what}; {cure}")
 
@@ -85,20 +85,20 @@ def state_notes(
     settled: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
 ) -> Iterator[str]:
     """What became of the state, and the updates that were left out."""
-    leaving = [one.state for one in settled.leaving]
-    staying = [one.state for one in settled.carried if one.stays]
-    dropped = [one.state for one in settled.carried if one.dropped]
+    leaving = [state.state for state in settled.leaving]
+    staying = [state.state for state in settled.carried if state.stays]
+    dropped = [state.state for state in settled.carried if state.dropped]
     if leaving:
-        zeros = all(not np.any(settled.model.variables[one.key].read()) for one in leaving)
+        zeros = all(not np.any(settled.model.variables[state.key].read()) for state in leaving)
         begin = "zeros" if zeros else "the values that the source holds"
-        if not zeros and any(one.from_scalar for one in settled.leaving):
+        if not zeros and any(state.from_scalar for state in settled.leaving):
             begin += ", a scalar filling the whole shape"
         yield f"{_variables(leaving)} became inputs and outputs; a sequence begins with {begin}"
     if staying:
         yield f"{_variables(staying)} kept as variables: a call changes what the next one gives"
-    for one in dropped:
-        ops = ", ".join(write.op for write in one.writes)
-        yield f"{ops}: no output reads {one.variable}, which it changes; left out"
+    for state in dropped:
+        ops = ", ".join(write.op for write in state.writes)
+        yield f"{ops}: no output reads {state.variable}, which it changes; left out"
     if left_out:
         writes, variables = (", ".join(dict.fromkeys(names)) for names in zip(*left_out, strict=True))
         flag = f"--outputs {','.join([*outputs, *(f'{op}:0' for op, _ in left_out)])}"
@@ -204,16 +204,16 @@ def require(model: Model, signature: str | None) -> None:
 
 def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:
     """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
-    found = model.signatures
+    signatures = model.signatures
     require(model, wanted)
     if model.together and wanted is None:
-        several = len(found) > 1
-        return tuple(Part(key, value, f"{key}/" if several else "") for key, value in found.items())
-    if wanted is None and SERVING not in found and len(found) > 1:
-        reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(found))}"
+        several = len(signatures) > 1
+        return tuple(Part(key, value, f"{key}/" if several else "") for key, value in signatures.items())
+    if wanted is None and SERVING not in signatures and len(signatures) > 1:
+        reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(signatures))}"
         raise AmbiguousSourceError(model.path, [f"{reason}; choose with --signature"])
-    key = wanted or (SERVING if SERVING in found else next(iter(found), None))
-    return (Part(key, found[key]),) if key is not None else ()
+    key = wanted or (SERVING if SERVING in signatures else next(iter(signatures), None))
+    return (Part(key, signatures[key]),) if key is not None else ()
 
 
 def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:

@@ -99,8 +99,8 @@ def _said() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as cause:  # TensorFlow's name for what the system said
-        said = cause.message.partition(" [Op:")[0].rpartition("; ")[2]
-        raise OSError(errno.EIO, said) from cause
+        reason = cause.message.partition(" [Op:")[0].rpartition("; ")[2]
+        raise OSError(errno.EIO, reason) from cause
 
 
 def add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:

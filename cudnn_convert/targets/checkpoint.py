@@ -123,17 +123,17 @@ def _with_library(graph: Any) -> Any:
         if name in functions and name not in wanted:
             wanted.add(name)
             todo += _called(functions[name].node_def)
-    made = node_defs.strip_devices(graph)
-    del made.library.function[:], made.library.gradient[:]
-    made.library.function.extend(functions[name] for name in sorted(wanted))
-    return made
+    result = node_defs.strip_devices(graph)
+    del result.library.function[:], result.library.gradient[:]
+    result.library.function.extend(functions[name] for name in sorted(wanted))
+    return result
 
 
 def _called(nodes: Iterable[Any]) -> Iterable[str]:
     for node in nodes:
         yield node.op
         for attr in node.attr.values():
-            yield from [attr.func.name] if attr.func.name else [found.name for found in attr.list.func]
+            yield from [attr.func.name] if attr.func.name else [function.name for function in attr.list.func]
 
 
 #: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.
@@ -185,11 +185,13 @@ def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collect
     A variable that is one of the tensors `outputs` stays there under its old name too. Raises UsageError
     where another op has the new name.
     """
-    found = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}
-    ops = {node.name: found[node.name] for node in variable_ops(graph) if node.name == checkpoint_key(node)}
+    names_by_op = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}
+    ops = {
+        node.name: names_by_op[node.name] for node in variable_ops(graph) if node.name == checkpoint_key(node)
+    }
     ops = {old: new for old, new in ops.items() if old != new}
-    held = {old for old in ops if f"{old}:0" in outputs}
-    taken = {node.name for node in graph.node} - set(ops) | held
+    fetched = {old for old in ops if f"{old}:0" in outputs}
+    taken = {node.name for node in graph.node} - set(ops) | fetched
     for old, new in ops.items():
         if new in taken:
             raise UsageError(f"--rename: expected a free name for {old}, found {new}, an op of the graph")
@@ -199,10 +201,10 @@ def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collect
         node.name = ops.get(old, old)
         for position, name in enumerate(node.input):
             node.input[position] = _reference(name, ops)
-        if old in found and node.attr["shared_name"].s:
-            node.attr["shared_name"].s = found[old].encode()
+        if old in names_by_op and node.attr["shared_name"].s:
+            node.attr["shared_name"].s = names_by_op[old].encode()
         nodes.append(node)
-        if old in held:
+        if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
     return node_defs.with_nodes(graph, nodes)
 

@@ -41,10 +41,10 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def write(path: Path, graph: Any, *, provenance: str) -> None:
     """Writes `graph` to `path`; the same graph gives the same bytes."""
-    made = graph_pb2.GraphDef()
-    made.CopyFrom(graph)
-    for node in made.node:  # one that was converted before has its own
+    result = graph_pb2.GraphDef()
+    result.CopyFrom(graph)
+    for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]
-    made.node[0].attr[FROZEN_KEY].s = provenance.encode()
-    path.write_bytes(made.SerializeToString(deterministic=True))
+    result.node[0].attr[FROZEN_KEY].s = provenance.encode()
+    path.write_bytes(result.SerializeToString(deterministic=True))

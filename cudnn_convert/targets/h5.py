@@ -38,11 +38,11 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def notes(model: Architecture) -> tuple[str, ...]:
     """What of a model's training the file leaves out, and what of its code it keeps."""
-    compiled, told = values.keep_training_config(model.training)
+    compiled, notes_of_training = values.keep_training_config(model.training)
     lost = (
         ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
     )
-    return (*told, *lost, *classes.notes(model.config, safe_mode=False))
+    return (*notes_of_training, *lost, *classes.notes(model.config, safe_mode=False))
 
 
 def write(path: Path, model: Architecture, *, provenance: str) -> None:

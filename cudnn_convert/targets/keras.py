@@ -37,8 +37,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def notes(modern: translate.Modern) -> tuple[str, ...]:
     """What of a rewritten model Keras 3 has no place for."""
-    found, model = list(modern.notes), modern.model
-    found += classes.notes(model.config, safe_mode=True)
+    lines, model = list(modern.notes), modern.model
+    lines += classes.notes(model.config, safe_mode=True)
     kept = [
         path
         for path, entry in layer_tree.below(model.config)
@@ -48,14 +48,14 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
         message = (
             "weights are kept as variables of the class itself, in the order that the source has them in"
         )
-        found.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
+        lines.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
     if model.training is not None:
-        found.append("training config dropped: compile the model to train it on")
+        lines.append("training config dropped: compile the model to train it on")
     scaled = build_keras3.scaled_layers(model)
     if scaled:
         message = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
-        found.append(f"{', '.join(scaled)}: {message}")
-    return tuple(found)
+        lines.append(f"{', '.join(scaled)}: {message}")
+    return tuple(lines)
 
 
 def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> None:
@@ -72,8 +72,10 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
             build_keras3.build_model(source, modern).save(saved)
         else:
             brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
-            made = build_keras3.build_unconnected(source, model, classes.by_all_names(brought, model.config))
-            _save(made, modern.config, saved)
+            model_of_parts = build_keras3.build_unconnected(
+                source, model, classes.by_all_names(brought, model.config)
+            )
+            _save(model_of_parts, modern.config, saved)
         _rewrite(saved, path, provenance)
 
 
@@ -81,12 +83,12 @@ def _never_called(value: Any) -> Any:
     raise NotImplementedError("the function of a user, who did not bring it")
 
 
-def _save(made: Any, config: Mapping[str, Any], path: Path) -> None:
+def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
     """An archive of a config and the weights of a model that need not be that config's."""
     import keras
 
     weights = path.with_name("model.weights.h5")
-    made.save_weights(weights)
+    built.save_weights(weights)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": keras.__version__}))
         archive.writestr("config.json", json.dumps(config))
@@ -95,26 +97,30 @@ def _save(made: Any, config: Mapping[str, Any], path: Path) -> None:
 
 def _rewrite(saved: Path, path: Path, provenance: str) -> None:
     """The archive with one date in it, and no addresses of objects in its config."""
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as made:
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as archive_written:
         for name in sorted(archive.namelist()):
             content = archive.read(name)
             if name == "metadata.json":
-                told = {**json.loads(content), "date_saved": _DATE, KERAS_PROVENANCE: json.loads(provenance)}
-                content = json.dumps(told).encode()
+                metadata = {
+                    **json.loads(content),
+                    "date_saved": _DATE,
+                    KERAS_PROVENANCE: json.loads(provenance),
+                }
+                content = json.dumps(metadata).encode()
             elif name == "config.json":
                 content = json.dumps(_numbered(json.loads(content), {})).encode()
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.external_attr = 0o644 << 16
-            made.writestr(info, content)
+            archive_written.writestr(info, content)
 
 
 def _numbered(value: Any, seen: dict[int, int]) -> Any:
     """A config whose shared objects are counted; Keras numbers them by their addresses."""
     if isinstance(value, list):
-        return [_numbered(one, seen) for one in value]
+        return [_numbered(item, seen) for item in value]
     if isinstance(value, dict):
         return {
-            key: seen.setdefault(one, len(seen)) if key == "shared_object_id" else _numbered(one, seen)
-            for key, one in value.items()
+            key: seen.setdefault(item, len(seen)) if key == "shared_object_id" else _numbered(item, seen)
+            for key, item in value.items()
         }
     return value

@@ -92,7 +92,9 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
     constants = model.graph.initializer
     total = sum(map(_size, constants))
     beside = _beside(constants, weights, Path(f"{path}.data"), total) if total > _LIMIT else {}
-    encoded = [beside.get(one.name) or _inside(one, weights.get(one.name)) for one in constants]
+    encoded = [
+        beside.get(constant.name) or _inside(constant, weights.get(constant.name)) for constant in constants
+    ]
     nodes = graph.SerializeToString(deterministic=True)
     heads = [bytes([_INITIALIZER]) + _varint(length) for length, _ in encoded]
     length = len(nodes) + sum(map(len, heads)) + sum(size for size, _ in encoded)
@@ -108,22 +110,22 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
 
 def _put(file: BinaryIO, piece: Any) -> None:
     """Bytes, or what holds such."""
-    held = memoryview(piece).cast("B")
-    for start in range(0, len(held), _CHUNK):
-        file.write(held[start : start + _CHUNK])
+    content = memoryview(piece).cast("B")
+    for start in range(0, len(content), _CHUNK):
+        file.write(content[start : start + _CHUNK])
 
 
 def _without_constants(model: Any) -> tuple[Any, Any]:
     """`(the model without its graph, the graph without its constants)`, copies both."""
     rest, graph = onnx.ModelProto(), onnx.GraphProto()
-    for made, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
+    for target, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
         for field, value in source.ListFields():
             if field.name == left_out:
                 continue
             if field.is_repeated:
-                getattr(made, field.name).extend(value)
+                getattr(target, field.name).extend(value)
             else:
-                setattr(made, field.name, value)
+                setattr(target, field.name, value)
     return rest, graph
 
 
@@ -133,11 +135,11 @@ def _size(tensor: Any) -> int:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
@@ -155,7 +157,11 @@ def _beside(
     """The constants whose values, being many, now lie in `path`, by name; `total`: what all of them take."""
     from cudnn_convert.weights.lazy import prefetch  # few models need threads, which take time to import
 
-    moved = [one for one in constants if _size(one) > _SMALL and (one.name in weights or one.raw_data)]
+    moved = [
+        constant
+        for constant in constants
+        if _size(constant) > _SMALL and (constant.name in weights or constant.raw_data)
+    ]
     starts: dict[str, int] = {}
     with path.open("wb") as data:
         for name, piece in prefetch(_pieces(moved, weights), _AHEAD):
@@ -164,16 +170,19 @@ def _beside(
                 starts[name] = data.tell()
             _put(data, piece)
             context.report_progress("writing", data.tell(), total)
-    return {one.name: _inside(_placed(one, path.name, starts[one.name]), None) for one in moved}
+    return {
+        constant.name: _inside(_placed(constant, path.name, starts[constant.name]), None)
+        for constant in moved
+    }
 
 
 def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[tuple[str, Any]]:
     """The bytes of each by its name."""
-    for one in constants:
-        if one.name in weights:
-            yield from ((one.name, part.data) for part in weights[one.name]())
+    for constant in constants:
+        if constant.name in weights:
+            yield from ((constant.name, part.data) for part in weights[constant.name]())
         else:
-            yield one.name, one.raw_data
+            yield constant.name, constant.raw_data
 
 
 def _placed(tensor: Any, location: str, start: int) -> Any:

@@ -58,8 +58,10 @@ def gate_provenance(options: Options) -> dict[str, Any]:
 
 def failure_message(result: Verification, options: Options) -> str:
     """One line: the largest error, where it is, and the bound."""
-    wrong = sorted((one for one in result.outputs if not one.passed), key=lambda one: -one.needed)
-    actual = ", ".join(f"{_worst(one)} in output {one.output}" for one in wrong)
+    wrong = sorted(
+        (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
+    )
+    actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
     expected = f"no error above {options.max_error:g} on {options.data}"
     leave = "leave out --quantize and --max-error"
     # No bound lets a choice pass that is another one.
@@ -83,10 +85,12 @@ def errors(result: Verification) -> dict[str, float]:
 
 def note(result: Verification, options: Options) -> str:
     """What a report says of a gate that held."""
-    found = errors(result)
-    worst = max(found, key=lambda name: found[name], default=None)
+    errors_of_result = errors(result)
+    worst = max(errors_of_result, key=lambda name: errors_of_result[name], default=None)
     message = (
-        "all outputs are choices" if worst is None else f"largest error {found[worst]:.2e} in output {worst}"
+        "all outputs are choices"
+        if worst is None
+        else f"largest error {errors_of_result[worst]:.2e} in output {worst}"
     )
     return f"{options.quantize}: {message}, on {options.data}; --max-error {options.max_error:g}"
 

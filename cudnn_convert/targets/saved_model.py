@@ -136,11 +136,11 @@ def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
     the two another name and then not find it.
     """
-    made = node_defs.strip_devices(graph)
+    result = node_defs.strip_devices(graph)
     first = set(keep)
     taken: set[str] = set()
     renamed: dict[str, str] = {}
-    for node in sorted(made.node, key=lambda node: node.name not in first):
+    for node in sorted(result.node, key=lambda node: node.name not in first):
         name, count = node.name, 0
         while name.lower() in taken:
             count += 1
@@ -148,17 +148,17 @@ def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
         taken.add(name.lower())
         if name != node.name:
             renamed[node.name] = name
-    for node in made.node:
+    for node in result.node:
         node.name = renamed.get(node.name, node.name)
         for position, found in enumerate(node.input):
             node.input[position] = _renamed(found, renamed)
-    return made
+    return result
 
 
-def _renamed(found: str, renamed: Mapping[str, str]) -> str:
-    op, k = split(found)
+def _renamed(name: str, renamed: Mapping[str, str]) -> str:
+    op, k = split(name)
     if op not in renamed:
-        return found
+        return name
     return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
 
 
@@ -198,25 +198,27 @@ def _write_fingerprint(folder: Path) -> None:
     """TensorFlow's own, but for the random id in it: the same model has the same bytes."""
     tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
-    found = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
-    found.uuid = ""
-    found.uuid = hashlib.sha256(found.SerializeToString(deterministic=True)).hexdigest()[:_ID_LENGTH]
-    path.write_bytes(found.SerializeToString(deterministic=True))
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
+    fingerprint.uuid = ""
+    fingerprint.uuid = hashlib.sha256(fingerprint.SerializeToString(deterministic=True)).hexdigest()[
+        :_ID_LENGTH
+    ]
+    path.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
 def _refuse_links(source: Path, *, trust: bool) -> None:
     """What a model was given as may be handed on; what it only points to is somebody else's."""
-    links = (found for found in sorted(source.rglob("*")) if found.is_symlink())
+    links = (link for link in sorted(source.rglob("*")) if link.is_symlink())
     expected, cure = "expected a file of the model itself", "put the file there"
     reasons = [
-        f"{found.relative_to(source)}: {expected}, found a link to {found.readlink()}; {cure}"
-        for found in links
-        if not trust and source.resolve() not in found.resolve().parents
+        f"{link.relative_to(source)}: {expected}, found a link to {link.readlink()}; {cure}"
+        for link in links
+        if not trust and source.resolve() not in link.resolve().parents
     ]
     reasons += [
-        f"{found.relative_to(source)}: {expected}, found a pipe, a socket or a device; {cure}"
-        for found in sorted(source.rglob("*"))
-        if found.exists() and not (found.is_file() or found.is_dir())
+        f"{link.relative_to(source)}: {expected}, found a pipe, a socket or a device; {cure}"
+        for link in sorted(source.rglob("*"))
+        if link.exists() and not (link.is_file() or link.is_dir())
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
@@ -239,7 +241,7 @@ def add(meta: Any, folder: Path, initializers: Sequence[str], files: Mapping[str
     """Adds to `meta` the op that runs the `initializers`, and those `files` that its graph names, copied."""
     present = {node.name for node in meta.graph_def.node}
     if initializers:
-        name = unique("init_tables", {found.lower() for found in present})
+        name = unique("init_tables", {name_present.lower() for name_present in present})
         meta.graph_def.node.append(node_defs.node(name, "NoOp", [f"^{op}" for op in initializers]))
         meta.collection_def[_MAIN_OP].node_list.value.append(name)
     names: dict[Path, str] = {}

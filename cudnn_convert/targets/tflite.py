@@ -87,7 +87,7 @@ def write(
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(graph)]:
         names = {node.name for node in others}
-        reasons = [_unknown([one.name], one.op, cuts.before(one.name, names) or _ELSE) for one in others]
+        reasons = [_unknown([op.name], op.op, cuts.before(op.name, names) or _ELSE) for op in others]
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
@@ -116,17 +116,17 @@ def _converted(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
 def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
     converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[SERVING])
     converter.target_spec.supported_ops = list(ops)
-    made: bytes = converter.convert()
-    return made
+    content: bytes = converter.convert()
+    return content
 
 
 def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
     """A line for each op that TensorFlow Lite lacks; `more` is what helps beside a cut."""
-    said: list[tuple[str, str, str]] = _SAID.findall(str(error))
-    avoid = {name for _, name, _ in said}
+    matches: list[tuple[str, str, str]] = _SAID.findall(str(error))
+    avoid = {name for _, name, _ in matches}
     unknown: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
-    for op, name, why in said:
+    for op, name, why in matches:
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
         else:  # of one node it may say several; the first is the cause

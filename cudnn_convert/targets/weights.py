@@ -40,9 +40,11 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
 
     OSErrors are the caller's.
     """
-    said = json.loads(provenance) | {"weights": [one.described() for one in weightses]}
-    text = json.dumps(said, indent=1)
-    arrays = {f"{one.name}/{key}": value for one in weightses for key, value in one.weights.items()}
+    record = json.loads(provenance) | {"weights": [weights.described() for weights in weightses]}
+    text = json.dumps(record, indent=1)
+    arrays = {
+        f"{weights.name}/{key}": value for weights in weightses for key, value in weights.weights.items()
+    }
     if path.suffix == ".npz":
         with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
             np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]

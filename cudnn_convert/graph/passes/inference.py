@@ -112,12 +112,12 @@ def _outputs(index: Index, node: Any) -> int:
 
 
 def _redirected(graph: Any, moved: dict[str, str]) -> Any:
-    made = node_defs.strip_devices(graph)
-    for node in made.node:
+    result = node_defs.strip_devices(graph)
+    for node in result.node:
         for position, name in enumerate(node.input):
             if not name.startswith("^") and tensor(name) in moved:
                 node.input[position] = moved[tensor(name)]
-    return made
+    return result
 
 
 def _without_dropout(graph: Graph) -> Graph:
@@ -169,10 +169,10 @@ def is_uniform(index: Index, name: str) -> bool:
     neutral = {"Add": 0, "AddV2": 0, "Mul": 1}.get(node.op)
     if neutral is None:
         return str(node.op) == "RandomUniform"
-    one, other = index.data_inputs(node)
+    first, other = index.data_inputs(node)
     return any(
         is_uniform(index, drawn) and node_defs.fold_scalar(index, fixed) == neutral
-        for drawn, fixed in ((one, other), (other, one))
+        for drawn, fixed in ((first, other), (other, first))
     )
 
 
@@ -198,12 +198,12 @@ def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
                 )
     if not moved:
         return graph
-    made = node_defs.with_nodes(graph.definition, [*graph.definition.node, *moved.values()])
-    for node in made.node:
+    result = node_defs.with_nodes(graph.definition, [*graph.definition.node, *moved.values()])
+    for node in result.node:
         for position, name in enumerate(node.input):
             if not name.startswith("^") and tensor(name) in moved:
                 node.input[position] = moved[tensor(name)].name
-    return Graph(made)
+    return Graph(result)
 
 
 def hoist_loop_invariants(graph: Any) -> Any:
@@ -221,8 +221,8 @@ def hoist_loop_invariants(graph: Any) -> Any:
         for switch in index.consumers(merge.name, 0):
             if switch.op == "Switch":
                 moved[f"{switch.name}:1"] = made.name
-                exits = [found for found in index.consumers(switch.name, 0) if found.op == "Exit"]
-                moved |= {f"{found.name}:0": enter.input[0] for found in exits}
+                exits = [reader for reader in index.consumers(switch.name, 0) if reader.op == "Exit"]
+                moved |= {f"{reader.name}:0": enter.input[0] for reader in exits}
     result = node_defs.with_nodes(graph, [*graph.node, *constant])
     for node in result.node:
         for position, name in enumerate(node.input):
@@ -233,11 +233,11 @@ def hoist_loop_invariants(graph: Any) -> Any:
 
 
 def _constant_enter(enter: Any, name: str) -> Any:
-    made = type(enter)()
-    made.CopyFrom(enter)
-    made.name = name
-    made.attr["is_constant"].b = True
-    return made
+    copy = type(enter)()
+    copy.CopyFrom(enter)
+    copy.name = name
+    copy.attr["is_constant"].b = True
+    return copy
 
 
 def _behind(name: str, moved: dict[str, str]) -> str:
@@ -284,9 +284,9 @@ def separate_sums(graph: Graph) -> Graph:
                 )
     if not changes:
         return graph
-    made = node_defs.replace_nodes(graph.definition, changes)
-    made.node.extend(added.values())
-    return Graph(made)
+    result = node_defs.replace_nodes(graph.definition, changes)
+    result.node.extend(added.values())
+    return Graph(result)
 
 
 def _lead(index: Index, tensor: str) -> Any:
@@ -304,16 +304,16 @@ def _constant(index: Index, tensor: str) -> Any | None:
 
 def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
     """The name of a copy of a constant, and of what hands it on, that has the negated value."""
-    found = unique(f"{name}/negated", index.nodes)
-    if found not in added:
+    name_of_negated = unique(f"{name}/negated", index.nodes)
+    if name_of_negated not in added:
         original = index.nodes[name]
         copy = type(original)()
         copy.CopyFrom(original)
-        copy.name = found
+        copy.name = name_of_negated
         if original.op == "Const":
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))
         else:
             copy.input[0] = _negate_constant(index, split(original.input[0])[0], added)
-        added[found] = copy
-    return found
+        added[name_of_negated] = copy
+    return name_of_negated

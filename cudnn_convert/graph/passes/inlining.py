@@ -54,10 +54,10 @@ def trace_function(function: Any, *specs: Any) -> Body:
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = _as_kept(concrete.graph.as_graph_def())
     renamed = _hash_names(graph.library.function)
-    inputs = tuple(split(found.name)[0] for found in concrete.inputs)
+    inputs = tuple(split(item.name)[0] for item in concrete.inputs)
     nodes = [_rename(node, renamed) for node in graph.node if node.name not in inputs]
-    library = tuple(_rename_function(found, renamed) for found in graph.library.function)
-    outputs, dtypes = zip(*((found.name, found.dtype) for found in concrete.outputs), strict=True)
+    library = tuple(_rename_function(item, renamed) for item in graph.library.function)
+    outputs, dtypes = zip(*((item.name, item.dtype) for item in concrete.outputs), strict=True)
     return Body(tuple(nodes), inputs, outputs, dtypes, library)
 
 
@@ -66,13 +66,13 @@ def library(function: Any, *specs: Any, compiled: bool = False) -> tuple[Any, tu
 
     `compiled`: XLA compiles it for the shapes of each call, or refuses to.
     """
-    made = tf.function(function, autograph=False, jit_compile=compiled or None)
-    concrete = made.get_concrete_function(*specs)
+    compiled_function = tf.function(function, autograph=False, jit_compile=compiled or None)
+    concrete = compiled_function.get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     graph.library.function.add().CopyFrom(concrete.function_def)
     graph = _as_kept(graph)
     renamed = _hash_names(graph.library.function)
-    functions = {found.signature.name: _rename_function(found, renamed) for found in graph.library.function}
+    functions = {inner.signature.name: _rename_function(inner, renamed) for inner in graph.library.function}
     return functions[concrete.function_def.signature.name], tuple(functions.values())
 
 
@@ -119,7 +119,7 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
     """The nodes that compute `body` on `inputs`, ending in an IdentityN called `name`."""
     renamed = dict(zip(body.inputs, inputs, strict=True))
     anchor = f"^{split(inputs[0])[0]}"
-    made = []
+    nodes = []
     for node in body.nodes:
         copy = node_def_pb2.NodeDef()
         copy.CopyFrom(node)
@@ -128,9 +128,9 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
         copy.input.extend(_moved(found, name, renamed) for found in node.input)
         if not node.input:
             copy.input.append(anchor)
-        made.append(copy)
+        nodes.append(copy)
     outputs = [_moved(found, name, renamed) for found in body.outputs]
-    return [*made, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
+    return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
 
 def _moved(found: str, name: str, renamed: Mapping[str, str]) -> str:
@@ -149,7 +149,7 @@ def _hash_names(functions: Sequence[Any]) -> dict[str, str]:
     renamed: dict[str, str] = {}
     todo = list(functions)
     while todo:
-        function = next(found for found in todo if not _called(found) - renamed.keys())
+        function = next(candidate for candidate in todo if not _called(candidate) - renamed.keys())
         todo.remove(function)
         anonymous = _rename_function(function, {**renamed, function.signature.name: ""})
         digest = hashlib.sha256(anonymous.SerializeToString(deterministic=True)).hexdigest()
@@ -169,10 +169,10 @@ def _canonical_arguments(function: Any) -> None:
     for arg in function.signature.input_arg:
         arg.name = renamed[arg.name]
     for node in function.node_def:
-        for position, found in enumerate(node.input):
-            node.input[position] = renamed.get(found, found)
-    for key, found in list(function.ret.items()):
-        function.ret[key] = renamed.get(found, found)
+        for position, item in enumerate(node.input):
+            node.input[position] = renamed.get(item, item)
+    for key, item in list(function.ret.items()):
+        function.ret[key] = renamed.get(item, item)
 
 
 def _rename(node: Any, functions: Mapping[str, str]) -> Any:
@@ -183,13 +183,13 @@ def _rename(node: Any, functions: Mapping[str, str]) -> Any:
 
 
 def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
-    made = function_pb2.FunctionDef()
-    made.CopyFrom(function)
-    _canonical_arguments(made)
-    made.signature.name = functions[function.signature.name]
-    for node in made.node_def:
+    copy = function_pb2.FunctionDef()
+    copy.CopyFrom(function)
+    _canonical_arguments(copy)
+    copy.signature.name = functions[function.signature.name]
+    for node in copy.node_def:
         _rename(node, functions)
-    return made
+    return copy
 
 
 CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -212,10 +212,10 @@ def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
 
 def functions(node: Any) -> list[str]:
     """The functions that a node names: those it calls."""
-    found = [node.op]
+    names = [node.op]
     for attr in node.attr.values():
-        found += [attr.func.name] if attr.func.name else [func.name for func in attr.list.func]
-    return found
+        names += [attr.func.name] if attr.func.name else [func.name for func in attr.list.func]
+    return names
 
 
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
@@ -225,10 +225,12 @@ def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
         name: {called for node in function.node_def for called in functions(node) if called in library}
         for name, function in library.items()
     }
-    found = {name for name, function in library.items() if any(node.op in ops for node in function.node_def)}
-    while more := {name for name, called in calls.items() if name not in found and called & found}:
-        found |= more
-    return found
+    reaching = {
+        name for name, function in library.items() if any(node.op in ops for node in function.node_def)
+    }
+    while more := {name for name, called in calls.items() if name not in reaching and called & reaching}:
+        reaching |= more
+    return reaching
 
 
 def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) -> Any:
@@ -238,15 +240,15 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
     a function runs what has side effects, as a cuDNN op is said to have, wanted or not.
     """
     wanted = sorted({split(name)[0] for name in keep})
-    made = node_defs.strip_devices(node_defs.extract_nodes(graph, Index(graph).ancestors(wanted)))
-    _prepare(made)
+    whole = node_defs.strip_devices(node_defs.extract_nodes(graph, Index(graph).ancestors(wanted)))
+    _prepare(whole)
     if origins:
-        _mark(made)
-    node_defs.import_checked(made)
+        _mark(whole)
+    node_defs.import_checked(whole)
     # A call with effects stays one where nothing waits for it.
-    calls = [node.name for node in made.node if node.op in CALLS]
+    calls = [node.name for node in whole.node if node.op in CALLS]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
-    meta = meta_graph_pb2.MetaGraphDef(graph_def=node_defs.with_nodes(made, [*made.node, *waits]))
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=node_defs.with_nodes(whole, [*whole.node, *waits]))
     fetched = [*wanted, *(node.name for node in waits)]
     meta.collection_def["train_op"].node_list.value.extend(fetched)
     config = config_pb2.ConfigProto()
@@ -303,7 +305,7 @@ def _without_additions(graph: Any) -> Any:
     nodes = []
     for node in graph.node:
         controls = [name for name in node.input if name.startswith("^")]
-        kept = [f"^{found}" for name in controls for found in _expand(name[1:], waits)]
+        kept = [f"^{waiting}" for name in controls for waiting in _expand(name[1:], waits)]
         inputs = [name for name in node.input if not name.startswith("^")]
         if node.name.startswith(_ADDED) and node.op == "Identity" and not kept:
             passed[node.name] = inputs[0]
@@ -331,7 +333,7 @@ def _waits(index: Index, node: Any) -> list[str]:
 def _expand(name: str, waits: Mapping[str, list[str]]) -> list[str]:
     if name not in waits:
         return [name]
-    return [found for inner in waits[name] for found in _expand(inner, waits)]
+    return [waiting for inner in waits[name] for waiting in _expand(inner, waits)]
 
 
 def _behind(name: str, passed: Mapping[str, str]) -> str:

@@ -76,35 +76,36 @@ def place_state(
     UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.assigned_variables(graph, outputs)
-    found = [one for one in assigned if one.read and one.recurs]
-    others = [] if keep else [one for one in assigned if one not in found]
+    recurring = [state for state in assigned if state.read and state.recurs]
+    others = [] if keep else [state for state in assigned if state not in recurring]
     _refuse_read(model, others)
-    leaving = [one for one in found if not keep or one.tensor in shapes]
-    for one in found:
-        if one not in leaving:
-            _refuse_branches(one, asked)
-    model = _with_initial_values(model, source.index, [*found, *others])
+    leaving = [state for state in recurring if not keep or state.tensor in shapes]
+    for state in recurring:
+        if state not in leaving:
+            _refuse_branches(state, asked)
+    model = _with_initial_values(model, source.index, [*recurring, *others])
     index = graph.index
-    written = _written(graph, [one for one in leaving if _is_scalar(model, index, one)])
+    written = _written(graph, [state for state in leaving if _is_scalar(model, index, state)])
     starts = {
-        one.variable: _start(model, index, one, shapes.get(one.tensor), written.get(one.variable))
-        for one in leaving
+        state.variable: _start(model, index, state, shapes.get(state.tensor), written.get(state.variable))
+        for state in leaving
     }
     starts |= {
-        one.variable: node_defs.constant(one.variable, model.variables[one.key].read()) for one in others
+        state.variable: node_defs.constant(state.variable, model.variables[state.key].read())
+        for state in others
     }
     detached, ends = promote_state_to_io(model.path, graph.definition, [*leaving, *others], starts)
-    by_variable = {one.variable: end for one, end in zip(leaving, ends, strict=False)}
-    last = {write: one.variable for one in leaving for write in recurrent_state.last_writes(index, one)}
+    by_variable = {state.variable: end for state, end in zip(leaving, ends, strict=False)}
+    last = {write: state.variable for state in leaving for write in recurrent_state.last_writes(index, state)}
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
-    kept = [*outputs, *by_variable.values(), *(one.tensor for one in leaving)]
+    kept = [*outputs, *by_variable.values(), *(state.tensor for state in leaving)]
     settled = node_defs.prune(graph if detached is graph.definition else node_defs.Graph(detached), kept)
     carried = [
-        Carried(one, one.tensor, by_variable[one.variable], from_scalar=one.variable in written)
-        for one in leaving
+        Carried(state, state.tensor, by_variable[state.variable], from_scalar=state.variable in written)
+        for state in leaving
     ]
-    carried += [Carried(one) for one in found if one not in leaving]
-    carried += [Carried(one, dropped=True) for one in others]
+    carried += [Carried(state) for state in recurring if state not in leaving]
+    carried += [Carried(state, dropped=True) for state in others]
     return Settled(model, settled, tuple(outputs), tuple(carried))
 
 
@@ -112,10 +113,10 @@ def _refuse_read(model: Model, others: Iterable[recurrent_state.State]) -> None:
     """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
     cure = "choose other --outputs, or --format savedmodel"
     reasons = [
-        f"variable {one.variable}: expected one that is only read, or a recurrence's state, found that "
-        f"{one.writes[0].op} changes it; {cure}"
-        for one in others
-        if one.read
+        f"variable {state.variable}: expected one that is only read, or a recurrence's state, found that "
+        f"{state.writes[0].op} changes it; {cure}"
+        for state in others
+        if state.read
     ]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
@@ -154,17 +155,17 @@ def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
-    index, seen, found = graph.index, node_defs.import_graph(graph.definition), {}
-    for one in scalars:
-        values = [index.data_inputs(index.nodes[write.op])[1] for write in one.writes]
+    index, seen, values_by_variable = graph.index, node_defs.import_graph(graph.definition), {}
+    for state in scalars:
+        values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
         shapes = [seen.get_tensor_by_name(name).shape for name in values]
         ranks = {shape.rank for shape in shapes}
         if len(ranks) == 1 and not ranks & {None, 0}:
             columns = zip(*(shape.as_list() for shape in shapes), strict=True)
-            found[one.variable] = tf.TensorShape(
+            values_by_variable[state.variable] = tf.TensorShape(
                 [widths[0] if len({*widths}) == 1 else None for widths in columns]
             )
-    return found
+    return values_by_variable
 
 
 def _start(
@@ -225,43 +226,45 @@ class _Detachment:
         self.order = recurrent_state.Order(self.index, state)
 
     def made(self) -> tuple[Any, str]:
-        found = [*recurrent_state.uses(self.index, self.state.variable)]
+        uses_of_state = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
-        places = [(use, self.order.place(use)) for use in found]
-        held = self._held()
+        places = [(use, self.order.place(use)) for use in uses_of_state]
+        aliases = self._held()
         for use, (stage, within) in places:
-            self._rewire(use, held[stage] if within is None else within.op, within)
+            self._rewire(use, aliases[stage] if within is None else within.op, within)
         for write in self.state.writes:
             self._assign(self.nodes[write.op])
         self._plain()
         end = unique(f"{self.state.variable}/next", self.nodes)
-        self.added.append(node_defs.identity(end, held[-1], self.dtype.as_datatype_enum))
+        self.added.append(node_defs.identity(end, aliases[-1], self.dtype.as_datatype_enum))
         kept = [node for node in self.graph.node if node.name != self.state.variable]
         return node_defs.with_nodes(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
 
     def _held(self) -> list[str]:
         """What the variable holds before each stage, and at the end."""
-        held = [self.state.variable]
+        aliases = [self.state.variable]
         for number, stage in enumerate(self.order.stages):
             branches = self.order.branches(stage[0])
             if not branches:
-                held.append(stage[0].op)
+                aliases.append(stage[0].op)
                 continue
             predicate, _ = branches[0]
             stem = unique(f"{self.state.variable}/stage_{number}", self.nodes)
-            old = node_defs.node(f"{stem}/switch", "Switch", [held[-1], reference(predicate)], T=self.dtype)
+            old = node_defs.node(
+                f"{stem}/switch", "Switch", [aliases[-1], reference(predicate)], T=self.dtype
+            )
             written = {self.order.branches(write)[0][1]: write.op for write in stage}
             sides = [written.get(side, reference(f"{old.name}:{side}")) for side in (0, 1)]
             merge = node_defs.node(stem, "Merge", sides, T=self.dtype, N=2)
             self.added += [old, merge]
-            held.append(stem)
-        return held
+            aliases.append(stem)
+        return aliases
 
     def _rewire(self, use: recurrent_state.Use, source: str, within: recurrent_state.Use | None) -> None:
         """Gives a use the tensor `source` in the variable's place."""
         node = self.nodes[use.op]
         definition = tf_private.find_op(node.op)
-        takes_reference = definition is not None and any(found.is_ref for found in definition.input_arg)
+        takes_reference = definition is not None and any(argument.is_ref for argument in definition.input_arg)
         takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
         is_write = node.op in recurrent_state.WRITES and use.position == 0
@@ -284,11 +287,11 @@ class _Detachment:
         """An assignment becomes its value; what waited for it waits for that."""
         old, value, *control = node.input
         if node.op in recurrent_state.OVERWRITES:
-            made = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
+            node_of_value = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
         else:
             op = "AddV2" if node.op in ("AssignAdd", "AssignAddVariableOp") else "Sub"
-            made = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
-        node.CopyFrom(made)
+            node_of_value = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
+        node.CopyFrom(node_of_value)
 
     def _plain(self) -> None:
         """Carriers of the variable carry its value now."""

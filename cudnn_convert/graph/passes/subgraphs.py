@@ -60,11 +60,11 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
     needed = index.ancestors((split(name)[0] for name in outputs), stop=closed | dense.keys()) - closed
     read = {name for op in needed - dense.keys() for name in index.data_inputs(index.nodes[op])}
     parsed = [split(name) for name in read - set(stop) if index.nodes[split(name)[0]].op in PARSERS]
-    found = [(op, k, f"{op}:{k}", False) for op, k in parsed]
-    found += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
+    listed = [(op, k, f"{op}:{k}", False) for op, k in parsed]
+    listed += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
     return [
         Feature(_key(index, index.nodes[op], k, whole=whole), name, op)
-        for op, k, name, whole in sorted(found)
+        for op, k, name, whole in sorted(listed)
     ]
 
 
@@ -90,10 +90,10 @@ def _key(index: Index, parser: Any, k: int, *, whole: bool) -> str | None:
     """The name of output `k` by the feature's; None where it is no word, or the parser is of sequences."""
     count = _sparse(parser)
     names = [*_names(index, parser)]
-    place = k % count if k < 3 * count else k - 2 * count
-    if place >= len(names) or not re.fullmatch(r"[\w/.-]+", names[place]):
+    position = k % count if k < 3 * count else k - 2 * count
+    if position >= len(names) or not re.fullmatch(r"[\w/.-]+", names[position]):
         return None
-    key = re.sub(r"\W", "_", names[place])
+    key = re.sub(r"\W", "_", names[position])
     return key if whole or k >= 3 * count else f"{key}_{_SPARSE[k // count]}"
 
 
@@ -135,7 +135,7 @@ class Cuts:
 
     def before(self, name: str, avoid: Collection[str]) -> str:
         """The advice that does without the node `name` and those to `avoid`, "" where nothing is left."""
-        found: list[tuple[int, str]] = []
+        candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []
         while todo:
             for source in self._index.data_inputs(self._index.nodes[todo.pop()]):
@@ -144,14 +144,14 @@ class Cuts:
                     continue
                 seen.add(op)
                 needed = self._index.ancestors([op])
-                if not any(self._index.nodes[one].op in PLACEHOLDERS for one in needed):
+                if not any(self._index.nodes[name_needed].op in PLACEHOLDERS for name_needed in needed):
                     continue
                 is_part = needed & self._recurrences or not self._recurrences
                 if is_part and self._is_offered(op, k) and not needed & {*avoid, name}:
-                    found.append((len(needed), source))
+                    candidates.append((len(needed), source))
                 else:
                     todo.append(op)
-        return f"cut before it with --outputs {max(found)[1]}" if found else ""
+        return f"cut before it with --outputs {max(candidates)[1]}" if candidates else ""
 
     def _is_offered(self, op: str, k: int) -> bool:
         node: Any = self._index.nodes[op]
@@ -188,7 +188,9 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         if op not in index.nodes:
             near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
             hint = (
-                f"the nearest are {', '.join(f'{found}:0' for found in near)}" if near else "nothing is near"
+                f"the nearest are {', '.join(f'{near_name}:0' for near_name in near)}"
+                if near
+                else "nothing is near"
             )
             reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
         elif (count := _outputs(index.nodes[op])) is not None and not 0 <= k < count:
@@ -233,23 +235,25 @@ def extract_subgraph(
         ops = _ancestors(index, inputs, constants)
         seen = node_defs.import_checked(node_defs.extract_nodes(graph.definition, ops))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
-    taken, moved, made = set(index.nodes), {}, []
-    for found in inputs:
-        op, k = split(found.tensor)
+    taken, moved, placeholders = set(index.nodes), {}, []
+    for cut in inputs:
+        op, k = split(cut.tensor)
         # The first output keeps the op's own name; nothing else of the op is left to need it.
         name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
         taken.add(name)
-        moved[found.tensor] = f"{name}:0"
-        dtype, shape = _dtype_and_shape(seen, found.tensor)
+        moved[cut.tensor] = f"{name}:0"
+        dtype, shape = _dtype_and_shape(seen, cut.tensor)
         shape = shape if shape.rank is not None else _noted_shape(index.nodes[op], k)
-        made.append(node_defs.placeholder(name, dtype, _refine_shape(found, shape)))
+        placeholders.append(node_defs.placeholder(name, dtype, _refine_shape(cut, shape)))
     for name, value in constants.items():
         op, k = split(name)
         fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
-        made.append(node_defs.constant(fresh, value))
-    return _redirect(graph.definition, made, moved, [moved.get(name, name) for name in outputs]), moved
+        placeholders.append(node_defs.constant(fresh, value))
+    return _redirect(
+        graph.definition, placeholders, moved, [moved.get(name, name) for name in outputs]
+    ), moved
 
 
 def with_values(graph: node_defs.Graph, outputs: Sequence[str]) -> tuple[node_defs.Graph, list[str]]:
@@ -289,12 +293,12 @@ def _noted_shape(node: Any, k: int) -> tf.TensorShape:
 
 
 def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) -> set[str]:
-    return index.ancestors(split(name)[0] for name in [*(found.tensor for found in inputs), *constants])
+    return index.ancestors(split(name)[0] for name in [*(cut.tensor for cut in inputs), *constants])
 
 
 def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
     """Whether the outputs need nothing of an op but what is cut off it."""
-    cut_here = {split(found.tensor)[1] for found in inputs if split(found.tensor)[0] == op}
+    cut_here = {split(cut.tensor)[1] for cut in inputs if split(cut.tensor)[0] == op}
     readers = (node for node in index.consumers(op) if node.name in needed)
     used = {split(name)[1] for node in readers for name in node.input if split(name)[0] == op}
     return used <= cut_here
@@ -314,19 +318,21 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
     return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
-def _redirect(graph: Any, made: list[Any], moved: Mapping[str, str], outputs: list[str]) -> node_defs.Graph:
-    """`graph` with `made` in front and every reader of a moved tensor redirected, down to `outputs`."""
-    fresh = {node.name for node in made}
+def _redirect(
+    graph: Any, placeholders: list[Any], moved: Mapping[str, str], outputs: list[str]
+) -> node_defs.Graph:
+    """`graph` with `placeholders` in front; readers of moved tensors read those; down to `outputs`."""
+    fresh = {node.name for node in placeholders}
     nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
     for node in nodes:
         places = [
             k for k, name in enumerate(node.input) if not name.startswith("^") and tensor(name) in moved
         ]
-        for place in places:
-            node.input[place] = reference(moved[tensor(node.input[place])])
+        for position in places:
+            node.input[position] = reference(moved[tensor(node.input[position])])
         if 0 in places:  # where a handle would stand; indices of a gather may move too
             read_value(node)
-    return node_defs.prune(node_defs.Graph(node_defs.with_nodes(graph, [*made, *nodes])), outputs)
+    return node_defs.prune(node_defs.Graph(node_defs.with_nodes(graph, [*placeholders, *nodes])), outputs)
 
 
 def read_value(node: Any) -> None:

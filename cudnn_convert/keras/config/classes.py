@@ -111,8 +111,8 @@ def is_cudnn(entry: Entry) -> bool:
 
 def cudnn_layers(model: Architecture) -> list[str]:
     """The paths of a model's cuDNN layers, each once."""
-    found = (path for path, entry in layer_tree.below(model.config) if is_cudnn(entry))
-    return list(dict.fromkeys(found))
+    paths = (path for path, entry in layer_tree.below(model.config) if is_cudnn(entry))
+    return list(dict.fromkeys(paths))
 
 
 def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
@@ -124,7 +124,7 @@ def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
 
 def has_foreign(entry: Entry, brought: Collection[str]) -> bool:
     """Whether an entry is foreign, or a layer in it."""
-    return any(is_foreign(found, brought) for _, found in layer_tree.walk(entry))
+    return any(is_foreign(inner, brought) for _, inner in layer_tree.walk(entry))
 
 
 def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ NOTHING: Final = Vouched()
 
 def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched:
     """Each of `items` by its name; modules are looked for in the current folder too. Raises UsageError."""
-    found: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
+    objects: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
     for item in items:
         module, _, name = item.partition(":")
         try:
@@ -175,9 +175,9 @@ def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched
                 brought = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as cause:
             raise UsageError(f"--custom-objects {item}: expected MODULE:NAME, found {cause}") from cause
-        for library in _libraries(brought) or found:
-            found[library][name] = brought
-    return Vouched(**found, trust=trust)
+        for library in _libraries(brought) or objects:
+            objects[library][name] = brought
+    return Vouched(**objects, trust=trust)
 
 
 def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
@@ -193,14 +193,14 @@ def by_name(brought: Mapping[str, Any], value: Any) -> Any:
     where nothing is brought under the registered name.
     """
     if isinstance(value, list):
-        return [by_name(brought, found) for found in value]
+        return [by_name(brought, item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    made = {key: by_name(brought, found) for key, found in value.items()}
+    changed = {key: by_name(brought, item) for key, item in value.items()}
     kind = str(value.get("class_name")).rpartition(">")[2]
     name = value.get("config") if kind == "function" else kind
     known = "class_name" in value and isinstance(name, str) and name in brought
-    return {**made, "module": None, "registered_name": name} if known else made
+    return {**changed, "module": None, "registered_name": name} if known else changed
 
 
 def _libraries(brought: Any) -> set[str]:
@@ -238,17 +238,17 @@ def modern(config: Mapping[str, Any]) -> dict[str, Any]:
     """A Lambda's config for Keras 3, its code as it was. Raises ValueError for what has no place there."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
-    made = {key: config[key] for key in ("name", "trainable") if key in config}
+    result = {key: config[key] for key in ("name", "trainable") if key in config}
     if config.get("dtype") is not None:
-        made["dtype"] = values.dtype(config["dtype"])
-    made["function"] = _function(config, "function")
+        result["dtype"] = values.dtype(config["dtype"])
+    result["function"] = _function(config, "function")
     if config.get("output_shape") is not None:
         is_plain = config.get("output_shape_type", "raw") == "raw"
-        made["output_shape"] = config["output_shape"] if is_plain else _function(config, "output_shape")
+        result["output_shape"] = config["output_shape"] if is_plain else _function(config, "output_shape")
     arguments = config.get("arguments") or {}
     if not isinstance(arguments, Mapping):
         raise ValueError("expected a Lambda's arguments by their names, found others")
-    return {**made, "arguments": {key: _argument(value) for key, value in arguments.items()}}
+    return {**result, "arguments": {key: _argument(value) for key, value in arguments.items()}}
 
 
 def _function(config: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -259,15 +259,15 @@ def _function(config: Mapping[str, Any], key: str) -> dict[str, Any]:
         raise ValueError(f"expected a Lambda's {key} as Keras 2 writes it, found {key}_type {kind}")
     code, defaults, closure = stored
     # Keras 3 makes the tuple that defaults must be of JSON's list only where the three stand together.
-    made = {"code": stored if defaults else code, "defaults": None, "closure": closure}
-    return {"class_name": "__lambda__", "config": made}
+    function = {"code": stored if defaults else code, "defaults": None, "closure": closure}
+    return {"class_name": "__lambda__", "config": function}
 
 
 def _argument(stored: Any) -> Any:
     if not isinstance(stored, Mapping) or stored.get("type") != "ndarray":
         return stored
-    told = {"value": stored["value"], "dtype": np.asarray(stored["value"]).dtype.name}
-    return {"class_name": "__numpy__", "config": told}
+    argument = {"value": stored["value"], "dtype": np.asarray(stored["value"]).dtype.name}
+    return {"class_name": "__numpy__", "config": argument}
 
 
 def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
@@ -288,7 +288,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
         yield "loading needs safe_mode=False"
     for version in dict.fromkeys(coded.values()):
         if version is not None:
-            paths = ", ".join(path for path, found in coded.items() if found == version)
+            paths = ", ".join(path for path, version_of_code in coded.items() if version_of_code == version)
             yield f"{paths}: its bytecode is of Python {version}, and runs in the very version that wrote it"
 
 
@@ -304,11 +304,11 @@ def python(code: Any) -> str | None:
         return None
     if not raw.startswith(_CODE):
         return None
-    for count, found in _PYTHONS.items():
+    for count, version_of_python in _PYTHONS.items():
         start = 1 + 4 * count
         if raw.startswith(_BYTES, start) and len(raw) >= start + 5:
             (length,) = struct.unpack_from("<i", raw, start + 1)
             operations = raw[start + 5 : start + 5 + length : 2]
             if 0 < length <= len(raw) - start - 5:
-                return _NEWER if count == 5 and _RESUME.intersection(operations[:8]) else found
+                return _NEWER if count == 5 and _RESUME.intersection(operations[:8]) else version_of_python
     return None

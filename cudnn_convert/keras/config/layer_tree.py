@@ -39,15 +39,15 @@ def is_model(entry: Entry) -> bool:
 def layer_name(entry: Entry) -> str:
     """The name of a layer, "" where a config leaves it out."""
     config = entry["config"]
-    found = config.get("name") if isinstance(config, Mapping) else None
-    return str(found or entry.get("name") or "")
+    name = config.get("name") if isinstance(config, Mapping) else None
+    return str(name or entry.get("name") or "")
 
 
 def layer_entries(entry: Entry) -> list[Entry]:
     """The entries of a model; before Keras 2.2.3 a Sequential's config was the list itself."""
     config = entry["config"]
-    found = config if isinstance(config, list) else config.get("layers", [])
-    return [layer for layer in found if is_entry(layer)]
+    entries_of_config = config if isinstance(config, list) else config.get("layers", [])
+    return [layer for layer in entries_of_config if is_entry(layer)]
 
 
 def inside(entry: Entry) -> list[Entry]:
@@ -58,13 +58,16 @@ def inside(entry: Entry) -> list[Entry]:
     if is_model(entry):
         return layer_entries(entry)
     config = entry["config"] if isinstance(entry["config"], Mapping) else {}
-    held = [config[key] for key in _HELD if config.get(key) is not None]
-    found = [
-        one for value in held for one in (value if isinstance(value, list) else [value]) if is_entry(one)
+    entries_within = [config[key] for key in _HELD if config.get(key) is not None]
+    entries = [
+        item
+        for value in entries_within
+        for item in (value if isinstance(value, list) else [value])
+        if is_entry(item)
     ]
-    if entry["class_name"] == "Bidirectional" and len(found) == 1:
-        return found * 2
-    return found
+    if entry["class_name"] == "Bidirectional" and len(entries) == 1:
+        return entries * 2
+    return entries
 
 
 def walk(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry]]:
@@ -84,10 +87,10 @@ def below(model: Entry) -> Iterator[tuple[str, Entry]]:
 def map_entries(value: Any, change: Callable[[Entry], Entry]) -> Any:
     """A config with `change` done to every entry in it, inner ones first, also below unknown classes."""
     if isinstance(value, list):
-        return [map_entries(one, change) for one in value]
+        return [map_entries(item, change) for item in value]
     if isinstance(value, Mapping):
-        made = {key: map_entries(one, change) for key, one in value.items()}
-        return change(made) if is_entry(made) else made
+        changed = {key: map_entries(item, change) for key, item in value.items()}
+        return change(changed) if is_entry(changed) else changed
     return value
 
 
@@ -104,18 +107,18 @@ def unreachable_layers(model: Entry) -> list[str]:
 
     Loaders wait for such a call forever.
     """
-    found = []
+    unreached = []
     for path, entry in walk(model):
         if is_model(entry) and not _is_row(entry):
             calls, reached = _calls(entry), _reachable_calls(entry, ())
-            found += [
+            unreached += [
                 f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
             ]
             ends = references(entry["config"].get("output_layers"))
-            found += [
+            unreached += [
                 f"{path}/{layer}".strip("/") for layer, number, _ in ends if (layer, number) not in reached
             ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(unreached))
 
 
 def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
@@ -126,20 +129,20 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
         kept = entries[: min(names.index(layer) for layer in layers)]
         return [(layer_name(kept[-1]), 0, 0)] if _compute(kept) else []
     reached = _reachable_calls(model, layers)
-    found = [*references(model["config"]["output_layers"])]
+    references_of_ends = [*references(model["config"]["output_layers"])]
     for call, value in _calls(model).items():
-        found += references(value) if call not in reached else []
+        references_of_ends += references(value) if call not in reached else []
     inputs = {layer_name(entry) for entry in entries if not entry.get("inbound_nodes")}
-    return [end for end in dict.fromkeys(found) if end[:2] in reached and end[0] not in inputs]
+    return [end for end in dict.fromkeys(references_of_ends) if end[:2] in reached and end[0] not in inputs]
 
 
 def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
     """The model up to its top-level `layers`, with their `ends` for outputs; None where there are none."""
-    found = ends(model, layers)
-    if not found or not _is_row(model):
-        return _down_to(model, found) if found else None
+    references_of_ends = ends(model, layers)
+    if not references_of_ends or not _is_row(model):
+        return _down_to(model, references_of_ends) if references_of_ends else None
     entries, config = layer_entries(model), model["config"]
-    kept = entries[: [layer_name(entry) for entry in entries].index(found[0][0]) + 1]
+    kept = entries[: [layer_name(entry) for entry in entries].index(references_of_ends[0][0]) + 1]
     return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
 
 
@@ -159,10 +162,10 @@ def _calls(model: Entry) -> dict[Call, Any]:
     named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}
     calls: dict[Call, Any] = {}
     for entry in entries:
-        layer, held = layer_name(entry), entry.get("inbound_nodes") or [[]]
+        layer, nodes_of_calls = layer_name(entry), entry.get("inbound_nodes") or [[]]
         # The call that made an inner model's own outputs comes first, and is not written down.
         first = 1 if is_model(entry) and (layer, 0) not in named else 0
-        calls |= {(layer, first + number): call for number, call in enumerate(held)}
+        calls |= {(layer, first + number): call for number, call in enumerate(nodes_of_calls)}
     return calls
 
 
@@ -201,10 +204,12 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
     entries = []
     for entry in layer_entries(model):
         layer = layer_name(entry)
-        kept = [call for place, call in calls.items() if place[0] == layer and place in needed]
+        kept = [call for call_key, call in calls.items() if call_key[0] == layer and call_key in needed]
         if kept:
-            held = [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
-            entries.append({**entry, "inbound_nodes": held})
+            nodes_of_calls = (
+                [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            )
+            entries.append({**entry, "inbound_nodes": nodes_of_calls})
     starts = [found for found in references(model["config"]["input_layers"]) if found[:2] in needed]
     config = {
         **model["config"],
@@ -217,14 +222,14 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
 
 def references(value: Any) -> Iterator[Reference]:
     """The results of layers that a value of a config refers to, in its order."""
-    found: list[Reference] = []
+    listed: list[Reference] = []
 
     def seen(reference: Reference) -> Reference:
-        found.append(reference)
+        listed.append(reference)
         return reference
 
     _change_references(value, seen)
-    yield from found
+    yield from listed
 
 
 def _change_references(value: Any, change: Callable[[Reference], Reference]) -> Any:
@@ -236,10 +241,10 @@ def _change_references(value: Any, change: Callable[[Reference], Reference]) -> 
                 **value,
                 "config": {**config, "keras_history": list(change(tuple(config["keras_history"])))},
             }
-        return {key: _change_references(found, change) for key, found in value.items()}
+        return {key: _change_references(item, change) for key, item in value.items()}
     if not isinstance(value, list | tuple):
         return value
-    if len(value) in (3, 4) and isinstance(value[0], str) and all(type(found) is int for found in value[1:3]):
+    if len(value) in (3, 4) and isinstance(value[0], str) and all(type(item) is int for item in value[1:3]):
         start = value[:3] if value[0] == _CONSTANT else change((value[0], value[1], value[2]))
-        return [*start, *(_change_references(found, change) for found in value[3:])]
-    return [_change_references(found, change) for found in value]
+        return [*start, *(_change_references(item, change) for item in value[3:])]
+    return [_change_references(item, change) for item in value]

@@ -47,8 +47,8 @@ def require(path: Path, where: str, config: Mapping[str, Any]) -> None:
     """Raises ReadError where the config of a model, from `where` in the file at `path`, is none."""
     faults = chain(_values(config), _model(config, "model"))
     if fault := next(faults, None):
-        place, expected, found = fault
-        raise ReadError(path, f"{where}: {place}", expected=expected, found=found)
+        place, expected, actual = fault
+        raise ReadError(path, f"{where}: {place}", expected=expected, found=actual)
 
 
 def _told(value: object) -> str:
@@ -70,7 +70,7 @@ def _values(config: Any) -> Iterator[Fault]:
             yield from _object(value)
         if isinstance(value, Mapping | list):
             below = value.values() if isinstance(value, Mapping) else value
-            todo += [(found, depth + 1) for found in below]
+            todo += [(item, depth + 1) for item in below]
 
 
 def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
@@ -82,69 +82,69 @@ def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
             "a keras_history of a layer's name and two numbers",
             _told(value.get("config")),
         )
-    for key, held in value.items():
+    for key, item in value.items():
         if (
             key.endswith(_HELD)
-            and isinstance(held, Mapping)
-            and not isinstance(held.get("config", {}), Mapping)
+            and isinstance(item, Mapping)
+            and not isinstance(item.get("config", {}), Mapping)
         ):
-            yield key, "an object with a config", _told(held)
+            yield key, "an object with a config", _told(item)
 
 
 def _of(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else None
 
 
-def _model(entry: Any, place: str) -> Iterator[Fault]:
+def _model(entry: Any, where: str) -> Iterator[Fault]:
     """Faults of a layer or model, and of all in it."""
     if not layer_tree.is_entry(entry) or not isinstance(entry["config"], Mapping | list):
-        yield place, "class_name and config", _told(entry)
+        yield where, "class_name and config", _told(entry)
         return
     name, config = _own_name(entry), entry["config"]
     if not isinstance(name, str | None) or entry.get("name", name) not in (None, name):
-        yield place, "one name", _told(entry.get("name", name))
+        yield where, "one name", _told(entry.get("name", name))
         return
-    place = f"{place} {name}" if name else place
+    where = f"{where} {name}" if name else where
     if layer_tree.is_model(entry):
-        yield from _layers(entry, place)
+        yield from _layers(entry, where)
     elif not isinstance(config, Mapping):
-        yield place, "a config by names", _told(config)
+        yield where, "a config by names", _told(config)
     else:
-        yield from _layer(entry["class_name"], config, place)
+        yield from _layer(entry["class_name"], config, where)
 
 
 def _own_name(entry: Mapping[str, Any]) -> Any:
     return _of(entry["config"], "name") or entry.get("name")
 
 
-def _layers(entry: Mapping[str, Any], place: str) -> Iterator[Fault]:
+def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
     config = entry["config"]
     listed = config if isinstance(config, list) else config.get("layers")
     if not isinstance(listed, list):
-        yield place, "a list of layers", _told(listed)
+        yield where, "a list of layers", _told(listed)
         return
-    for one in listed:
-        yield from (found := list(_model(one, "layer")))
-        if found:
+    for layer in listed:
+        yield from (faults := list(_model(layer, "layer")))
+        if faults:
             return
     built = entry.get("build_config")
     if not isinstance(built, Mapping | None):
-        yield place, "a build_config by names", _told(built)
+        yield where, "a build_config by names", _told(built)
     if entry["class_name"] == "Sequential":
         return
     if not isinstance(config, Mapping):
-        yield place, "a config by names", _told(config)
+        yield where, "a config by names", _told(config)
         return
-    names = {layer_tree.layer_name(one) for one in listed}
+    names = {layer_tree.layer_name(layer) for layer in listed}
     for key in _ENDS:
         if not _are_ends(config.get(key), names):
-            yield f"{place}: {key}", "references to its layers", _told(config.get(key))
-    for one in listed:
-        if not isinstance(one.get("inbound_nodes", []), list):
+            yield f"{where}: {key}", "references to its layers", _told(config.get(key))
+    for layer in listed:
+        if not isinstance(layer.get("inbound_nodes", []), list):
             yield (
-                f"layer {layer_tree.layer_name(one)}",
+                f"layer {layer_tree.layer_name(layer)}",
                 "a list of inbound_nodes",
-                _told(one["inbound_nodes"]),
+                _told(layer["inbound_nodes"]),
             )
 
 
@@ -153,7 +153,7 @@ def _are_ends(value: Any, names: set[str]) -> bool:
     if _is_reference(value):
         return value[0] in names
     below = [*value.values()] if isinstance(value, Mapping) else value
-    return isinstance(below, list) and bool(below) and all(_are_ends(one, names) for one in below)
+    return isinstance(below, list) and bool(below) and all(_are_ends(item, names) for item in below)
 
 
 def _is_reference(value: Any) -> bool:
@@ -162,9 +162,9 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value[0], str) and all(type(number) is int and number >= 0 for number in value[1:3])
 
 
-def _layer(kind: str, config: Mapping[str, Any], place: str) -> Iterator[Fault]:
+def _layer(kind: str, config: Mapping[str, Any], where: str) -> Iterator[Fault]:
     if kind in _WRAPPERS and config.get("layer") is None:
-        yield f"{place}: layer", "the layer that it wraps", _told(None)
+        yield f"{where}: layer", "the layer that it wraps", _told(None)
     for key in ("layer", "backward_layer"):
         if kind in _WRAPPERS and config.get(key) is not None:
             yield from _model(config[key], "layer")
@@ -174,16 +174,16 @@ def _layer(kind: str, config: Mapping[str, Any], place: str) -> Iterator[Fault]:
     for cell in cells if isinstance(cells, list) else ():
         yield from _model(cell, "layer")
     if kind in classes.MODES and not _is_size(config.get("units")):
-        yield f"{place}: units", "a number of at least 1", _told(config.get("units"))
+        yield f"{where}: units", "a number of at least 1", _told(config.get("units"))
     for key in _FLAGS if kind in classes.MODES else ():
         if config.get(key) not in (None, False, True):
-            yield f"{place}: {key}", "true or false", _told(config[key])
+            yield f"{where}: {key}", "true or false", _told(config[key])
     if not isinstance(config.get("merge_mode"), str | None):
-        yield f"{place}: merge_mode", "its name", _told(config["merge_mode"])
+        yield f"{where}: merge_mode", "its name", _told(config["merge_mode"])
     for key in ("batch_input_shape", "batch_shape"):
         shape = values.shape(config.get(key)) if kind in classes.BUILT_IN else None
         if shape is not None and not all(size is None or _is_size(size) for size in shape):
-            yield f"{place}: {key}", "sizes", _told(config[key])
+            yield f"{where}: {key}", "sizes", _told(config[key])
 
 
 def _is_size(value: Any) -> bool:
@@ -225,12 +225,12 @@ def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Ref
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
         return  # what its function is written as is no layer
-    found = _refused(layer, vouched)
-    if found is not None:
-        yield found
+    refusal = _refused(layer, vouched)
+    if refusal is not None:
+        yield refusal
         return
-    for held in values.inner(layer):
-        yield from layers_not_allowed(held, vouched)
+    for entry in values.inner(layer):
+        yield from layers_not_allowed(entry, vouched)
 
 
 def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
@@ -285,15 +285,15 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
     """What the loader of a model with layers of others needs, and how far the model was verified."""
-    found, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
-    custom = dict.fromkeys(one.class_name for one in found if not one.runs)
-    if found:
-        listed = ", ".join(f"{one.layer} ({one.class_name})" for one in found)
+    refused, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
+    custom = dict.fromkeys(layer.class_name for layer in refused if not layer.runs)
+    if refused:
+        listed = ", ".join(f"{layer.layer} ({layer.class_name})" for layer in refused)
         yield f"layers that Keras does not bring stay as they are: {listed}"
     if custom:
         yield f"loading needs custom_objects with {', '.join(custom)}"
     if left:
-        first = ", ".join(one.layer for one in left)
+        first = ", ".join(layer.layer for layer in left)
         yield f"only what stands before the first of these is verified: {first}"
 
 
@@ -308,6 +308,6 @@ def modules(value: Any) -> list[str]:
         module = str(value.get("module") or "keras").partition(".")[0]
         own = "class_name" not in value or module in ("keras", "tf_keras", "builtins")
         named = value.get("config") if value.get("class_name") == "function" else value.get("class_name")
-        inner = [name for found in value.values() for name in modules(found)]
+        inner = [name for item in value.values() for name in modules(item)]
         return [*dict.fromkeys([*([] if own else [str(named).rpartition(">")[2]]), *inner])]
-    return [name for found in value for name in modules(found)] if isinstance(value, list) else []
+    return [name for item in value for name in modules(item)] if isinstance(value, list) else []

@@ -97,19 +97,19 @@ def plain_value(stored: Any) -> Any:
     """
     if isinstance(stored, Mapping):
         if stored.get("class_name") in ("__tuple__", "TensorShape"):
-            return [plain_value(one) for one in stored.get("items", [])]
+            return [plain_value(item) for item in stored.get("items", [])]
         if stored.get("type") == "ndarray" or stored.get("class_name") == "__numpy__":
             stored = stored.get("config", stored)
         if "value" in stored and ("type" in stored or "dtype" in stored):
             return plain_value(stored.get("value"))
-        return {key: plain_value(one) for key, one in stored.items()}
-    return [plain_value(one) for one in stored] if isinstance(stored, list) else stored
+        return {key: plain_value(item) for key, item in stored.items()}
+    return [plain_value(item) for item in stored] if isinstance(stored, list) else stored
 
 
 def shape(stored: Any) -> list[int | None] | None:
     """A shape with its batch."""
-    found = plain_value(stored)
-    return found if isinstance(found, list) else None
+    size = plain_value(stored)
+    return size if isinstance(size, list) else None
 
 
 def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
@@ -117,16 +117,16 @@ def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
     first = layer_tree.layer_entries(model)[0]
     config = first["config"] if isinstance(first["config"], Mapping) else {}
     own = model["config"] if isinstance(model["config"], Mapping) else {}
-    found = shape(config.get("batch_input_shape", config.get("batch_shape")))
-    if found is None and layer_tree.is_model(first):
+    size = shape(config.get("batch_input_shape", config.get("batch_shape")))
+    if size is None and layer_tree.is_model(first):
         inner = layer_tree.layer_entries(first)
         if inner and inner[0]["class_name"] == "InputLayer":
             return input_of(first)
         if first["class_name"] == "Sequential" and inner:
             return input_of(first)
     built = model.get("build_config") or {}
-    found = found or shape(own.get("build_input_shape")) or shape(built.get("input_shape"))
-    return found, dtype(config.get("dtype")) or "float32"
+    size = size or shape(own.get("build_input_shape")) or shape(built.get("input_shape"))
+    return size, dtype(config.get("dtype")) or "float32"
 
 
 #: tf_keras src/mixed_precision/policy.py; Policy is also what Keras 3 calls DTypePolicy.
@@ -146,12 +146,12 @@ def _objects(value: Any) -> Iterator[Entry]:
         if value["class_name"] != layer_tree.TENSOR and not isinstance(known(value), str):
             yield value
     elif isinstance(value, Mapping):
-        for key, found in value.items():
+        for key, item in value.items():
             if not str(key).endswith((*_NEEDLESS, _INITIALIZER)):
-                yield from _objects(found)
+                yield from _objects(item)
     elif isinstance(value, list | tuple):
-        for found in value:
-            yield from _objects(found)
+        for item in value:
+            yield from _objects(item)
 
 
 def known(value: Any) -> Any:
@@ -167,12 +167,12 @@ def known(value: Any) -> Any:
 def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any]:
     """A layer or model in the older writing; one whose class is among `kept` has its config as it is."""
     class_name = layer["class_name"].rpartition(">")[2]  # a registered class has its package in front
-    made = {key: layer[key] for key in ("config", "name") if key in layer} | {"class_name": class_name}
+    changed = {key: layer[key] for key in ("config", "name") if key in layer} | {"class_name": class_name}
     if "inbound_nodes" in layer:
-        made["inbound_nodes"] = _value(layer["inbound_nodes"], kept)
+        changed["inbound_nodes"] = _value(layer["inbound_nodes"], kept)
     if class_name not in kept:
-        made["config"] = _value(layer["config"], kept)
-    return made
+        changed["config"] = _value(layer["config"], kept)
+    return changed
 
 
 def _value(value: Any, kept: Collection[str]) -> Any:
@@ -180,15 +180,15 @@ def _value(value: Any, kept: Collection[str]) -> Any:
     if is_entry(value):
         return to_legacy_form(value, kept=kept)
     if isinstance(value, list | tuple):
-        return [_value(found, kept) for found in value]
+        return [_value(item, kept) for item in value]
     if not isinstance(value, Mapping):
         return value
     simple = plain_value(value)
     if not isinstance(simple, Mapping):
         return simple
     return {
-        key: "zeros" if key.endswith(_INITIALIZER) and found is not None else _value(found, kept)
-        for key, found in value.items()
+        key: "zeros" if key.endswith(_INITIALIZER) and item is not None else _value(item, kept)
+        for key, item in value.items()
         if not key.endswith(_NEEDLESS)
     }
 
@@ -204,10 +204,10 @@ def with_input_shape(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if first is None or first["class_name"] == "InputLayer" or "batch_input_shape" in first["config"]:
         yield model
         return
-    for found in ([shape[0], *([None] * (len(shape) - 2)), *shape[1:][-1:]], shape):
-        made = {**first, "config": {**first["config"], "batch_input_shape": list(found)}}
+    for candidate in ([shape[0], *([None] * (len(shape) - 2)), *shape[1:][-1:]], shape):
+        changed = {**first, "config": {**first["config"], "batch_input_shape": list(candidate)}}
         left = {key: value for key, value in config.items() if key != "build_input_shape"}
-        yield {**model, "config": {**left, "layers": [made, *rest]}}
+        yield {**model, "config": {**left, "layers": [changed, *rest]}}
 
 
 _OPTIMIZERS: Final = frozenset("sgd rmsprop adagrad adadelta adam adamax nadam ftrl".split())
@@ -241,13 +241,13 @@ def keep_training_config(
     if foreign:
         return None, (f"training config dropped: its loss {', '.join(foreign)} is not Keras's own",)
     notes = []
-    made = {**training, "optimizer_config": {**optimizer, "class_name": kind}}
+    changed = {**training, "optimizer_config": {**optimizer, "class_name": kind}}
     for key in ("metrics", "weighted_metrics"):
         lost = sorted(_unknown(training.get(key), _METRICS))
         if lost:
-            made[key] = _without(training[key], set(lost))
+            changed[key] = _without(training[key], set(lost))
             notes.append(f"{key} dropped, for they are not Keras's own: {', '.join(lost)}")
-    return made, tuple(notes)
+    return changed, tuple(notes)
 
 
 def _unknown(value: Any, known: frozenset[str]) -> set[str]:
@@ -258,16 +258,16 @@ def _unknown(value: Any, known: frozenset[str]) -> set[str]:
         own = str(value.get("module") or "keras").partition(".")[0] in ("keras", "tf_keras", "builtins")
         return set() if own and not value.get("registered_name") else {str(value["class_name"])}
     if isinstance(value, Mapping):
-        return set().union(*(_unknown(one, known) for one in value.values()))
+        return set().union(*(_unknown(item, known) for item in value.values()))
     if isinstance(value, list):
-        return set().union(*(_unknown(one, known) for one in value))
+        return set().union(*(_unknown(item, known) for item in value))
     return set()
 
 
 def _without(value: Any, lost: set[str]) -> Any:
     if isinstance(value, Mapping) and "class_name" not in value:
-        return {key: _without(one, lost) for key, one in value.items()}
+        return {key: _without(item, lost) for key, item in value.items()}
     if not isinstance(value, list):
         return None if _unknown(value, _METRICS) else value
-    kept_ones = (_without(one, lost) for one in value)
-    return [one for one in kept_ones if one is not None]
+    kept_ones = (_without(item, lost) for item in value)
+    return [item for item in kept_ones if item is not None]
