@@ -48,29 +48,29 @@ def convert(
         ready(summary)
         return summary
     registry.check_source(model, options)
-    made = registry.with_target_model(prepare.make_plan(model, options), options)
-    made = replace(made, notes=(*made.notes, *registry.target_notes(made, options)))
-    folder, target = _target(made, out, options)
-    summary = _report(made, source, target, options)
+    plan = registry.with_target_model(prepare.make_plan(model, options), options)
+    plan = replace(plan, notes=(*plan.notes, *registry.target_notes(plan, options)))
+    folder, target = _target(plan, out, options)
+    summary = _report(plan, source, target, options)
     text = report.provenance(
         summary,
-        tensors={"inputs": dict(made.signature.inputs), "outputs": dict(made.signature.outputs)},
+        tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_recorded(options)},
     )
     with atomic_output.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         context.report_progress("lowering")
         with lazy.buffer_pool():
-            said = registry.write_artifact(made, artifact, options, provenance=text)
-        said += notes.late(made.recurrences, summary.notes)
-        summary = replace(summary, notes=(*summary.notes, *said))
+            notes_of_target = registry.write_artifact(plan, artifact, options, provenance=text)
+        notes_of_target += notes.late(plan.recurrences, summary.notes)
+        summary = replace(summary, notes=(*summary.notes, *notes_of_target))
         if options.lineage:
-            summary = replace(summary, weights=_weights(made, artifact, options))
+            summary = replace(summary, weights=_weights(plan, artifact, options))
         if folder and not FORMATS[options.format].has_own_record:
             (fresh / atomic_output.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")
-            summary = _proven(summary, made, artifact, options)
+            summary = _proven(summary, plan, artifact, options)
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, registry.note(proof, options)))
             if folder:
@@ -156,12 +156,12 @@ def verify_plan(
     if not result.passed and options.quantize:
         raise VerificationError(result, f"{plan.model.path}: {registry.failure_message(result, options)}")
     if not result.passed:
-        wrong = (found for found in result.outputs if not found.passed)
-        lines = [f"{plan.model.path}: output {found.output}: {found.message}" for found in wrong]
-        inside = (found for found in result.recurrences if not found.passed)
+        wrong = (output for output in result.outputs if not output.passed)
+        lines = [f"{plan.model.path}: output {output.output}: {output.message}" for output in wrong]
+        inside = (output for output in result.recurrences if not output.passed)
         lines += [
-            f"{plan.model.path}: recurrence {found.node}, by itself: {found.message}; in {found.piece}"
-            for found in inside
+            f"{plan.model.path}: recurrence {output.node}, by itself: {output.message}; in {output.piece}"
+            for output in inside
         ]
         if result.glue is not None and not result.glue.passed:
             lines.append(f"{plan.model.path}: around the recurrences: {result.glue.message}")
@@ -251,9 +251,18 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
         pair = plan_for_artifact(source, artifact, options)
         return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
-        found = convert(source, Path(folder, "out"), options)
-    shared = {name: getattr(found, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")}
-    return Subject(found.source, found.kind, found.format, artifact=None, **shared)
+        report_of_conversion = convert(source, Path(folder, "out"), options)
+    shared = {
+        name: getattr(report_of_conversion, name)
+        for name in ("inputs", "outputs", "recurrences", "notes", "weights")
+    }
+    return Subject(
+        report_of_conversion.source,
+        report_of_conversion.kind,
+        report_of_conversion.format,
+        artifact=None,
+        **shared,
+    )
 
 
 @silence()
@@ -268,9 +277,9 @@ def load(source: Path, options: Options) -> Loaded:
     """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
     from cudnn_convert.recurrences import named_weights
 
-    made = alone(source, options)
-    found = tuple(named_weights.decode(single) for single in made.singles)
-    return named_weights.Loaded(str(source), made.model.kind, found, made.notes)
+    plan = alone(source, options)
+    weights = tuple(named_weights.decode(single) for single in plan.singles)
+    return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes)
 
 
 @dataclass(frozen=True)
@@ -289,11 +298,11 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plans a source as an artifact's provenance says, or as the options where it carries none."""
     with context.on(artifact):
         form, path, recorded = _opened(artifact, trust=options.trust)
-    told = not (options.inputs or options.outputs or options.set)
+    is_whole = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
-    again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and told else {}
+    again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
     model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
-    if recorded and told:
+    if recorded and is_whole:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
         if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
@@ -306,14 +315,14 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
-    is_copy = recorded is not None and told and recorded["options"].get("quantize") is None
+    is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
         return Pair(prepare.make_plan(model, options), path, options, is_copy)
     # A source without signatures has nothing to choose from: the artifact's is meant.
-    made = prepare.make_plan(model, replace(options, signature=None))
-    if len(made.parts) == 1:
-        made = replace(made, parts=(replace(made.parts[0], name=options.signature),))
-    return Pair(made, path, options, is_copy)
+    plan = prepare.make_plan(model, replace(options, signature=None))
+    if len(plan.parts) == 1:
+        plan = replace(plan, parts=(replace(plan.parts[0], name=options.signature),))
+    return Pair(plan, path, options, is_copy)
 
 
 def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
@@ -328,16 +337,16 @@ def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] |
 
 
 def _subject(plan: Plan, source: Path, artifact: Path, options: Options) -> Subject:
-    said = _report(plan, source, artifact, options)
+    report_of_plan = _report(plan, source, artifact, options)
     return Subject(
-        source=said.source,
-        kind=said.kind,
-        format=said.format,
+        source=report_of_plan.source,
+        kind=report_of_plan.kind,
+        format=report_of_plan.format,
         artifact=str(artifact),
-        inputs=said.inputs,
-        outputs=said.outputs,
-        recurrences=said.recurrences,
-        notes=said.notes,
+        inputs=report_of_plan.inputs,
+        outputs=report_of_plan.outputs,
+        recurrences=report_of_plan.recurrences,
+        notes=report_of_plan.notes,
         weights=_weights(plan, artifact, options) if options.lineage else None,
     )
 

@@ -46,16 +46,16 @@ _TENSORFLOW: Final = 5
 
 def library_versions(model: Model) -> dict[str, str]:
     """By name: `tensorflow`, `graph` (the producer's number), `keras`, `backend`; none that is not there."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     if model.architecture is not None:
-        found = {"keras": model.architecture.keras_version, "backend": model.architecture.backend}
+        versions = {"keras": model.architecture.keras_version, "backend": model.architecture.backend}
     elif model.keras is KerasFile.HDF5:
-        found = _keras(model.path)
+        versions = _keras(model.path)
     elif model.graph is not None:
         infos = [info for _, info in _infos(model.path)]
-        found = {"tensorflow": ", ".join(dict.fromkeys(info for info in infos if info))}
-        found["graph"] = str(model.graph.versions.producer or "")
-    return {name: version for name, version in found.items() if version}
+        versions = {"tensorflow": ", ".join(dict.fromkeys(info for info in infos if info))}
+        versions["graph"] = str(model.graph.versions.producer or "")
+    return {name: version for name, version in versions.items() if version}
 
 
 def tags(folder: Path) -> list[str]:
@@ -127,13 +127,20 @@ def _out(source: Path, form: str) -> Path:
         stem = stem.with_suffix("")
     # An OUT inside of the source, or of the SavedModel that it is a file of, is refused.
     folders = (path.resolve() for path in paths.of(source) if path.is_dir())
-    folder = next((one.parent for one in folders if Path.cwd().is_relative_to(one)), Path())
+    folder = next(
+        (
+            folder_of_source.parent
+            for folder_of_source in folders
+            if Path.cwd().is_relative_to(folder_of_source)
+        ),
+        Path(),
+    )
     suffix = FORMATS[form].suffix or "" if FORMATS[form].layers else ""
-    found, count = folder / f"{stem.name}_cpu{suffix}", 1
-    while found.exists() or found.is_symlink():
+    out, count = folder / f"{stem.name}_cpu{suffix}", 1
+    while out.exists() or out.is_symlink():
         count += 1
-        found = folder / f"{stem.name}_cpu_{count}{suffix}"
-    return found
+        out = folder / f"{stem.name}_cpu_{count}{suffix}"
+    return out
 
 
 def _word(text: str) -> str:
@@ -171,19 +178,21 @@ def build_inspection(
     )
 
 
-def with_ways(found: Inspection, source: Path, ways: Ways, options: Options) -> Inspection:
+def with_ways(inspection: Inspection, source: Path, ways: Ways, options: Options) -> Inspection:
     """The inspection with the command of the only way, or with all ways.
 
     A way that says something of the model, as its number of directions, is never the only one: whoever
     knows the model must say whether that is so.
     """
-    made = [replace(given, format=options.format) for given, _ in ways.plans]
-    found = replace(found, reasons=ways.reasons)
-    claims = any(getattr(given, name) != getattr(options, name) for given in made for name in _CLAIMS)
-    if len(made) == 1 and not claims:
-        return replace(found, command=command(source, made[0]), notes=ways.plans[0][1].notes)
-    listed = tuple(Way(flags(given), command(source, given)) for given in made)
-    return replace(found, candidates=listed)
+    alternatives_of = [replace(given, format=options.format) for given, _ in ways.plans]
+    inspection = replace(inspection, reasons=ways.reasons)
+    claims = any(
+        getattr(given, name) != getattr(options, name) for given in alternatives_of for name in _CLAIMS
+    )
+    if len(alternatives_of) == 1 and not claims:
+        return replace(inspection, command=command(source, alternatives_of[0]), notes=ways.plans[0][1].notes)
+    listed = tuple(Way(flags(given), command(source, given)) for given in alternatives_of)
+    return replace(inspection, candidates=listed)
 
 
 def with_notes(inspection: Inspection, notes: Iterable[str]) -> Inspection:
@@ -208,33 +217,41 @@ def follow_remedies(reasons: Sequence[str], model: Model, options: Options) -> l
     """The options that the reasons of a refusal lead to: one set where each reason leaves one way, else one
     for each way of the first reason that leaves several. None that contradict what was said already.
     """
-    ways = [found for reason in reasons if (found := _ways(reason, model, options))]
+    ways = [changes for reason in reasons if (changes := _ways(reason, model, options))]
     sure: dict[str, Any] = {}
-    for (change,) in (found for found in ways if len(found) == 1):
+    for (change,) in (changes for changes in ways if len(changes) == 1):
         sure = _merge(sure, change)
-    several: Sequence[Change] = next((found for found in ways if len(found) > 1), [{}])
-    made = (_apply(options, _merge(sure, change)) for change in several)
-    return [found for found in made if found != options]
+    several: Sequence[Change] = next((changes for changes in ways if len(changes) > 1), [{}])
+    advised = (_apply(options, _merge(sure, change)) for change in several)
+    return [changes for changes in advised if changes != options]
 
 
 def _ways(reason: str, model: Model, options: Options) -> list[Change]:
     """The ways that one reason names, each a change of options."""
     if "--units N" in reason and options.units is None:
-        units = dict.fromkeys(one.units for one in model.canonical if one.may_be_dense)
+        units = dict.fromkeys(parameters.units for parameters in model.canonical if parameters.may_be_dense)
         return [{"mode": Mode.LSTM.value, "units": count} for count in units]
     if _HALF in reason and options.directions is None and options.mode is None:
         # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
-        halves = ((mode, one) for one in model.canonical if one.may_be_half for mode in one.modes)
-        whole = [{"mode": mode.value, "layers": one.layers, "units": one.units} for mode, one in halves]
-        return [{"directions": 1}, *({**said, "directions": 2} for said in whole)]
-    found: list[Change] = []
+        halves = (
+            (mode, parameters)
+            for parameters in model.canonical
+            if parameters.may_be_half
+            for mode in parameters.modes
+        )
+        whole = [
+            {"mode": mode.value, "layers": parameters.layers, "units": parameters.units}
+            for mode, parameters in halves
+        ]
+        return [{"directions": 1}, *({**sizes, "directions": 2} for sizes in whole)]
+    changes: list[Change] = []
     for part in _BETWEEN.split(reason):
         change = dict(_named(part))
-        if change and change not in found and all(_is_open(options, *said) for said in change.items()):
-            found.append(change)
-    if not found and "--signature" in reason and options.signature is None:
+        if change and change not in changes and all(_is_open(options, *sizes) for sizes in change.items()):
+            changes.append(change)
+    if not changes and "--signature" in reason and options.signature is None:
         return [{"signature": key} for key in model.signatures]
-    return found
+    return changes
 
 
 def _named(part: str) -> Iterator[tuple[str, Any]]:
@@ -261,10 +278,10 @@ def _is_open(options: Options, name: str, value: Any) -> bool:
 
 def _merge(change: Change, more: Change) -> dict[str, Any]:
     """Both changes; a repeated flag has the items of both."""
-    made = {**change, **more}
+    merged = {**change, **more}
     for name in _REPEATED & change.keys() & more.keys():
-        made[name] = tuple(dict.fromkeys((*change[name], *more[name])))
-    return made
+        merged[name] = tuple(dict.fromkeys((*change[name], *more[name])))
+    return merged
 
 
 def _apply(options: Options, change: Change) -> Options:
@@ -306,5 +323,5 @@ def _try_plan(model: Model, options: Options, depth: int) -> Ways:
             plans += _try_plan(model, advised, depth - 1).plans
         except (UsageError, ReadError):
             continue  # what one reason advises may not go with another's, or with half of the keys
-    kept = {repr(one): (one, plan) for one, plan in plans}
+    kept = {repr(tried): (tried, plan) for tried, plan in plans}
     return Ways(tuple(kept.values())[:_WIDTH], reasons)

@@ -48,8 +48,8 @@ class _Constant:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        found: np.dtype[Any] = np.dtype(tf.as_dtype(self.node.attr["dtype"].type).as_numpy_dtype)
-        return found
+        stored: np.dtype[Any] = np.dtype(tf.as_dtype(self.node.attr["dtype"].type).as_numpy_dtype)
+        return stored
 
     def read(self) -> Array:
         return np.asarray(tf.make_ndarray(self.node.attr["value"].tensor))
@@ -58,26 +58,32 @@ class _Constant:
 def hollow(model: Model) -> Model:
     """The model with a variable for each large constant of its graph."""
     graph: Any = model.graph
-    held: dict[str, Tensor] = {
-        node.name: one
+    constants: dict[str, Tensor] = {
+        node.name: constant
         for node in graph.node
-        if node.op == "Const" and (one := _Constant(node)).dtype.kind == "f" and math.prod(one.shape) > _LARGE
+        if node.op == "Const"
+        and (constant := _Constant(node)).dtype.kind == "f"
+        and math.prod(constant.shape) > _LARGE
     }
-    if not held:
+    if not constants:
         return model
-    made = (
+    node_of_placeholder = (
         node_defs.node(
             node.name,
             "VariableV2",
             node.input,  # what it waits for, all a constant can have
-            dtype=tf.as_dtype(held[node.name].dtype),
-            shape=tf.TensorShape(held[node.name].shape),
+            dtype=tf.as_dtype(constants[node.name].dtype),
+            shape=tf.TensorShape(constants[node.name].shape),
         )
-        if node.name in held
+        if node.name in constants
         else node
         for node in graph.node
     )
-    return replace(model, graph=node_defs.with_nodes(graph, made), variables={**model.variables, **held})
+    return replace(
+        model,
+        graph=node_defs.with_nodes(graph, node_of_placeholder),
+        variables={**model.variables, **constants},
+    )
 
 
 def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
@@ -85,7 +91,7 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
-    leaves = tuple(held for name in origin.leaves if (held := _held(model, index, name)) is not None)
+    leaves = tuple(leaf for name in origin.leaves if (leaf := _held(model, index, name)) is not None)
     if node.op not in CUDNN_OPS:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
@@ -132,13 +138,13 @@ def _keys(
     """As `recurrences.weight_copies` pairs them: by scope, and without a blob by sizes."""
     if origin.computed:
         return None
-    found = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
-    if found is None and blob is None:
+    matches = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
+    if matches is None and blob is None:
         try:
             return weight_copies.match_by_sizes(model, facts, has_blob=False)
         except AmbiguousSourceError:  # the refusal says so
             return None
-    return found
+    return matches
 
 
 def _held(model: Model, index: Index, name: str) -> Held | None:
@@ -207,11 +213,11 @@ class Graph:
         """A tensor by its dtype and shape."""
         try:
             assert self._seen is not None
-            found = self._seen.get_tensor_by_name(tensor)
+            tensor_of_end = self._seen.get_tensor_by_name(tensor)
         except (AssertionError, KeyError, ValueError):
             return End(tensor, None, None)
-        shape = None if found.shape.rank is None else tuple(found.shape.as_list())
-        return End(tensor, found.dtype.name, shape)
+        shape = None if tensor_of_end.shape.rank is None else tuple(tensor_of_end.shape.as_list())
+        return End(tensor, tensor_of_end.dtype.name, shape)
 
     def recurrences(
         self, live: Mapping[str, bool], checked: Collection[str], convention: Convention
@@ -224,16 +230,18 @@ class Graph:
         for node in self.nodes:
             groups.setdefault(inlining.origin(node) or ("", node.name), []).append(node)
         for (function, _), group in groups.items():
-            said = [live[node.name] for node in group if node.name in live]
+            needed = [live[node.name] for node in group if node.name in live]
             node = next((node for node in group if live.get(node.name)), group[0])
             tensors = None if self._seen is None else self._seen.get_operation_by_name(node.name).inputs
-            one = _described(self.model, self.index, node, tensors)
-            if one is not None:
-                keys = one.matrices or (self._keys.get(one.keys.scope, ()) if one.keys else ())
-                agree = "" if node.name in checked else self._compared(one, convention)
-                raw = (one.blob,) if one.blob else ()
-                is_live = True if any(said) else False if len(said) == len(group) else None
-                shown = replace(one.found(node), function=function or None, live=is_live)
+            described = _described(self.model, self.index, node, tensors)
+            if described is not None:
+                keys = described.matrices or (
+                    self._keys.get(described.keys.scope, ()) if described.keys else ()
+                )
+                agree = "" if node.name in checked else self._compared(described, convention)
+                raw = (described.blob,) if described.blob else ()
+                is_live = True if any(needed) else False if len(needed) == len(group) else None
+                shown = replace(described.found(node), function=function or None, live=is_live)
                 yield replace(
                     shown, raw=raw, canonical=keys, copies=weights_only.describe_copies(raw, keys, agree)
                 )
@@ -257,27 +265,27 @@ def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | No
 def _uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
     """The cuDNN nodes of functions that no signature and no object calls: here each is called once."""
     graph: Any = model.graph
-    found = {name for name, _ in known}
+    called = {name for name, _ in known}
     functions = [
         function
         for function in graph.library.function
-        if function.signature.name not in found and any(node.op in CUDNN_OPS for node in function.node_def)
+        if function.signature.name not in called and any(node.op in CUDNN_OPS for node in function.node_def)
     ]
-    made = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+    definition = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
     for number, function in enumerate(functions):
-        made.node.extend(saved_functions.call(f"call_{number}", function, ()))
+        definition.node.extend(saved_functions.call(f"call_{number}", function, ()))
     names = [f"call_{number}" for number in range(len(functions))]
     try:
-        flattened = inlining.inline_functions(made, names, origins=True) if names else made
+        flattened = inlining.inline_functions(definition, names, origins=True) if names else definition
         index, seen = Index(flattened), node_defs.import_checked(flattened)
     except InvalidModelError:
         return
     wanted = {function.signature.name for function in functions}
     for node in parameter_source.recurrences(index):
         function, name = inlining.origin(node) or ("", "")
-        one = _described(model, index, node, seen.get_operation_by_name(node.name).inputs)
-        if function in wanted and one is not None:
-            shown = one.found(node)
+        described = _described(model, index, node, seen.get_operation_by_name(node.name).inputs)
+        if function in wanted and described is not None:
+            shown = described.found(node)
             yield replace(shown, name=f"{function}/{name}", function=function, live=False)
 
 

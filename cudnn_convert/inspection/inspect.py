@@ -34,10 +34,10 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 
     Where no format was asked for, ONNX is also what names that no graph can hold become.
     """
-    found = alternatives.plan_alternatives(model, replace(options, format="onnx"))
-    plans = [plan for _, plan in found.plans]
+    tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
+    plans = [plan for _, plan in tried.plans]
     recurrences = tuple(
-        weights_only.recurrences(model, plans, _convention(found, options), checked=_checked(found))
+        weights_only.recurrences(model, plans, _convention(tried, options), checked=_checked(tried))
     )
     names = [
         name for plan in plans for single in plan.singles for name in (single.name, single.recurrence.shared)
@@ -49,10 +49,10 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         model,
         runs_on_cpu=False if recurrences else True if model.plain.whole else None,
         recurrences=recurrences,
-        signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not found.reasons else (),
+        signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
-    return alternatives.with_notes(alternatives.with_ways(inspection, source, found, options), notes)
+    return alternatives.with_notes(alternatives.with_ways(inspection, source, tried, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
@@ -60,22 +60,34 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     from cudnn_convert.inspection.graph_recurrences import Graph, hollow
 
     model = hollow(model)
-    found = alternatives.plan_alternatives(model, options)
+    tried = alternatives.plan_alternatives(model, options)
     whole = prepare.ensure_graph(model, options)
-    chosen = [plan.source for _, plan in found.plans]
-    seen = Graph(whole, [name for one in chosen for of in (one.inputs, one.outputs) for name in of.values()])
-    checked = {one.node for _, plan in found.plans for one in plan.recurrences} if _checked(found) else set()
+    chosen = [plan.source for _, plan in tried.plans]
+    seen = Graph(
+        whole,
+        [
+            name
+            for signature in chosen
+            for of in (signature.inputs, signature.outputs)
+            for name in of.values()
+        ],
+    )
+    checked = (
+        {signature.node for _, plan in tried.plans for signature in plan.recurrences}
+        if _checked(tried)
+        else set()
+    )
     recurrences = tuple(
-        seen.recurrences(_live(seen, whole, found, options), checked, _convention(found, options))
+        seen.recurrences(_live(seen, whole, tried, options), checked, _convention(tried, options))
     )
     inspection = alternatives.build_inspection(
         source,
         model,
-        runs_on_cpu=_runs_on_cpu(recurrences, found),
+        runs_on_cpu=_runs_on_cpu(recurrences, tried),
         recurrences=recurrences,
-        signatures=_signatures(seen, model, found),
+        signatures=_signatures(seen, model, tried),
     )
-    return alternatives.with_ways(inspection, source, found, options)
+    return alternatives.with_ways(inspection, source, tried, options)
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
@@ -95,41 +107,41 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
     )
 
 
-def _convention(found: Ways, options: Options) -> Convention:
+def _convention(alternatives_tried: Ways, options: Options) -> Convention:
     """That of the only way, where a refusal's advice led to it."""
-    taken = found.plans[0][0] if len(found.plans) == 1 else options
+    taken = alternatives_tried.plans[0][0] if len(alternatives_tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
-def _checked(found: Ways) -> bool:
+def _checked(alternatives_tried: Ways) -> bool:
     """Whether the plan compared the copies of all weights."""
-    return len(found.plans) == 1 and found.plans[0][0].weights == "auto"
+    return len(alternatives_tried.plans) == 1 and alternatives_tried.plans[0][0].weights == "auto"
 
 
-def _live(seen: Graph, whole: Model, found: Ways, options: Options) -> dict[str, bool]:
+def _live(seen: Graph, whole: Model, alternatives_tried: Ways, options: Options) -> dict[str, bool]:
     """Whether a node is needed: by all plans or none, or where there is none, by the file's signatures."""
-    if found.plans:
-        needed = [{node.name for node in plan.graph.node} for _, plan in found.plans]
-        counts = {node.name: sum(node.name in one for one in needed) for node in seen.nodes}
+    if alternatives_tried.plans:
+        needed = [{node.name for node in plan.graph.node} for _, plan in alternatives_tried.plans]
+        counts = {node.name: sum(node.name in nodes_needed for nodes_needed in needed) for node in seen.nodes}
         return {name: bool(count) for name, count in counts.items() if count in (0, len(needed))}
-    given = [name for one in whole.signatures.values() for name in one.outputs.values()]
+    given = [name for nodes_needed in whole.signatures.values() for name in nodes_needed.outputs.values()]
     if options.outputs or not given:
         return {}
     reached = seen.reached(given)
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], found: Ways) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[Found], alternatives_tried: Ways) -> bool | None:
     """A plan makes sure that everything else does."""
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing):
         return False
-    return True if found.plans and None not in needing else None
+    return True if alternatives_tried.plans and None not in needing else None
 
 
-def _signatures(seen: Graph, model: Model, found: Ways) -> Iterator[Offered]:
+def _signatures(seen: Graph, model: Model, alternatives_tried: Ways) -> Iterator[Offered]:
     """Those of the file, or what was chosen from its graph."""
-    plans = [plan for _, plan in found.plans]
+    plans = [plan for _, plan in alternatives_tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
         yield _offered(seen, "", plans[0].source, taken=True)
@@ -173,10 +185,10 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         return portable(source, model, options)
     if model.graph is None:
         return alone(source, model, options, form)
-    found = graph(source, model, options)
+    inspection = graph(source, model, options)
     others = [tags for tags in alternatives.tags(model.path) if options.tag is None and tags != "serve"]
     return alternatives.with_notes(
-        found, [f"other graphs than that of serve: --tag {tags}" for tags in others]
+        inspection, [f"other graphs than that of serve: --tag {tags}" for tags in others]
     )
 
 
@@ -185,15 +197,17 @@ def _by_tag(
 ) -> Inspection:
     """A SavedModel of several graphs, each of which is inspected; which is meant decides what is live."""
     each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
-    found: list[Found] = []
-    for one in each.values():
-        known = [replace(recurrence, live=None) for recurrence in one.recurrences]
-        found += [recurrence for recurrence in known if recurrence not in found]
-    ways = [Way((f"--tag={tag}",), one.command) for tag, one in each.items() if one.command]
+    recurrences: list[Found] = []
+    for inspection in each.values():
+        known = [replace(recurrence, live=None) for recurrence in inspection.recurrences]
+        recurrences += [recurrence for recurrence in known if recurrence not in recurrences]
+    ways = [
+        Way((f"--tag={tag}",), inspection.command) for tag, inspection in each.items() if inspection.command
+    ]
     return replace(
         next(iter(each.values())),
         runs_on_cpu=None,
-        recurrences=tuple(found),
+        recurrences=tuple(recurrences),
         signatures=(),
         command=None,
         candidates=tuple(ways),

@@ -36,13 +36,13 @@ def describe_layers(model: Architecture) -> Iterator[Found]:
     tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
     for top in tops:
         listed = model.weights.get(layer_tree.layer_name(top), ())
-        found, left = [*_recurrent(top)], _triples(listed)
+        recurrences, left = [*_recurrent(top)], _triples(listed)
         # A CPU layer's config may have weights that a cuDNN layer saved: what cuDNN layers leave of them.
-        ordered = sorted(found, key=lambda one: not classes.is_cudnn(one[1]))
+        ordered = sorted(recurrences, key=lambda pair: not classes.is_cudnn(pair[1]))
         taken = {path: _taken(left, entry, around) for path, entry, around in ordered}
-        for path, entry, around in found:
-            held = taken[path] or _plain_tensors(path, listed)
-            yield _found(path, entry, around, held)
+        for path, entry, around in recurrences:
+            tensors = taken[path] or _plain_tensors(path, listed)
+            yield _found(path, entry, around, tensors)
 
 
 def _recurrent(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry, Entry | None]]:
@@ -67,8 +67,8 @@ def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
     """The weights of each cuDNN layer in a list, with the name of its kernel, and as they are shown."""
     names = {id(tensor): name for name, tensor in listed}
     return [
-        (name, found, tuple(_held(names[id(tensor)], tensor) for tensor in found.tensors.values()))
-        for name, found in keras_hdf5.triples(listed)
+        (name, triple, tuple(_held(names[id(tensor)], tensor) for tensor in triple.tensors.values()))
+        for name, triple in keras_hdf5.triples(listed)
     ]
 
 
@@ -83,12 +83,12 @@ def _taken(
     """The weights of a layer, out of those left: of its sizes, those named after it before others."""
     mode, units = classes.MODES[str(entry["class_name"])], entry["config"].get("units")
     own = f"/{layer_tree.layer_name(entry if around is None else around)}/"
-    fits = [one for one in left if (one[1].mode, one[1].units) == (mode, units)]
-    fits = sorted(fits, key=lambda one: own not in f"/{one[0]}")[: 1 if around is None else 2]
+    fits = [candidate for candidate in left if (candidate[1].mode, candidate[1].units) == (mode, units)]
+    fits = sorted(fits, key=lambda candidate: own not in f"/{candidate[0]}")[: 1 if around is None else 2]
     if len(fits) < (1 if around is None else 2):
         return ()
-    for one in fits:
-        left.remove(one)
+    for candidate in fits:
+        left.remove(candidate)
     return tuple(tensor for _, _, tensors in fits for tensor in tensors)
 
 
@@ -131,29 +131,29 @@ def _found(path: str, entry: Entry, around: Entry | None, helds: tuple[Held, ...
 
 def inspect_keras(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
     """A Keras model, by its config alone."""
-    found = model.architecture
-    assert found is not None
+    architecture = model.architecture
+    assert architecture is not None
     names = dict.fromkeys(options.brought)
     brought = classes.Vouched(names, names)
     cut = options.inputs or options.outputs or options.set
-    usual = "savedmodel" if cut else fitting(model.path, found, brought)
+    usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
     kept: Options | None = options
     if reasons := _needs_no_conversion(model, options):
         kept = None
     elif not FORMATS[options.format].layers:
-        reasons = tuple(layers_not_built(found, brought))
+        reasons = tuple(layers_not_built(architecture, brought))
         kept = None if reasons else options
-    elif reasons := tuple(unproven(found, brought)):
+    elif reasons := tuple(unproven(architecture, brought)):
         kept = replace(options, verify=False)
-    recurrences = tuple(describe_layers(found))
-    is_known = validate.describe_unknown_model(found.config, options.brought) is None
+    recurrences = tuple(describe_layers(architecture))
+    is_known = validate.describe_unknown_model(architecture.config, options.brought) is None
     return alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=not any(recurrence.needs_gpu for recurrence in recurrences) if is_known else None,
         recurrences=recurrences,
-        signatures=[signature(found)],
+        signatures=[signature(architecture)],
         reasons=reasons,
         options=kept,
     )
@@ -202,20 +202,20 @@ def _input(name: str, config: Mapping[str, Any]) -> End:
 
 def _ends(listed: Any) -> list[str]:
     """The layers of `input_layers` or `output_layers`; a name that comes again is numbered, as Keras does."""
-    found: list[str] = []
+    ends: list[str] = []
     seen: Counter[str] = Counter()
     for name, _, _ in layer_tree.references(listed):
-        found.append(f"{name}_{seen[name]}" if seen[name] else name)
+        ends.append(f"{name}_{seen[name]}" if seen[name] else name)
         seen[name] += 1
-    return found
+    return ends
 
 
 def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """The format in which a user finds the layers again: `keras`, for today's Keras opens it; `h5` where
     Keras 3 cannot say what the model does; `savedmodel` where both read a layer's axes otherwise.
     """
-    found = [entry for _, entry in layer_tree.walk(model.config)]
-    if any(isinstance(one["config"], Mapping) and one["config"].get("time_major") for one in found):
+    entries = [entry for _, entry in layer_tree.walk(model.config)]
+    if any(isinstance(one["config"], Mapping) and one["config"].get("time_major") for one in entries):
         return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)
@@ -226,12 +226,12 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
 
 def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:
     """The layers that may not be built, which every format of graphs needs."""
-    return [str(found) for found in validate.layers_not_allowed(model.config, brought)]
+    return [str(layer) for layer in validate.layers_not_allowed(model.config, brought)]
 
 
 def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
     """Why nothing of the model can be verified, where its first layer is one that may not be built."""
-    found = [*validate.layers_not_allowed(model.config, brought)]
-    if found and validate.own_part(model, brought) is None:
-        return [f"{found[0]}; nothing stands before this layer that could be verified"]
+    layers = [*validate.layers_not_allowed(model.config, brought)]
+    if layers and validate.own_part(model, brought) is None:
+        return [f"{layers[0]}; nothing stands before this layer that could be verified"]
     return []

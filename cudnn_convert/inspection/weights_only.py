@@ -182,16 +182,18 @@ def recurrences(
     by_scope = {blob: scope for scope, blob in blobs.items()}
     singles: dict[str, list[graphless.Single]] = {}
     for plan in plans:
-        for one in plan.singles:
-            singles.setdefault(one.recurrence.shared, []).append(one)
+        for single_or_set in plan.singles:
+            singles.setdefault(single_or_set.recurrence.shared, []).append(single_or_set)
     for variable, single in singles.items():
         scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
-        made = _planned(model, variable, single, keys.get(scope, ()))
-        told = made.copies if checked else _compared(model, made, scope, single[0], convention)
-        yield replace(made, copies=told, live=True if len(single) == len(plans) else None)
+        recurrence = _planned(model, variable, single, keys.get(scope, ()))
+        comparison = (
+            recurrence.copies if checked else _compared(model, recurrence, scope, single[0], convention)
+        )
+        yield replace(recurrence, copies=comparison, live=True if len(single) == len(plans) else None)
     if not plans:
-        for scope in dict.fromkeys(one.scope for one in model.canonical):
-            sets = [one for one in model.canonical if one.scope == scope]
+        for scope in dict.fromkeys(single_or_set.scope for single_or_set in model.canonical):
+            sets = [single_or_set for single_or_set in model.canonical if single_or_set.scope == scope]
             yield _keyed(sets, _raw(model, blobs.get(scope, "")), keys[scope])
         for blob in graphless.blob_keys(model):
             if blob not in blobs.values():
@@ -217,11 +219,11 @@ def _planned(
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
-    made = _found(
+    recurrence = _found(
         singles[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=singles[0].batch_major
     )
     return replace(
-        made,
+        recurrence,
         layers=_agreed(sizes, "layers"),
         directions=_agreed(sizes, "directions"),
         units=_agreed(sizes, "units"),
@@ -235,12 +237,12 @@ def _planned(
 
 def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]) -> Found:
     """A scope's canonical keys; `sets` are all that keys and shapes fit."""
-    one = sets[0]
+    parameters = sets[0]
     modes = dict.fromkeys(mode for found in sets for mode in found.modes)
-    mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(one.scope)
+    mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
     is_half = any(found.may_be_half for found in sets)
     return replace(
-        _found(one.scope.rstrip("/"), mode, one.dtype.name, batch_major=one.batch_major),
+        _found(parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major),
         layers=_agreed(sets, "layers"),
         directions=None if is_half else _agreed(sets, "directions"),
         units=_agreed(sets, "units"),
@@ -254,14 +256,14 @@ def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tup
 def _blob(model: Model, key: str) -> Found:
     """A blob on its own: its length alone is known, and perhaps its mode, by its scope."""
     mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
-    made = _found(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
-    return replace(made, raw=_raw(model, key), copies=RAW)
+    recurrence = _found(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
+    return replace(recurrence, raw=_raw(model, key), copies=RAW)
 
 
-def _agreed(found: Sequence[Any], name: str) -> Any:
+def _agreed(items: Sequence[Any], name: str) -> Any:
     """What all of them say, None where they do not agree."""
-    said = {getattr(one, name) for one in found}
-    return said.pop() if len(said) == 1 else None
+    values = {getattr(item, name) for item in items}
+    return values.pop() if len(values) == 1 else None
 
 
 def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:

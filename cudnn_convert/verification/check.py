@@ -54,28 +54,28 @@ def verify_artifact(
     judging = judges.judge_for(plan)
     scores = judging.scores(plan)
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
-    told = recordings.open_recording(plan, recording) if recording else None
+    golden_file = recordings.open_recording(plan, recording) if recording else None
     with judging.opened(plan, trust=trust) as judge:
-        fed = _fed(plan, judge, told, data, more=_more(plan, form), seed=seed)
+        fed = _fed(plan, judge, golden_file, data, more=_more(plan, form), seed=seed)
         judge.restart()
         exact, seen = [], []
         for feed in _counted(fed, 0):
             exact.append(_answered(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
 
-        nodes, runs = [one.node for one in plan.recurrences], _Runs(fed, exact, wanted)
+        nodes, runs = [recurrence.node for recurrence in plan.recurrences], _Runs(fed, exact, wanted)
         still = not _moving(plan, judge, runs, nodes) if nodes else False
     answer = (
         runners.open_artifact(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     )
-    found = _called(plan, answer, fed)
+    answers = _called(plan, answer, fed)
     dtype = _coarsest(plan, form, weights_dtype)
     given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
-    whole = Whole(plan, form, exact, found, wanted, scores, told, given, seen)
+    whole = Whole(plan, form, exact, answers, wanted, scores, golden_file, given, seen)
     reports = _judged(whole, fed, seed=seed, trust=trust)
     milder: list[dict[str, Array]] = []
-    usual = {one.output for one in reports if one.judged}
-    if told is None and not (given.is_given or plan.states or _are_large(plan)):
+    usual = {recurrence.output for recurrence in reports if recurrence.judged}
+    if golden_file is None and not (given.is_given or plan.states or _are_large(plan)):
         values = _values(fed) if data else {}
         milder, reports = _milder(whole, reports, answer, values, seed=seed, trust=trust)
     asked: tuple[PieceReport, ...] = ()
@@ -104,7 +104,7 @@ def verify_artifact(
         shapes,
         reports,
         (*compare.warnings(reports), *whole.disagreements(reports), *overall.warnings),
-        recording=told.facts if told else None,
+        recording=golden_file.facts if golden_file else None,
         recurrences=asked,
         end_to_end=overall.end_to_end,
         unproven=overall.unproven,
@@ -150,13 +150,13 @@ def _judged(
 
 def _values(fed: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The values of each tensor in all feeds, as rows of its last axis where that is one in all."""
-    found = {}
+    values_by_name = {}
     for name in fed[0]:
         arrays = [feed[name] for feed in fed]
         widths = {value.shape[-1] if value.ndim > 1 else 0 for value in arrays}
         rows = (-1, *widths) if len(widths) == 1 and 0 not in widths else (-1,)
-        found[name] = np.concatenate([value.reshape(rows) for value in arrays])
-    return found
+        values_by_name[name] = np.concatenate([value.reshape(rows) for value in arrays])
+    return values_by_name
 
 
 def _milder(
@@ -175,7 +175,9 @@ def _milder(
     judged_on: list[dict[str, Array]] = []
     plan = whole.plan
     for spread, size in judges.MILDER:
-        if all(one.judged for one in reports) or not all(one.passed for one in reports):
+        if all(report_of_output.judged for report_of_output in reports) or not all(
+            report_of_output.passed for report_of_output in reports
+        ):
             break
         with judges.judge_for(plan).opened(plan, trust=trust) as judge:
             try:
@@ -190,10 +192,10 @@ def _milder(
         what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
         on_these = _judged(again, fed, seed=seed, trust=trust)
         new = tuple(
-            _instead(one, other, what=what, feed=len(whole.exact) + len(judged_on))
-            if not one.judged and other.judged and again.spread(other.output)
-            else one
-            for one, other in zip(reports, on_these, strict=True)
+            _instead(report_of_output, other, what=what, feed=len(whole.exact) + len(judged_on))
+            if not report_of_output.judged and other.judged and again.spread(other.output)
+            else report_of_output
+            for report_of_output, other in zip(reports, on_these, strict=True)
         )
         judged_on += fed if new != reports else []
         reports = new
@@ -277,7 +279,7 @@ def _fed(
 def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
     """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
-    ends, found = {name: key for key, name in plan.signature.outputs.items()}, []
+    ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
     leaving = [
         (keys[state.start], ends[state.end], plan.model.variables[state.state.key])
         for state in plan.states
@@ -285,21 +287,26 @@ def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]])
     ]
     carried = {start: value.read() for start, _, value in leaving}
     for feed in _counted(fed, 1):
-        found.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
-        carried |= {start: found[-1][end] for start, end, _ in leaving if end in found[-1]}
-    return found
+        answers.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
+        carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
+    return answers
 
 
 def _answered(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
     """The judge's answers to one feed: each part is a call of its own, which the state sees as one."""
     if len(plan.parts) == 1 or not plan.states:
         return judge.run(feed, wanted)
-    found: dict[str, Array] = {}
+    answers: dict[str, Array] = {}
     for part in plan.parts:
-        others = {name for one in plan.parts if one is not part for name in one.signature.outputs.values()}
+        others = {
+            name
+            for other_part in plan.parts
+            if other_part is not part
+            for name in other_part.signature.outputs.values()
+        }
         names = [name for name in wanted if name in part.signature.outputs.values() or name not in others]
-        found |= zip(names, judge.run(feed, names), strict=True)
-    return [found[name] for name in wanted]
+        answers |= zip(names, judge.run(feed, names), strict=True)
+    return [answers[name] for name in wanted]
 
 
 def _coarsest(plan: Plan, form: str, stored: str) -> np.dtype[Any]:

@@ -92,7 +92,7 @@ def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
 
 
 def outputs(
-    found: Mapping[str, Array],
+    actual: Mapping[str, Array],
     expected: Mapping[str, Array],
     bounds: Mapping[str, Tolerance],
     slack: Mapping[str, Array],
@@ -111,7 +111,7 @@ def outputs(
     results = [
         _one(
             name,
-            found.get(name),
+            actual.get(name),
             value,
             bounds[name],
             slack.get(name),
@@ -120,13 +120,13 @@ def outputs(
         )
         for name, value in expected.items()
     ]
-    extra = (name for name in found if name not in expected)
+    extra = (name for name in actual if name not in expected)
     return results + [Difference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
 
 
 def _one(
     name: str,
-    found: Array | None,
+    actual: Array | None,
     expected: Array,
     bound: Tolerance,
     slack: Array | None,
@@ -134,39 +134,39 @@ def _one(
     is_same_type: Callable[[np.dtype[Any], np.dtype[Any]], bool],
     axis: int | None,
 ) -> Difference:
-    if found is None:
+    if actual is None:
         return Difference(name, False, 0, np.inf, np.inf, "missing")
-    if found.shape != expected.shape or not is_same_type(found.dtype, expected.dtype):
-        message = f"expected {expected.dtype}{list(expected.shape)}, found {found.dtype}{list(found.shape)}"
+    if actual.shape != expected.shape or not is_same_type(actual.dtype, expected.dtype):
+        message = f"expected {expected.dtype}{list(expected.shape)}, found {actual.dtype}{list(actual.shape)}"
         return Difference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
-        return _exact(name, found, expected, slack)
-    return _close(name, found, expected, bound, axis)
+        return _exact(name, actual, expected, slack)
+    return _close(name, actual, expected, bound, axis)
 
 
-def _is_any_float(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
-    return (is_float(found) and is_float(expected)) or _is_same_type(found, expected, single=False)
+def _is_any_float(actual: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+    return (is_float(actual) and is_float(expected)) or _is_same_type(actual, expected, single=False)
 
 
-def _is_same_type(found: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
+def _is_same_type(actual: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
     """ONNX artifacts give float32 for bfloat16; strings have a type in each runtime."""
     if single and expected.kind == "f":
-        return found == np.float32
+        return actual == np.float32
     if expected.name == "bfloat16":
-        return found.name in ("bfloat16", "float32")
-    return found == expected or {found.kind, expected.kind} <= set("OSU")
+        return actual.name in ("bfloat16", "float32")
+    return actual == expected or {actual.kind, expected.kind} <= set("OSU")
 
 
 def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> Difference:
     wrong = np.asarray(actual != expected)
     excused = int(np.sum(wrong & slack)) if slack is not None else 0
     left = int(np.sum(wrong)) - excused
-    message, told = "", Figures()
+    message, figures = "", Figures()
     if left:
         missed = wrong if slack is None else wrong & ~slack
-        told = Figures(_first(actual, expected, missed), share=float(left))
-        message = f"{_told(told)}; {left} of {wrong.size} values differ"
-    return Difference(name, not left, wrong.size, float(left), float(left), message, excused, told)
+        figures = Figures(_first(actual, expected, missed), share=float(left))
+        message = f"{_told(figures)}; {left} of {wrong.size} values differ"
+    return Difference(name, not left, wrong.size, float(left), float(left), message, excused, figures)
 
 
 def _first(actual: Array, expected: Array, wrong: Array) -> Element:
@@ -180,27 +180,27 @@ def _told(figures: Figures) -> str:
 
 def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> Difference:
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-    found, expected = given.astype(wide), wanted.astype(wide)
-    odd = ~np.isfinite(expected) | ~np.isfinite(found)
-    other = odd & (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    actual, expected = given.astype(wide), wanted.astype(wide)
+    odd = ~np.isfinite(expected) | ~np.isfinite(actual)
+    other = odd & (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
     if other.any():
-        told = Figures(_first(given, wanted, other), share=np.inf)
-        message = f"NaN or Inf at other places: {_told(told)}"
-        return Difference(name, False, expected.size, np.inf, np.inf, message, figures=told)
-    gap = np.abs(np.subtract(found, expected, where=~odd, out=np.zeros_like(expected)))
+        figures = Figures(_first(given, wanted, other), share=np.inf)
+        message = f"NaN or Inf at other places: {_told(figures)}"
+        return Difference(name, False, expected.size, np.inf, np.inf, message, figures=figures)
+    gap = np.abs(np.subtract(actual, expected, where=~odd, out=np.zeros_like(expected)))
     limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))
     # Equal values need nothing, even where nothing is allowed.
     share = np.divide(gap, limit, where=limit > 0, out=np.where(gap > 0, np.inf, 0.0))
     worst, needed = float(gap.max(initial=0.0)), float(share.max(initial=0.0))
     message = "NaN or Inf at the same places on both sides" if odd.any() else ""
     if needed > 1:
-        place = np.unravel_index(int(np.argmax(share)), gap.shape)
+        index = np.unravel_index(int(np.argmax(share)), gap.shape)
         message = (
-            f"at {[int(i) for i in place]} expected {expected[place]:.9g}, found {found[place]:.9g}, "
-            f"allowed {limit[place]:.1e}"
+            f"at {[int(i) for i in index]} expected {expected[index]:.9g}, found {actual[index]:.9g}, "
+            f"allowed {limit[index]:.1e}"
         )
-    told = error_statistics.of_floats(given, wanted, gap, share, floor=bound.atol, axis=axis)
-    return Difference(name, needed <= 1, expected.size, worst, needed, message, figures=told)
+    figures = error_statistics.of_floats(given, wanted, gap, share, floor=bound.atol, axis=axis)
+    return Difference(name, needed <= 1, expected.size, worst, needed, message, figures=figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,8 @@ class Verdict:
 
 def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
     """The recurrences of which every layer was asked by itself."""
-    lost = {one.node for one in asked if not one.asked}
-    return list(dict.fromkeys(one.node for one in asked if one.node not in lost))
+    lost = {recurrence.node for recurrence in asked if not recurrence.asked}
+    return list(dict.fromkeys(recurrence.node for recurrence in asked if recurrence.node not in lost))
 
 
 def of(
@@ -233,13 +233,13 @@ def of(
     `still`: no output moves even with all recurrences. `glue`: what stands around them, where the outputs
     cannot show it.
     """
-    differ = not all(one.passed for one in outputs)
-    unjudged = [one.output for one in outputs if not one.judged]
-    sharp = {one.output for one in outputs} - {*unjudged}
+    differ = not all(output.passed for output in outputs)
+    unjudged = [output.output for output in outputs if not output.judged]
+    sharp = {output.output for output in outputs} - {*unjudged}
     alone = proven_alone(asked)
     unproven = [node for node, keys in moving.items() if node not in alone and not keys & sharp]
     # Of others nothing says which outputs move with them: one that is judged has to do.
-    others = dict.fromkeys(one.node for one in asked if not one.asked and one.node not in moving)
+    others = dict.fromkeys(output.node for output in asked if not output.asked and output.node not in moving)
     unproven += [] if sharp else others
     warnings = []
     if still and alone:
@@ -259,7 +259,7 @@ def of(
     if glue is not None and glue.unjudged:
         warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
     return Verdict(
-        not differ and all(one.passed for one in asked) and (glue is None or glue.passed),
+        not differ and all(output.passed for output in asked) and (glue is None or glue.passed),
         "different" if differ else "not judged" if unjudged else "equal",
         tuple(unproven),
         tuple(warnings),
@@ -272,7 +272,7 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
     compared = sum(difference.compared for difference in group)
     message = worst.message or next((found.message for found in group if found.message), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
-    told = error_statistics.merge_figures([difference.figures for difference in group])
+    figures = error_statistics.merge_figures([difference.figures for difference in group])
     return OutputReport(
         output=worst.output,
         passed=compared > 0 and all(difference.passed for difference in group),
@@ -284,25 +284,25 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
         reason=bound.reason,
         excused=sum(difference.excused for difference in group),
         message=message if compared or message else "empty for every feed",
-        max_abs=told.max_abs,
-        max_rel=told.max_rel,
-        rel_floor=None if told.max_abs is None else bound.atol,
-        ulp=told.ulp,
-        cosine=told.cosine,
-        worst_element=told.worst_element,
-        over_time=told.over_time,
-        distribution=told.distribution,
+        max_abs=figures.max_abs,
+        max_rel=figures.max_rel,
+        rel_floor=None if figures.max_abs is None else bound.atol,
+        ulp=figures.ulp,
+        cosine=figures.cosine,
+        worst_element=figures.worst_element,
+        over_time=figures.over_time,
+        distribution=figures.distribution,
     )
 
 
 def warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
     """What passed, and yet should be known."""
-    found = []
+    lines = []
     for report in reports:
         if "noise floor" in report.reason and report.judged:
-            found.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
+            lines.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
         if report.passed and report.message:
-            found.append(f"{report.output}: {report.message}")
+            lines.append(f"{report.output}: {report.message}")
         if report.excused:
-            found.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
-    return tuple(found)
+            lines.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
+    return tuple(lines)

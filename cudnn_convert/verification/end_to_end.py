@@ -72,7 +72,7 @@ def largest(
 
     def gaps(draw: int, number: int) -> list[float]:
         rounded = evaluate(draw, number)
-        return [difference(one, other) for one, other in zip(exact[number], rounded, strict=True)]
+        return [difference(value, other) for value, other in zip(exact[number], rounded, strict=True)]
 
     first = [gaps(0, number) for number in range(len(exact))]
     worst = [max(column) for column in zip(*first, strict=True)]
@@ -117,17 +117,17 @@ def moved_outputs(
     `exact` has the undisturbed values feed by feed, `outputs` the place of each among them. The `feeds` are
     tried in turn until an output moves.
     """
-    found: frozenset[str] = frozenset()
+    moved: frozenset[str] = frozenset()
     source.disturb(nodes)
     for number in feeds:
         values = answer(number)
-        found = frozenset(
+        moved = frozenset(
             key for key, output in outputs.items() if _differ(values[output], exact[number][output])
         )
-        if found:
+        if moved:
             break
     source.disturb(())
-    return found
+    return moved
 
 
 def _differ(actual: Array, expected: Array) -> bool:
@@ -200,19 +200,22 @@ class Whole:
 
     def bounds(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
-        found = {}
+        bounds_of_outputs = {}
         for key, kind, floor in zip(self.plan.signature.outputs, self.kinds, noise, strict=False):
             of = self.given
             margin = 2 if kind.name in COARSE else compare.MARGIN
             bound = compare.tolerance(kind, floor, atol=of.atol, rtol=of.rtol, most=of.most, margin=margin)
-            found[key] = self.told.bound(bound, kind) if self.told else bound
-        return found
+            bounds_of_outputs[key] = self.told.bound(bound, kind) if self.told else bound
+        return bounds_of_outputs
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Each output over all feeds."""
         bounds, expected = self.bounds(noise), self.expected
         least = max(self.told.floor if self.told else 0.0, self.given.most or 0.0)
-        floors = {name: max(found, least) for name, found in zip(self.wanted, noise, strict=True)}
+        floors = {
+            name: max(noise_of_output, least)
+            for name, noise_of_output in zip(self.wanted, noise, strict=True)
+        }
         outputs = self.plan.signature.outputs
         axes = {
             key: error_statistics.axis_of_time([values[position].shape for values in expected], self.seen)
@@ -233,8 +236,8 @@ class Whole:
 
     def spread(self, output: str) -> float:
         """How far apart the finite values of an output lie that the source gives."""
-        place = [*self.plan.signature.outputs].index(output)
-        return _spread([values[place] for values in self.expected])
+        position = [*self.plan.signature.outputs].index(output)
+        return _spread([values[position] for values in self.expected])
 
     def _sharp(self, report: OutputReport) -> OutputReport:
         """An output whose bound says nothing of it is not judged; what is wrong by any bound stays wrong."""
@@ -280,11 +283,11 @@ def _spread(values: Sequence[Array]) -> float:
     return float(np.ptp(finite)) if finite.size else 0.0
 
 
-def _too_close(scores: Array, axis: int, found: Array | None, expected: Array, noise: float) -> Array:
+def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, noise: float) -> Array:
     """Where the score of the artifact's choice is within twice the noise of the best one's."""
-    if found is None or found.shape != expected.shape or not expected.size:
+    if actual is None or actual.shape != expected.shape or not expected.size:
         return np.zeros(expected.shape, bool)
-    is_choice = (found >= 0) & (found < scores.shape[axis])
-    places = np.expand_dims(np.where(is_choice, found, 0).astype(int), axis)
+    is_choice = (actual >= 0) & (actual < scores.shape[axis])
+    places = np.expand_dims(np.where(is_choice, actual, 0).astype(int), axis)
     chosen = np.take_along_axis(scores, places, axis).squeeze(axis)
     return np.asarray(is_choice & (scores.max(axis) - chosen <= 2 * noise))

@@ -73,20 +73,20 @@ def of_floats(
     if not expected.size:
         return Figures(max_abs=0.0, axis=axis, counts=(0,) * BINS)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    one, other = expected.astype(wide), actual.astype(wide)
-    finite = np.isfinite(one) & np.isfinite(other)
-    sizes = np.abs(np.where(finite, one, 0))
+    wide_expected, other = expected.astype(wide), actual.astype(wide)
+    finite = np.isfinite(wide_expected) & np.isfinite(other)
+    sizes = np.abs(np.where(finite, wide_expected, 0))
     relative = gap[finite & (sizes > floor)] / sizes[finite & (sizes > floor)]
-    place = np.unravel_index(int(np.argmax(share)), share.shape)
+    index = np.unravel_index(int(np.argmax(share)), share.shape)
     others = [k for k in range(gap.ndim) if k != axis]
     return Figures(
-        element=element(actual, expected, place),
-        share=float(share[place]),
+        element=element(actual, expected, index),
+        share=float(share[index]),
         max_abs=float(gap.max()),
         max_rel=float(relative.max()) if relative.size else None,
         ulp=None if expected.dtype.kind == "c" else int(ulps(actual, expected)[finite].max(initial=0)),
-        dot=float(np.vdot(one[finite], other[finite]).real),
-        expected_square=float(np.vdot(one[finite], one[finite]).real),
+        dot=float(np.vdot(wide_expected[finite], other[finite]).real),
+        expected_square=float(np.vdot(wide_expected[finite], wide_expected[finite]).real),
         found_square=float(np.vdot(other[finite], other[finite]).real),
         axis=axis,
         by_step=() if axis is None else tuple(gap.max(axis=tuple(others)).tolist()),
@@ -95,10 +95,10 @@ def of_floats(
     )
 
 
-def element(actual: Array, expected: Array, place: Sequence[Any]) -> Element:
-    """The element at `place` of the first feed; `merge_figures` says which feed it was."""
-    place = tuple(int(k) for k in place)
-    return Element(0, place, plain(expected[place]), plain(actual[place]))
+def element(actual: Array, expected: Array, index: Sequence[Any]) -> Element:
+    """The element at `index` of the first feed; `merge_figures` says which feed it was."""
+    index = tuple(int(k) for k in index)
+    return Element(0, index, plain(expected[index]), plain(actual[index]))
 
 
 def plain(value: Any) -> float | int | bool | str:
@@ -141,14 +141,17 @@ def _counts(share: Array) -> tuple[int, ...]:
 def merge_figures(group: Sequence[Figures]) -> Merged:
     """One set of figures for all feeds."""
     worst = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
-    found = group[worst].element
-    norm = math.sqrt(sum(one.expected_square for one in group) * sum(one.found_square for one in group))
+    element_of_worst = group[worst].element
+    norm = math.sqrt(
+        sum(figures.expected_square for figures in group) * sum(figures.found_square for figures in group)
+    )
     return Merged(
-        max_abs=_largest([one.max_abs for one in group]),
-        max_rel=_largest([one.max_rel for one in group]),
-        ulp=_largest([one.ulp for one in group]),
-        cosine=min(1.0, sum(one.dot for one in group) / norm) if norm else None,
-        worst_element=found and Element(worst, found.index, found.expected, found.found),
+        max_abs=_largest([figures.max_abs for figures in group]),
+        max_rel=_largest([figures.max_rel for figures in group]),
+        ulp=_largest([figures.ulp for figures in group]),
+        cosine=min(1.0, sum(figures.dot for figures in group) / norm) if norm else None,
+        worst_element=element_of_worst
+        and Element(worst, element_of_worst.index, element_of_worst.expected, element_of_worst.found),
         over_time=_over_time(group),
         distribution=_distribution(group),
     )
@@ -159,21 +162,23 @@ def _largest(values: Sequence[Any]) -> Any:
 
 
 def _over_time(group: Sequence[Figures]) -> OverTime | None:
-    axes = {one.axis for one in group}
+    axes = {figures.axis for figures in group}
     (axis, *others) = axes
-    steps = max(len(one.by_step) for one in group)
+    steps = max(len(figures.by_step) for figures in group)
     if axis is None or others or not steps:
         return None
-    errors = [max(one.by_step[k] for one in group if k < len(one.by_step)) for k in range(steps)]
+    errors = [max(figures.by_step[k] for figures in group if k < len(figures.by_step)) for k in range(steps)]
     size = -(-steps // MOST)
     return OverTime(axis, size, tuple(max(errors[k : k + size]) for k in range(0, steps, size)))
 
 
 def _distribution(group: Sequence[Figures]) -> Distribution | None:
-    counts = [sum(column) for column in zip(*(one.counts for one in group if one.counts), strict=True)]
+    counts = [
+        sum(column) for column in zip(*(figures.counts for figures in group if figures.counts), strict=True)
+    ]
     if not counts:
         return None
-    return Distribution(sum(one.exact for one in group), FIRST, WIDTH, tuple(counts))
+    return Distribution(sum(figures.exact for figures in group), FIRST, WIDTH, tuple(counts))
 
 
 def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[int, int]]]) -> int | None:

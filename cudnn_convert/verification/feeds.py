@@ -46,8 +46,8 @@ def value(index: Index, name: str) -> Any:
             inputs = index.data_inputs(reader)
             if reader.op == "NotEqual" and current in inputs:
                 other = inputs[1 - inputs.index(current)]
-                if (found := node_defs.fold_scalar(index, other)) is not None:
-                    return found
+                if (constant := node_defs.fold_scalar(index, other)) is not None:
+                    return constant
             if reader.op in _PASSES_VALUES:
                 todo.append(f"{reader.name}:0")
     return None
@@ -92,26 +92,26 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
     tables: dict[str, Any] = {}
     for name in partitions:
         for k in range(index.nodes[name].attr["num_partitions"].i):
-            for found in _readers(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
-                gather = index.nodes[found]
+            for consumer in _readers(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
+                gather = index.nodes[consumer]
                 if gather.op in _GATHERS:
                     tables[_root(index, gather)] = gather
     counts = [count(gather) for gather in tables.values()]
-    known = [found for found in counts if found is not None]
+    known = [consumer for consumer in counts if consumer is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def _readers(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
     """The ops that read a tensor, directly or through `carriers`."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo = [split(name)]
     while todo:
         op, k = todo.pop()
         for reader in index.consumers(op, k):
-            if reader.name not in found:
-                found.add(reader.name)
+            if reader.name not in names:
+                names.add(reader.name)
                 todo += [(reader.name, 0)] if reader.op in carriers else []
-    return found
+    return names
 
 
 def _root(index: Index, gather: Any) -> str:
@@ -202,20 +202,20 @@ def _generate(
     )
 
 
-def _axes(found: Any, roles: tuple[str, ...]) -> list[str | None]:
+def _axes(shape: Any, roles: tuple[str, ...]) -> list[str | None]:
     """What each axis of an input is; None where its width is known."""
     left = iter(roles)
-    return [next(left) if width is None else None for width in found.shape.as_list()]
+    return [next(left) if width is None else None for width in shape.shape.as_list()]
 
 
 def _states(plan: Plan) -> dict[str, Any]:
     """The inputs that were state, each of the shape that the source holds."""
-    found = {}
+    states = {}
     for state in plan.states:
         if state.start is not None and not state.from_scalar:
             value = plan.model.variables[state.state.key]
-            found[state.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
-    return found
+            states[state.start] = tf.TensorSpec(value.shape, tf.as_dtype(value.dtype))
+    return states
 
 
 def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
@@ -229,8 +229,11 @@ def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
 
 def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
     """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
-    shapes = [(seen.get_operation_by_name(one.node).inputs[INPUT].shape, one) for one in plan.recurrences]
-    found = [shape[0 if one.time_major else 1] for shape, one in shapes if shape.rank]
+    shapes = [
+        (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
+        for recurrence in plan.recurrences
+    ]
+    found = [shape[0 if recurrence.time_major else 1] for shape, recurrence in shapes if shape.rank]
     return min((steps for steps in found if steps), default=None)
 
 
@@ -327,8 +330,8 @@ def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[
 def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ...]]]:
     """Ways to call unknown dimensions time and batch: all inputs alike first, then mixed."""
     choices = {}
-    for name, found in tensors.items():
-        unknown = sum(width is None for width in found.shape.as_list())
+    for name, tensor_of_input in tensors.items():
+        unknown = sum(width is None for width in tensor_of_input.shape.as_list())
         batch_first = ("batch", *("time",) * (unknown - 1))
         time_first = ("time", "batch", *("time",) * (unknown - 2))
         choices[name] = [(), ()] if not unknown else [batch_first, time_first if unknown > 1 else ("time",)]

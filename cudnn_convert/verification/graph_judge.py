@@ -220,7 +220,7 @@ def _function(
 def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
     """For each output that is an ArgMax: the tensor of the scores that decide it, and their axis."""
     index = Index(plan.whole)
-    found: dict[str, tuple[str, int]] = {}
+    scores: dict[str, tuple[str, int]] = {}
     for key, name in plan.signature.outputs.items():
         if split(name)[0] not in index.nodes:
             continue  # what a state variable holds next
@@ -228,8 +228,8 @@ def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
         while node.op in ("Identity", "Cast"):
             node = index.nodes[split(node.input[0])[0]]
         if node.op == "ArgMax" and (axis := node_defs.fold_scalar(index, tensor(node.input[1]))) is not None:
-            found[key] = (tensor(node.input[0]), axis)
-    return found
+            scores[key] = (tensor(node.input[0]), axis)
+    return scores
 
 
 def _dtypes(plan: Plan) -> set[np.dtype[Any]]:

@@ -32,16 +32,16 @@ from cudnn_convert.verification import graph_judge, judges, recordings
 
 def facts() -> dict[str, Any]:
     """What a recording's `meta` says of the machine."""
-    built, found = tf.sysconfig.get_build_info(), devices()
+    built, devices_here = tf.sysconfig.get_build_info(), devices()
     return {
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "cuda": built.get("cuda_version"),
         "cudnn": built.get("cudnn_version"),
-        "devices": found,
+        "devices": devices_here,
         "tf32": tf32(
-            [device["description"] for device in found if device["type"] == "GPU"],
+            [device["description"] for device in devices_here if device["type"] == "GPU"],
             enabled=bool(tf.config.experimental.tensor_float_32_execution_enabled()),
             environment=os.environ,
         ),
@@ -51,8 +51,8 @@ def facts() -> dict[str, Any]:
 def devices() -> list[dict[str, str]]:
     """TensorFlow's devices: of each its `name`, its `type`, and a `description` where it has one."""
     return [
-        {"name": found.name, "type": found.device_type, "description": found.physical_device_desc}
-        for found in tf_private.list_devices()
+        {"name": device.name, "type": device.device_type, "description": device.physical_device_desc}
+        for device in tf_private.list_devices()
     ]
 
 
@@ -64,7 +64,7 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     """
     known = [match for gpu in gpus if (match := re.search(r"compute capability: (\d+)\.", gpu))]
     newest = max((int(match[1]) for match in known), default=0)
-    told = {
+    meaning = {
         name: value
         for name, value in environment.items()
         if name.startswith("TF_ENABLE_") or name == "NVIDIA_TF32_OVERRIDE"
@@ -72,11 +72,11 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     off = [
         *(["no GPU"] if not gpus else []),
         *([f"compute capability {newest}, TF32 needs 8"] if known and newest < 8 else []),
-        *(["NVIDIA_TF32_OVERRIDE=0"] if told.get("NVIDIA_TF32_OVERRIDE") == "0" else []),
+        *(["NVIDIA_TF32_OVERRIDE=0"] if meaning.get("NVIDIA_TF32_OVERRIDE") == "0" else []),
         *([] if enabled else ["switched off in TensorFlow"]),
     ]
     reason = off[0] if off else f"compute capability {newest}"
-    return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": told}
+    return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": meaning}
 
 
 _ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
@@ -129,7 +129,7 @@ def restoring(plan: Plan) -> list[Restore]:
 
     Raises UnsupportedModelError where the graph has none.
     """
-    whole, index, found, reasons = plan.whole, Index(plan.model.graph), [], []
+    whole, index, nodes, reasons = plan.whole, Index(plan.model.graph), [], []
     folder = plan.model.path / "variables"
     prefix = folder / "variables" if folder.is_dir() else plan.model.path
     for node in _needed_variables(plan, whole):
@@ -140,10 +140,10 @@ def restoring(plan: Plan) -> list[Restore]:
                 cure = "give the checkpoint that holds it"
                 reasons.append(f"variable {node.name}: expected {expected}, found neither; {cure}")
             else:
-                found.append(Restore(node.name, op, files, prefix))
+                nodes.append(Restore(node.name, op, files, prefix))
     if reasons:
         raise UnsupportedModelError(plan.model.path, reasons)
-    return found
+    return nodes
 
 
 def _needed_variables(plan: Plan, graph: Any) -> list[Any]:
@@ -199,14 +199,14 @@ def _answers(
     plan: Plan, graph: Any, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
 ) -> list[dict[str, Array]]:
     model, outputs = plan.model, plan.signature.outputs
-    found = []
+    answers = []
     with session(
         graph, model.variables, initializers=plan.initializers, assets=model.assets, restores=restores
     ) as running:
         for feed in fed:
             values = running.run([*outputs.values()], dict(feed))
-            found.append({key: _plain(value) for key, value in zip(outputs, values, strict=True)})
-    return found
+            answers.append({key: _plain(value) for key, value in zip(outputs, values, strict=True)})
+    return answers
 
 
 def _plain(value: Any) -> Array:

@@ -76,10 +76,12 @@ def _is_ends(told: Any) -> bool:
     return all(isinstance(name, str) for name in names)
 
 
-def _are_devices(told: Any) -> bool:
-    of = told if isinstance(told, list) else [None]
+def _are_devices(devices_of_file: Any) -> bool:
+    of = devices_of_file if isinstance(devices_of_file, list) else [None]
     names = [
-        one.get(name) if isinstance(one, dict) else None for one in of for name in ("type", "description")
+        device.get(name) if isinstance(device, dict) else None
+        for device in of
+        for name in ("type", "description")
     ]
     return all(isinstance(name, str) for name in names)
 
@@ -122,30 +124,30 @@ def write(
 ) -> None:
     """Writes a recording; `feeds` and `answers` are by key, one a call. Raises OSError."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **meta}, sort_keys=True)
-    found = {_META: np.frombuffer(text.encode(), np.uint8)}
+    arrays = {_META: np.frombuffer(text.encode(), np.uint8)}
     for k, (feed, answer) in enumerate(zip(feeds, answers, strict=True)):
-        found |= {f"feed{k}/in/{key}": value for key, value in feed.items()}
-        found |= {f"feed{k}/out/{key}": value for key, value in answer.items()}
+        arrays |= {f"feed{k}/in/{key}": value for key, value in feed.items()}
+        arrays |= {f"feed{k}/out/{key}": value for key, value in answer.items()}
     with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
-        np.savez_compressed(stream, **found)  # type: ignore[arg-type]
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
 def read_recording(path: Path) -> Recording:
     """The recording in a file. Raises UsageError for anything else."""
-    found = npz_archive.load_user_arrays(path, flag=FLAG)
+    arrays = npz_archive.load_user_arrays(path, flag=FLAG)
     where = f"{FLAG} {path}"
-    meta = _meta(found.pop(_META, None), where)
+    meta = _meta(arrays.pop(_META, None), where)
     feeds: list[dict[str, Array]] = []
     answers: list[dict[str, Array]] = []
-    for k, call in enumerate(npz_archive.calls(found, where=where)):
+    for k, call in enumerate(npz_archive.calls(arrays, where=where)):
         for side, into in (("in", feeds), ("out", answers)):
-            told = meta[f"{side}puts"]
+            names = meta[f"{side}puts"]
             values = {key[len(side) + 1 :]: v for key, v in call.items() if key.startswith(f"{side}/")}
-            if set(values) != set(told):
-                expected, seen = ", ".join(sorted(told)), ", ".join(sorted(values)) or "none"
+            if set(values) != set(names):
+                expected, seen = ", ".join(sorted(names)), ", ".join(sorted(values)) or "none"
                 raise UsageError(f"{where}: feed{k}/{side}: expected {expected}, found {seen}")
-            into.append({key: _typed(value, told[key]["dtype"]) for key, value in values.items()})
-    inputs, outputs = ({key: told["tensor"] for key, told in meta[side].items()} for side in _SIDES)
+            into.append({key: _typed(value, names[key]["dtype"]) for key, value in values.items()})
+    inputs, outputs = ({key: names["tensor"] for key, names in meta[side].items()} for side in _SIDES)
     facts = {"file": path.name} | {name: meta[name] for name in _FACTS}
     return Recording(path, inputs, outputs, tuple(feeds), tuple(answers), facts)
 
@@ -153,8 +155,8 @@ def read_recording(path: Path) -> Recording:
 def is_ours(path: Path) -> bool:
     """Whether a file says that it is a recording."""
     try:
-        found = npz_archive.load(path, only=_META)
-        record = json.loads(found[_META].tobytes())
+        arrays = npz_archive.load(path, only=_META)
+        record = json.loads(arrays[_META].tobytes())
         return isinstance(record, dict) and record.get("format") == FORMAT
     except (OSError, ValueError, KeyError, RecursionError):
         return False
@@ -219,9 +221,9 @@ class Golden:
         found = []
         for k, (values, answers) in enumerate(zip(exact, self.answers, strict=True)):
             found.append([answers.get(name, value) for name, value in zip(wanted, values, strict=True)])
-            for name, value, told in zip(wanted, values, found[-1], strict=True):
-                if told.shape != value.shape or not _is_same_type(told.dtype, value.dtype):
-                    expected, what = (f"{one.dtype}{list(one.shape)}" for one in (value, told))
+            for name, value, array in zip(wanted, values, found[-1], strict=True):
+                if array.shape != value.shape or not _is_same_type(array.dtype, value.dtype):
+                    expected, what = (f"{one.dtype}{list(one.shape)}" for one in (value, array))
                     where = f"{FLAG} {self.recording.path}: feed{k}/out/{keys.get(name, name)}"
                     reasons.append(f"{where}: expected {expected} as the source gives it, found {what}")
         if reasons:
@@ -241,7 +243,7 @@ class Golden:
     def disagreements(
         self,
         exact: Sequence[Sequence[Array]],
-        told: Sequence[Sequence[Array]],
+        answers: Sequence[Sequence[Array]],
         bounds: Sequence[tuple[str, compare.Tolerance]],
         failed: Collection[str],
     ) -> list[str]:
@@ -250,29 +252,29 @@ class Golden:
         `bounds` are the outputs' keys and tolerances, in the order of the answers.
         """
         begin = "the source's own graph, computed here in float64, differs from the recording too"
-        found: dict[str, str] = {}
-        for ours, theirs in zip(exact, told, strict=True):
+        lines: dict[str, str] = {}
+        for ours, theirs in zip(exact, answers, strict=True):
             named = [
                 {key: value for (key, _), value in zip(bounds, side, strict=False)} for side in (ours, theirs)
             ]
             for output in compare.outputs(named[0], named[1], dict(bounds), {}):
                 if not output.passed and output.output in failed:
-                    found.setdefault(output.output, f"{output.output}: {begin}: {output.message}")
-        return list(found.values())
+                    lines.setdefault(output.output, f"{output.output}: {begin}: {output.message}")
+        return list(lines.values())
 
 
 def open_recording(plan: Plan, path: Path) -> Golden:
     """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
-    told = read_recording(path)
+    golden_file = read_recording(path)
     signature, source = plan.signature, plan.source
     starts = {state.start for state in plan.states if state.start is not None}
     ends = {state.end for state in plan.states if state.end is not None}
     free = {key for key, name in signature.inputs.items() if name in starts}
-    inputs = _pair(path, "inputs", source.inputs, told.inputs, free)
+    inputs = _pair(path, "inputs", source.inputs, golden_file.inputs, free)
     free = {key for key, name in signature.outputs.items() if name in ends}
-    outputs = _pair(path, "outputs", source.outputs, told.outputs, free)
+    outputs = _pair(path, "outputs", source.outputs, golden_file.outputs, free)
     fed = []
-    for k, feed in enumerate(told.feeds):
+    for k, feed in enumerate(golden_file.feeds):
         where = f"{FLAG} {path}: feed{k}/in"
         fed.append(
             judges.judge_for(plan).fitting(
@@ -280,9 +282,10 @@ def open_recording(plan: Plan, path: Path) -> Golden:
             )
         )
     answers = tuple(
-        {signature.outputs[key]: answer[name] for key, name in outputs.items()} for answer in told.answers
+        {signature.outputs[key]: answer[name] for key, name in outputs.items()}
+        for answer in golden_file.answers
     )
-    return Golden(told, tuple(fed), answers)
+    return Golden(golden_file, tuple(fed), answers)
 
 
 def _pair(
@@ -293,16 +296,16 @@ def _pair(
     Those in `free` need none: state that the source keeps itself.
     """
     by_tensor = {name: key for key, name in recorded.items() if key not in wanted}
-    found = {key: key if key in recorded else by_tensor.get(name) for key, name in wanted.items()}
-    missing = [key for key, name in found.items() if name is None and key not in free]
-    unknown = [key for key in recorded if key not in found.values()]
+    keys = {key: key if key in recorded else by_tensor.get(name) for key, name in wanted.items()}
+    missing = [key for key, name in keys.items() if name is None and key not in free]
+    unknown = [key for key in recorded if key not in keys.values()]
     if missing or unknown:
         parts = [f"nothing for {', '.join(missing)}"] if missing else []
         parts += [f"{', '.join(unknown)}, which the conversion does not have"] if unknown else []
         begin = f"{FLAG} {path}: {side}: expected {', '.join(wanted)}"
         cure = f"record with the --{side} of the conversion"
         raise UsageError(f"{begin}, found {' and '.join(parts)}; {cure}")
-    return {key: name for key, name in found.items() if name is not None}
+    return {key: name for key, name in keys.items() if name is not None}
 
 
 def require_accepted(plan: Plan, judge: judges.Source, golden: Golden) -> None:
@@ -313,6 +316,6 @@ def require_accepted(plan: Plan, judge: judges.Source, golden: Golden) -> None:
         )
 
 
-def _is_same_type(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def _is_same_type(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Strings have a type in each runtime, and one more in files."""
-    return one == other or {one.kind, other.kind} <= set("OSU")
+    return dtype == other or {dtype.kind, other.kind} <= set("OSU")

@@ -50,7 +50,7 @@ def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _T
 
     def distance(call: Any) -> float:
         pairs = [(call.x, x), (call.h, h), *([] if c is None else [(call.c, c)])]
-        fit = [(one, other) for one, other in pairs if one.shape == other.shape]
+        fit = [(value, other) for value, other in pairs if value.shape == other.shape]
         with np.errstate(invalid="ignore"):
             return sum(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)) for a, b in fit)
 
@@ -58,8 +58,8 @@ def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _T
     fitting = [call for call in fitting if call.x.shape == x.shape]
     if not fitting:
         raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
-    found: _Taking = min(fitting, key=distance)
-    return found
+    nearest_taking: _Taking = min(fitting, key=distance)
+    return nearest_taking
 
 
 #: The share of its spread by which a recurrence is disturbed.
@@ -105,9 +105,9 @@ def computation(
     sizes, time_major = recurrence.sizes, recurrence.time_major
     is_lstm = sizes.mode.value == "lstm"
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
-    made = steps(recurrence, dtype)
+    steps_of_layers = steps(recurrence, dtype)
     # Large weights are read again in every call, so that no call is made twice.
-    natural = made if large else tuple(made)
+    natural = steps_of_layers if large else tuple(steps_of_layers)
     drawn: dict[int, Sequence[Any]] = {0: natural}
     known: dict[tuple[bytes | None, ...], list[Array]] = {}
 
@@ -138,11 +138,11 @@ def computation(
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
         if is_off:
             y, h, c = (_off(value) for value in (y, h, c))
-        found = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+        outputs = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
         if draw is not None and not large:
-            draw.calls.append(Call(recurrence.node, *taken, found))
-        known.update({key: found} if large and not is_off else {})
-        return found
+            draw.calls.append(Call(recurrence.node, *taken, outputs))
+        known.update({key: outputs} if large and not is_off else {})
+        return outputs
 
     return compute
 
@@ -199,11 +199,11 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
 def _answered(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of one signature by tensor."""
     ends, of = single.signature, single.recurrence.sizes
-    found = {key: feeds[name] for key, name in ends.inputs.items()}
-    x = found["inputs"].swapaxes(0, 1) if single.batch_major else found["inputs"]
+    answers = {key: feeds[name] for key, name in ends.inputs.items()}
+    x = answers["inputs"].swapaxes(0, 1) if single.batch_major else answers["inputs"]
     zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
-    h, c = (found.get(f"initial_{key}", zeros) for key in ("h", "c"))
-    y, h, c = compute(x, h, c, found.get("sequence_lengths"))
+    h, c = (answers.get(f"initial_{key}", zeros) for key in ("h", "c"))
+    y, h, c = compute(x, h, c, answers.get("sequence_lengths"))
     y = y.swapaxes(0, 1) if single.batch_major else y
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
@@ -213,10 +213,10 @@ def _generate(
 ) -> list[dict[str, Array]]:
     """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
     pairs = (*(usual or sizes(plan)), *more)
-    found: list[dict[str, Array]] = [{} for _ in pairs]
+    feeds: list[dict[str, Array]] = [{} for _ in pairs]
     for single in plan.singles:
         rng = np.random.default_rng(seed)
-        for feed, (time, batch) in zip(found, pairs, strict=True):
+        for feed, (time, batch) in zip(feeds, pairs, strict=True):
             widths = {"time": time, "batch": batch}
             for key, (dtype, shape) in single.inputs.items():
                 full = [widths[width] if isinstance(width, str) else width for width in shape]
@@ -224,13 +224,13 @@ def _generate(
                 name = single.signature.inputs[key]
                 value = rng.integers(1, time + 1, full) if is_length else floats.draw(rng, name, full)
                 feed[name] = value.astype(dtype)
-    return found
+    return feeds
 
 
 def _fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
     reasons, feed = [], {}
-    for part, one in zip(plan.parts, plan.singles, strict=True):
-        for key, (dtype, shape) in one.inputs.items():
+    for part, single in zip(plan.parts, plan.singles, strict=True):
+        for key, (dtype, shape) in single.inputs.items():
             given = values.get(part.prefix + key)
             if given is None:
                 continue
@@ -239,28 +239,28 @@ def _fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str
                 what = f"found {given.dtype}{list(given.shape)}"
                 reasons.append(f"{where}: {part.prefix + key}: expected {dtype.name}({wanted}), {what}")
             else:
-                feed[one.signature.inputs[key]] = given.astype(dtype)
+                feed[single.signature.inputs[key]] = given.astype(dtype)
     if reasons:
         raise UsageError(*reasons)
     return feed
 
 
-def _is_like(found: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
-    if len(found) != len(wanted):
+def _is_like(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
+    if len(shape) != len(wanted):
         return False
-    return all(isinstance(width, str) or width == one for one, width in zip(found, wanted, strict=True))
+    return all(isinstance(width, str) or width == size for size, width in zip(shape, wanted, strict=True))
 
 
 def _require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
     """All inputs of one signature must agree on time and batch."""
-    for part, one in zip(plan.parts, plan.singles, strict=True):
+    for part, single in zip(plan.parts, plan.singles, strict=True):
         widths: dict[str, int] = {}
-        for key, (_, shape) in one.inputs.items():
-            for name, width in zip(shape, feed[one.signature.inputs[key]].shape, strict=True):
+        for key, (_, shape) in single.inputs.items():
+            for name, width in zip(shape, feed[single.signature.inputs[key]].shape, strict=True):
                 if isinstance(name, str) and widths.setdefault(name, width) != width:
                     reason = f"expected a {name} of {widths[name]} as in the inputs before it, found {width}"
                     raise UsageError(f"{where}: {part.prefix + key}: {reason}")
-        time, lengths = widths["time"], feed.get(one.signature.inputs.get("sequence_lengths", ""))
+        time, lengths = widths["time"], feed.get(single.signature.inputs.get("sequence_lengths", ""))
         if lengths is not None and not ((lengths >= 0) & (lengths <= time)).all():
             reason = f"expected lengths of 0 to {time} steps, found {lengths.min()} to {lengths.max()}"
             raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")

@@ -125,10 +125,10 @@ def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entr
     with tf.Graph().as_default() as made, tf.compat.v1.Session(graph=made) as running:
         tf.import_graph_def(node_defs.strip_devices(needed), name="")
         given = {name: index.data_inputs(index.nodes[name])[1:3] for name in wanted}
-        found = running.run(given)
+        values = running.run(given)
     return {
         name: [_Entry(key.decode(), part.decode()) for key, part in zip(*pair, strict=True)]
-        for name, pair in found.items()
+        for name, pair in values.items()
     }
 
 
@@ -161,10 +161,10 @@ class Memory:
 
     def held(self) -> dict[str | None, Array]:
         """What the variables hold now, by the tensors `ends`."""
-        found: dict[str | None, Array] = self._running.run(
+        values: dict[str | None, Array] = self._running.run(
             {name: self._slots[variable][2] for name, variable in self.ends.items()}
         )
-        return found
+        return values
 
     def restart(self) -> None:
         """Puts back what the file holds."""

@@ -46,13 +46,13 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
-    found: list[PieceReport] = []
+    reports_of_all: list[PieceReport] = []
     plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
     pieces = _found(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for recurrence in plan.recurrences:
-        found += _of(recurrence, pieces, plan, judge)
-    return (*found, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
+        reports_of_all += _of(recurrence, pieces, plan, judge)
+    return (*reports_of_all, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
 
 
 def glue(

@@ -76,7 +76,7 @@ def carve_nodes(
 
     Those are by node, in the order of a cuDNN node's inputs.
     """
-    index, found, reasons = Index(graph), [], {}
+    index, cuts, reasons = Index(graph), [], {}
     known: dict[Any, str] = {}
     same: dict[str, str] = {}
     for recurrence in recurrences:
@@ -86,33 +86,33 @@ def carve_nodes(
         own = inputs[recurrence.node]
         wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if recurrence.lengths else [])]
         # Both initial states may be one tensor: it counts as the first.
-        ends = {own[place]: _FED[place] for place in reversed(wanted)}
-        made = _carve(graph, index, recurrence.node, ends, tf.as_dtype(recurrence.dtype))
+        ends = {own[position]: _FED[position] for position in reversed(wanted)}
+        carved = _carve(graph, index, recurrence.node, ends, tf.as_dtype(recurrence.dtype))
         wanted.remove(INPUT_C)
-        lost = [own[place] for place in wanted if ends[own[place]] not in made.fed]
+        lost = [own[position] for position in wanted if ends[own[position]] not in carved.fed]
         if lost:
             reasons[recurrence.node] = f"in the artifact it does not read {lost[0]}, as it does in the source"
             continue
-        if any(safe_ops.others(made.graph)):
+        if any(safe_ops.others(carved.graph)):
             reasons[recurrence.node] = "what stands in its place is more than arithmetic"
             continue
-        first = known.setdefault(_work(made, recurrence), recurrence.node)
+        first = known.setdefault(_work(carved, recurrence), recurrence.node)
         if first != recurrence.node:
             same[recurrence.node] = first
             continue
         tied, stack = own[INPUT_H] == own[INPUT_C], tuple(range(recurrence.sizes.layers))
-        ask = _asking(made, values, recurrence)
-        found.append(
+        ask = _asking(carved, values, recurrence)
+        cuts.append(
             Piece(recurrence.node, stack, recurrence.node, ask, lengths=recurrence.lengths, tied=tied)
         )
-    return Pieces(tuple(found), reasons, same)
+    return Pieces(tuple(cuts), reasons, same)
 
 
-def _work(made: _Carved, recurrence: Recurrence) -> Any:
+def _work(carved: _Carved, recurrence: Recurrence) -> Any:
     """What a carved graph computes, on which variables: each node, and which nodes it reads."""
-    places = {node.name: position for position, node in enumerate(made.graph.node)}
+    places = {node.name: position for position, node in enumerate(carved.graph.node)}
     nodes = []
-    for node in made.graph.node:
+    for node in carved.graph.node:
         nameless = node_def_pb2.NodeDef()
         nameless.CopyFrom(node)
         nameless.ClearField("name")
@@ -120,7 +120,7 @@ def _work(made: _Carved, recurrence: Recurrence) -> Any:
         read = [split(name) for name in node.input]
         wiring = [(places[op], output) for op, output in read]
         nodes.append((nameless.SerializeToString(deterministic=True), tuple(wiring)))
-    return recurrence.shared, recurrence.sizes, *made.placeholders.values(), *nodes
+    return recurrence.shared, recurrence.sizes, *carved.placeholders.values(), *nodes
 
 
 def _stored(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
@@ -143,19 +143,19 @@ class _Carved:
 
 def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: tf.DType) -> _Carved:
     """The nodes between the tensors `ends`, which become placeholders that they map to, and `node`."""
-    made: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
     placed: dict[str, str] = {}
     holders: dict[str, Any] = {}
     todo = [node]
     while todo:
         name = todo.pop()
-        if name in made:
+        if name in nodes:
             continue
         copy = node_def_pb2.NodeDef()
         copy.CopyFrom(index.nodes[name])
         copy.device = ""
         copy.attr.pop("_class", None)
-        read = [tensor(found) for found in copy.input if not found.startswith("^")]
+        read = [tensor(name_of_input) for name_of_input in copy.input if not name_of_input.startswith("^")]
         holder = index.nodes[split(read[0])[0]] if copy.op == "ReadVariableOp" else copy
         if holder.op in VARIABLES:
             kind = tf.as_dtype(holder.attr["dtype"].type)
@@ -164,14 +164,14 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         elif copy.op in _LEADS:
             read = read[:1]
             copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
-        made[name] = copy
+        nodes[name] = copy
         del copy.input[:]
         copy.input.extend(ends.get(one) or _carried(one, index) for one in read)
         todo += [split(one)[0] for one in read if one not in ends]
-    fed = frozenset(one for found in made.values() for one in found.input) & {*ends.values()}
+    fed = frozenset(one for name_of_input in nodes.values() for one in name_of_input.input) & {*ends.values()}
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
     placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
-    return _Carved(node_defs.with_nodes(graph, [*placeholders, *made.values()]), fed, placed, holders)
+    return _Carved(node_defs.with_nodes(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
 
 
 def _carried(name: str, index: Index) -> str:
@@ -180,15 +180,15 @@ def _carried(name: str, index: Index) -> str:
     return op if index.nodes[op].op in _LEADS else reference(name)
 
 
-def _asking(made: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
+def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     @cache
     def opened() -> tuple[Any, dict[str, Array]]:
-        graph = node_defs.import_graph(made.graph)
+        graph = node_defs.import_graph(carved.graph)
         # Constant weights are not to be folded into others for a few calls.
         config = tf.compat.v1.ConfigProto()
         config.graph_options.rewrite_options.disable_meta_optimizer = True
-        held = values(made.holders)
-        weights = {f"{name}:0": held[holder] for name, holder in made.placeholders.items()}
+        stored = values(carved.holders)
+        weights = {f"{name}:0": stored[holder] for name, holder in carved.placeholders.items()}
         return tf.compat.v1.Session(graph=graph, config=config), weights
 
     is_lstm = recurrence.sizes.mode is Mode.LSTM
@@ -205,7 +205,7 @@ def _asking(made: _Carved, values: Values, recurrence: Recurrence) -> Callable[[
                 strict=True,
             )
         )
-        fed = {f"{name}:0": given[name] for name in made.fed}
+        fed = {f"{name}:0": given[name] for name in carved.fed}
         answers = [np.asarray(value) for value in session.run(names, fed | weights)]
         y, h, *c = (value if recurrence.time_major else value.swapaxes(0, 1) for value in answers)
         return y, h, c[0] if c else None
@@ -262,11 +262,11 @@ def inline_artifact(artifact: Artifact) -> Laid:
 
 def _close(node: Any) -> None:
     """Makes a call an op that nothing lays flat."""
-    made = node_def_pb2.NodeDef(name=node.name, op=_OPAQUE, input=node.input)
-    made.attr["token"].s = node.attr["f"].func.name.encode()
+    opaque = node_def_pb2.NodeDef(name=node.name, op=_OPAQUE, input=node.input)
+    opaque.attr["token"].s = node.attr["f"].func.name.encode()
     for key in ("Tin", "Tout"):
-        made.attr[key].CopyFrom(node.attr[key])
-    node.CopyFrom(made)
+        opaque.attr[key].CopyFrom(node.attr[key])
+    node.CopyFrom(opaque)
 
 
 def _open(node: Any) -> None:

@@ -153,7 +153,7 @@ def judge_glue(
     the source with its matrices rounded to that, where they are: so far an artifact may be off.
     """
     passes = _passes(plan, judge, feed)
-    if not any(one.calls for one in passes):
+    if not any(run_of_layer.calls for run_of_layer in passes):
         return GlueReport(asked=False, message="no recurrence runs on these inputs")
     try:
         seen = [*run(passes)]
@@ -165,24 +165,28 @@ def judge_glue(
     lost: list[str] = []
     hidden: list[str] = []
     answers = _answers(judge, passes, names, rough)
-    for number, (one, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
+    for number, (run_of_layer, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
         which = f"call {number + 1}: " if number else ""
         count = len(plan.signature.outputs)
         for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=False):
-            if key in one.outputs:
-                worst.see(f"{which}output {key}", one.outputs[key], value, floor)
-        for name, found, expected in one.entered:
-            worst.see(f"{which}{name}", found, expected, 0.0)
-        held = [*map(_Held, exact[count:], floors[count:], known.products.values())]
-        held += [_Held(value, 0.0, is_product=True) for value in one.beside]
-        missing = [*_missing(one.products, held, worst)]
-        unknown = {name for name in missing if name in one.repeated and known.repeats}
+            if key in run_of_layer.outputs:
+                worst.see(f"{which}output {key}", run_of_layer.outputs[key], value, floor)
+        for name, actual, expected in run_of_layer.entered:
+            worst.see(f"{which}{name}", actual, expected, 0.0)
+        known_values = [*map(_Held, exact[count:], floors[count:], known.products.values())]
+        known_values += [_Held(value, 0.0, is_product=True) for value in run_of_layer.beside]
+        missing = [*_missing(run_of_layer.products, known_values, worst)]
+        unknown = {name for name in missing if name in run_of_layer.repeated and known.repeats}
         lost += [f"{which}{name}" for name in missing if name not in unknown]
-        hidden += [name for name in (*one.hidden, *sorted(unknown)) if name not in hidden]
+        hidden += [name for name in (*run_of_layer.hidden, *sorted(unknown)) if name not in hidden]
     if lost and worst.needed <= 1:
         worst.needed = np.inf
         worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
-    idle = sorted({one.node for one in plan.recurrences}.difference(*(one.nodes for one in passes)))
+    idle = sorted(
+        {run_of_layer.node for run_of_layer in plan.recurrences}.difference(
+            *(run_of_layer.nodes for run_of_layer in passes)
+        )
+    )
     hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
     if hidden and worst.needed <= 1:
         worst.message = f"not looked at: {', '.join(hidden)}"
@@ -209,17 +213,17 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
 
 def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
     """What products may be in the source's graph; where there are none, no graph need be there."""
-    if not any(one.products for one in seen):
+    if not any(run_of_layer.products for run_of_layer in seen):
         return Candidates({})
     from cudnn_convert.verification.pieces import graph_glue
 
     return Candidates(*graph_glue.products(plan, feed))
 
 
-def _missing(products: Mapping[str, Array], held: Sequence[_Held], worst: _Worst) -> Iterator[str]:
+def _missing(products: Mapping[str, Array], known_values: Sequence[_Held], worst: _Worst) -> Iterator[str]:
     """The products whose values are those of no tensor of the source."""
     for name, value in products.items():
-        among = _is_among(value, held, worst.least)
+        among = _is_among(value, known_values, worst.least)
         if among is None:
             worst.unjudged.append(name)
             continue
@@ -258,19 +262,19 @@ def fitting(
 
 def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
     """By node and layer, what to give in the place of each call of each layer of each recurrence."""
-    found: dict[tuple[str, int], list[Given]] = {}
+    givens: dict[tuple[str, int], list[Given]] = {}
     for call in calls:
         for key, value in _of_call(plan, call, projected=projected).items():
-            found.setdefault(key, []).append(value)
-    return found
+            givens.setdefault(key, []).append(value)
+    return givens
 
 
 def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int], Given]:
     """The values of each layer of a recurrence on what it took."""
-    one = next(one for one in plan.recurrences if one.node == call.node)
-    sizes, floats = one.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
-    steps = tuple(steps_of(one, np.float64))
-    found = {}
+    recurrence = next(recurrence for recurrence in plan.recurrences if recurrence.node == call.node)
+    sizes, floats = recurrence.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
+    steps = tuple(steps_of(recurrence, np.float64))
+    values_by_key = {}
     run = reference.layers(steps, *floats, directions=sizes.directions, lengths=call.lengths)
     for number, layer in enumerate(run):
         places = slice(number * sizes.directions, (number + 1) * sizes.directions)
@@ -282,7 +286,8 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
             cells = [step.gates() for step in steps[places]]
             projections = tuple(np.asarray(cell.projection) for cell in cells)
             starts = [
-                one @ np.linalg.pinv(matrix).T for one, matrix in zip(first_h, projections, strict=True)
+                recurrence @ np.linalg.pinv(matrix).T
+                for recurrence, matrix in zip(first_h, projections, strict=True)
             ]
             alone = [cell.composed().step() for cell in cells]
             taken = (layer.x, np.stack(starts), first_c)
@@ -292,8 +297,8 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
         y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
         values = (layer.x, first_h, first_c, y, inner.h, inner.c)
         x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
-        found[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections, beside)
-    return found
+        values_by_key[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections, beside)
+    return values_by_key
 
 
 def _answers(
@@ -303,11 +308,11 @@ def _answers(
     exact = _given(judge, passes, wanted)
     others = [_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
     others += [] if rough is None else [_given(rough, passes, wanted)]
-    found = []
+    answers = []
     for number, values in enumerate(exact):
         gaps = [[*map(end_to_end.difference, values, other[number])] for other in others]
-        found.append((values, [max(column) for column in zip(*gaps, strict=True)]))
-    return found
+        answers.append((values, [max(column) for column in zip(*gaps, strict=True)]))
+    return answers
 
 
 def _given(
@@ -315,12 +320,14 @@ def _given(
 ) -> list[list[Array]]:
     """By pass a source's tensors where recurrences give what is given, moved by rounding."""
     judge.restart()
-    found = []
-    for one in passes:
-        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in one.by_node.items()})
-        found.append(judge.run(end_to_end.perturb_feed(one.feed, seed=1, draw=draw), wanted))
+    givens = []
+    for run_of_layer in passes:
+        judge.give(
+            {node: [_moved(call, draw) for call in calls] for node, calls in run_of_layer.by_node.items()}
+        )
+        givens.append(judge.run(end_to_end.perturb_feed(run_of_layer.feed, seed=1, draw=draw), wanted))
     judge.give({})
-    return found
+    return givens
 
 
 def _moved(call: Call, draw: int) -> Call:
@@ -351,7 +358,7 @@ def _spread(values: Array) -> float:
     return float(np.ptp(finite)) if finite.size else 0.0
 
 
-def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
+def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool | None:
     """Whether a product's values are those of a tensor of the source, in its order or in any.
 
     None where noise hides a product of the source that it may be, or where it shows nothing itself: no value
@@ -366,12 +373,18 @@ def _is_among(value: Array, held: Sequence[_Held], least: float) -> bool | None:
     sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
     is_blunt = not spread or least * largest > sharp * spread
     scale = min(1.0, spread) or 1.0
-    same = [one for one in held if one.value.size == value.size and one.value.dtype.kind == "f"]
+    same = [
+        known_value
+        for known_value in known_values
+        if known_value.value.size == value.size and known_value.value.dtype.kind == "f"
+    ]
     hidden = False
     for order in (np.asarray, np.sort):
-        for one in same:
-            share = _share(order(flat), order(one.value.ravel()), one.floor, least, scale=scale)
+        for known_value in same:
+            share = _share(
+                order(flat), order(known_value.value.ravel()), known_value.floor, least, scale=scale
+            )
             if share is not None and share <= 1:
                 return None if is_blunt else True
-            hidden |= share is None and one.is_product
+            hidden |= share is None and known_value.is_product
     return None if hidden else False

@@ -39,12 +39,16 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
     def run(passes: Sequence[glue.Pass]) -> Iterator[glue.Seen]:
         plan = artifact.plan
         graph, reads, restore = _graph(artifact)
-        given = {one.node: _Giving(one) for one in plan.recurrences if one.node in reads}
+        given = {
+            recurrence.node: _Giving(recurrence)
+            for recurrence in plan.recurrences
+            if recurrence.node in reads
+        }
         for node in graph.node:
             if node.name in given:
                 _replace(node, given[node.name].recurrence, reads[node.name], given[node.name])
         index, wanted = Index(graph), dict(plan.signature.outputs)
-        called = {node for one in passes for node in one.nodes}
+        called = {node for recurrence in passes for node in recurrence.nodes}
         lost = called - (given.keys() & index.nodes.keys())
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
@@ -56,11 +60,13 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
         names = [*wanted.values(), *(f"{name}:0" for name in products)]
         with tf.compat.v1.Session(graph=node_defs.import_graph(graph)) as session:
             restore(session, index, needed)
-            for one in passes:
+            for recurrence in passes:
                 entered: list[tuple[str, Array, Array]] = []
                 for node, function in given.items():
-                    function.calls, function.entered = one.by_node.get(node, []), entered
-                fed = {name: value for name, value in one.feed.items() if split(name)[0] in index.nodes}
+                    function.calls, function.entered = recurrence.by_node.get(node, []), entered
+                fed = {
+                    name: value for name, value in recurrence.feed.items() if split(name)[0] in index.nodes
+                }
                 values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
                 outputs = {key: values[name] for key, name in wanted.items()}
                 kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
@@ -81,18 +87,18 @@ class _Giving:
         self.entered: list[tuple[str, Array, Array]] = []
 
     def __call__(self, x: Array, h: Array, c: Array, *_: Array) -> list[Array]:
-        one = self.recurrence
-        is_lstm = one.sizes.mode is Mode.LSTM
+        recurrence = self.recurrence
+        is_lstm = recurrence.sizes.mode is Mode.LSTM
         # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
         x, h, c = x.copy(), h.copy(), c.copy()
-        x, h = (value if one.time_major else value.swapaxes(0, 1) for value in (x, h))
-        c = (c if one.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        x, h = (value if recurrence.time_major else value.swapaxes(0, 1) for value in (x, h))
+        c = (c if recurrence.time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
         call = nearest(self.calls, x, h, c)
-        self.entered.append((f"input of {one.node}", x, call.x))
-        self.entered.append((f"initial h of {one.node}", h, call.h))
+        self.entered.append((f"input of {recurrence.node}", x, call.x))
+        self.entered.append((f"initial h of {recurrence.node}", h, call.h))
         if is_lstm:
-            self.entered.append((f"initial c of {one.node}", c, call.c))
-        return [np.ascontiguousarray(value, one.dtype) for value in call.gave]
+            self.entered.append((f"initial c of {recurrence.node}", c, call.c))
+        return [np.ascontiguousarray(value, recurrence.dtype) for value in call.gave]
 
 
 def _replace(node: Any, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
@@ -167,8 +173,8 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
         if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
             value = round_off(tf.make_ndarray(node.attr["value"].tensor))
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    held = {name: InMemory(round_off(variable.read())) for name, variable in plan.model.variables.items()}
-    return replace(plan, whole=graph, model=replace(plan.model, variables=held))
+    rounded = {name: InMemory(round_off(variable.read())) for name, variable in plan.model.variables.items()}
+    return replace(plan, whole=graph, model=replace(plan.model, variables=rounded))
 
 
 def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bool]:
@@ -183,7 +189,7 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
     )
     for node in nodes & needed:  # but for what their parameters are packed from, which the judge leaves out
         read = index.data_inputs(index.nodes[node])
-        ends = [split(read[place])[0] for place in (INPUT, INPUT_H, INPUT_C)]
+        ends = [split(read[position])[0] for position in (INPUT, INPUT_H, INPUT_C)]
         needed |= index.ancestors(ends, control=False, stop=nodes)
     fed = {split(name)[0] for name in feed}
     others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)

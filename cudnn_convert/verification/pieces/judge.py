@@ -50,7 +50,9 @@ class Terms:
 def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
     """The weights of some layers, all directions, by the reference's own reading of the stored arrays."""
     steps, directions = steps_of(recurrence, np.float64), recurrence.sizes.directions
-    return [steps[layer * directions + way].gates() for layer in numbers for way in range(directions)]
+    return [
+        steps[layer * directions + direction].gates() for layer in numbers for direction in range(directions)
+    ]
 
 
 def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
@@ -137,9 +139,9 @@ def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> 
     for draw in range(1 if terms.large else _DRAWS):
         order = np.random.default_rng(draw) if draw else None
         fed = Asked(**end_to_end.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
-        for one, other in zip(exact, narrow.run(fed, order), strict=True):
+        for value, other in zip(exact, narrow.run(fed, order), strict=True):
             # Of a large value the relative bound allows the same share.
-            gap = np.abs(one - other.astype(np.float64)) / np.maximum(1, np.abs(one))
+            gap = np.abs(value - other.astype(np.float64)) / np.maximum(1, np.abs(value))
             largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
     wide = max(base.atol, _MARGIN * largest)
     return base if wide == base.atol else Tolerance(wide, wide, terms.dtype.name)
@@ -159,18 +161,18 @@ class _Worst:
         if self.answer is None:
             self.answer = answer
         self.bounds.append(bound)
-        for name, found, wanted in zip("yhc", answer, expected, strict=True):
+        for name, actual, wanted in zip("yhc", answer, expected, strict=True):
             if name in self._compared:
-                self._compare(name, found, wanted, bound, time)
+                self._compare(name, actual, wanted, bound, time)
 
-    def _compare(self, name: str, found: Array | None, wanted: Array, bound: Tolerance, time: int) -> None:
+    def _compare(self, name: str, actual: Array | None, wanted: Array, bound: Tolerance, time: int) -> None:
         self.compared += wanted.size
-        if found is None or found.shape != wanted.shape:
-            shape = None if found is None else [*found.shape]
+        if actual is None or actual.shape != wanted.shape:
+            shape = None if actual is None else [*actual.shape]
             self.needed = np.inf
             self.message = self.message or f"{name}: expected {[*wanted.shape]}, found {shape}"
             return
-        wide = found.astype(np.float64)
+        wide = actual.astype(np.float64)
         both = np.isnan(wide) & np.isnan(wanted) | (wide == wanted)
         with np.errstate(invalid="ignore"):
             gap = np.where(both, 0.0, np.abs(wide - wanted))
@@ -180,10 +182,10 @@ class _Worst:
         self.gap = max(self.gap, float(gap.max(initial=0.0)))
         worst = float(share.max(initial=0.0))
         if worst > max(1.0, self.needed):
-            place = np.unravel_index(int(np.argmax(share)), share.shape)
+            index = np.unravel_index(int(np.argmax(share)), share.shape)
             self.message = (
-                f"{self._where(name, place)} of {time} steps: expected {wanted[place]:.9g}, "
-                f"found {wide[place]:.9g}, allowed {limit[place]:.1e}"
+                f"{self._where(name, index)} of {time} steps: expected {wanted[index]:.9g}, "
+                f"found {wide[index]:.9g}, allowed {limit[index]:.1e}"
             )
         self.needed = max(self.needed, worst)
 
@@ -191,11 +193,13 @@ class _Worst:
         index = [int(k) for k in place]
         stack = self._stack
         if name == "y":
-            way, unit = divmod(index[2], stack.cells[-1].width)
+            direction, unit = divmod(index[2], stack.cells[-1].width)
             last = stack.first + len(stack.cells) // stack.directions - 1
-            return f"layer {last} {WAYS[way]}: y of step {index[0]}, row {index[1]}, unit {unit}"
-        layer, way = divmod(index[0], stack.directions)
-        return f"layer {stack.first + layer} {WAYS[way]}: final {name} of row {index[1]}, unit {index[2]}"
+            return f"layer {last} {WAYS[direction]}: y of step {index[0]}, row {index[1]}, unit {unit}"
+        layer, direction = divmod(index[0], stack.directions)
+        return (
+            f"layer {stack.first + layer} {WAYS[direction]}: final {name} of row {index[1]}, unit {index[2]}"
+        )
 
 
 def _explained(answer: Answer | None, chosen: Power, stack: Stack, bound: Tolerance) -> str:
@@ -207,9 +211,12 @@ def _explanations(answer: Answer | None, chosen: Power, stack: Stack, bound: Tol
     if answer is None or answer[1].shape[0] != len(stack.cells):
         return
     for number, (layer, ways) in enumerate(stack.firsts(chosen.asked)):
-        for way, name, (h, c) in mutants.structural(ways):
-            place = number * stack.directions + way
-            found = (answer[1][place], c if answer[2] is None else answer[2][place])
-            is_lstm = ways[way].gates.mode == "lstm"
-            if found[0].shape == h.shape and piece_inputs.shares(found, (h, c), bound, is_lstm=is_lstm) <= 1:
-                yield f"; as with {name} in layer {layer} {WAYS[way]}"
+        for direction, name, (h, c) in mutants.structural(ways):
+            position = number * stack.directions + direction
+            state_pair = (answer[1][position], c if answer[2] is None else answer[2][position])
+            is_lstm = ways[direction].gates.mode == "lstm"
+            if (
+                state_pair[0].shape == h.shape
+                and piece_inputs.shares(state_pair, (h, c), bound, is_lstm=is_lstm) <= 1
+            ):
+                yield f"; as with {name} in layer {layer} {WAYS[direction]}"

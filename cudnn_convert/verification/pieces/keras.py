@@ -61,21 +61,25 @@ def layers_of(
 ) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
     """By node the layer that computes a recurrence, its names before it, or why none is known."""
     assert isinstance(artifact.answer, Opened)
-    models = [one.model for _, one in artifact.answer.runners if isinstance(one, Layers)]
+    models = [
+        model_of_part.model
+        for _, model_of_part in artifact.answer.runners
+        if isinstance(model_of_part, Layers)
+    ]
     layers = [found for model in models for found in _recurrent(model, ())]
     found: dict[str, tuple[str, Any]] = {}
     reasons = {}
-    for one in recurrences:
-        *around, scope = one.shared.split("/")[:-1] or [""]
+    for model_of_part in recurrences:
+        *around, scope = model_of_part.shared.split("/")[:-1] or [""]
         named = [(path, layer) for path, layer in layers if path[-1] == scope]
         named = named or [(path, layer) for path, layer in layers if path[-2:-1] == (scope,)]
         if len(named) > 1:  # in several wrappers or models, whose names are scopes too
             named = [(path, layer) for path, layer in named if {*path[:-1]} <= {*around}]
         if len(named) != 1:
-            reasons[one.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
+            reasons[model_of_part.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
             continue
         ((path, layer),) = named
-        found[one.node] = ("/".join(path), layer)
+        found[model_of_part.node] = ("/".join(path), layer)
     return found, reasons
 
 
@@ -85,9 +89,11 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield (*path, layer.name), layer
         return
     inner = [getattr(layer, name, None) for name in ("forward_layer", "backward_layer", "layer")]
-    inside = [one for one in inner if one is not None] or list(getattr(layer, "layers", ()))
-    for one in inside:
-        yield from _recurrent(one, (*path, layer.name))
+    inside = [layer_within for layer_within in inner if layer_within is not None] or list(
+        getattr(layer, "layers", ())
+    )
+    for layer_within in inside:
+        yield from _recurrent(layer_within, (*path, layer.name))
 
 
 @contextmanager
@@ -131,7 +137,7 @@ def runner(artifact: Artifact) -> Run:
             raise LookupError(next(iter(reasons.values())))
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         given = _Given(
-            {layers[one.node][0]: one for one in plan.recurrences},
+            {layers[recurrence.node][0]: recurrence for recurrence in plan.recurrences},
             is_old=not FORMATS[artifact.form].is_keras3,
         )
         products = _Products()
@@ -148,17 +154,19 @@ def runner(artifact: Artifact) -> Run:
                     stack.enter_context(_calling(layer, products.together(layer)))
                 else:
                     stack.enter_context(_calling(layer, products.of(f"layer {name}", layer)))
-            for one in passes:
-                given.begin([(layers[call.node][0], call) for call in one.calls])
+            for recurrence in passes:
+                given.begin([(layers[call.node][0], call) for call in recurrence.calls])
                 products.begin()
                 try:
-                    outputs = model({keys[tensor]: value for tensor, value in one.feed.items()})
+                    outputs = model({keys[tensor]: value for tensor, value in recurrence.feed.items()})
                 except Exception as cause:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause
                     raise
-                found = products.found
-                yield Seen(outputs, given.entered, found, hidden=hidden, repeated=products.repeated)
+                products_by_name = products.found
+                yield Seen(
+                    outputs, given.entered, products_by_name, hidden=hidden, repeated=products.repeated
+                )
 
     return run
 
@@ -195,8 +203,8 @@ class _Given:
                 raise
             y, *states = (tf.constant(value, tf.as_dtype(layer.compute_dtype)) for value in answer)
             if layer.stateful:
-                for held, value in zip(layer.states, states, strict=True):
-                    held.assign(value)
+                for state, value in zip(layer.states, states, strict=True):
+                    state.assign(value)
             own = tf.transpose(y, [1, 0, 2]) if _is_time_major(layer) else y
             last = own if layer.return_sequences else y[:, -1]
             answers = [last, *states]
@@ -207,20 +215,22 @@ class _Given:
 
     def _see(self, name: str, layer: Any, x: Any, start: Any) -> list[Array]:
         """Notes what enters; gives `y [batch, time, units]` and the states `[batch, units]`."""
-        one = self.recurrences[name]
+        recurrence = self.recurrences[name]
         taken = np.asarray(x) if _is_time_major(layer) else np.asarray(x).swapaxes(0, 1)
         taken = taken[::-1] if layer.go_backwards else taken
-        count = 2 if one.sizes.mode is Mode.LSTM else 1
-        zeros = np.zeros((taken.shape[1], one.sizes.units), taken.dtype)
+        count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
+        zeros = np.zeros((taken.shape[1], recurrence.sizes.units), taken.dtype)
         start = layer.states if start is None and layer.stateful else start
         starts = [zeros] * count if start is None else [*map(np.asarray, tf.nest.flatten(start))]
         h, *c = (value[None] for value in starts)
         call = self._nearest(name, taken, h, c[0] if c else None)
         self.entered.append((f"input of {name}", taken, call.x))
         expected = [call.h[0], call.c[0]][:count]
-        for what, found, wanted in zip("hc", starts, expected, strict=False):
-            self.entered.append((f"initial {what} of {name}", found, wanted))
-        y, *ends = (value if one.time_major else value.swapaxes(0, 1) for value in call.gave[: 1 + count])
+        for what, actual, wanted in zip("hc", starts, expected, strict=False):
+            self.entered.append((f"initial {what} of {name}", actual, wanted))
+        y, *ends = (
+            value if recurrence.time_major else value.swapaxes(0, 1) for value in call.gave[: 1 + count]
+        )
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
     def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:
@@ -234,13 +244,13 @@ class _Given:
         except LookupError:
             if not any(call.x.shape[::2] == x.shape[::2] for call in calls):
                 raise
-        one, found = self.recurrences[name], []
+        recurrence, distances = self.recurrences[name], []
         for k in range(x.shape[1]):
             row = slice(k, k + 1)
-            rows = self._rows.get(name) or [row for call in calls for row in _rows_of(call, one)]
-            found.append(nearest(rows, x[:, row], h[:, row], None if c is None else c[:, row]))
-            self._rows[name] = [other for other in rows if other is not found[-1]]
-        return _joined(found, one)
+            rows = self._rows.get(name) or [row for call in calls for row in _rows_of(call, recurrence)]
+            distances.append(nearest(rows, x[:, row], h[:, row], None if c is None else c[:, row]))
+            self._rows[name] = [other for other in rows if other is not distances[-1]]
+        return _joined(distances, recurrence)
 
 
 def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
@@ -294,14 +304,14 @@ def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
     So are those that distribute others, before these.
     """
     names = ("forward_layer", "backward_layer", "layer")
-    inner = [one for name in names if (one := getattr(layer, name, None)) is not None]
+    inner = [layer_within for name in names if (layer_within := getattr(layer, name, None)) is not None]
     inner = inner or [*getattr(layer, "layers", ())]
     if inner and not hasattr(layer, "cell"):
         if _is_distributed(layer):
             yield f"{around}{layer.name}", layer
-        for one in inner:
-            yield from _weighing(one, f"{around}{layer.name}/")
-    elif any(len(one.shape) > 1 for one in layer.weights):
+        for layer_within in inner:
+            yield from _weighing(layer_within, f"{around}{layer.name}/")
+    elif any(len(layer_within.shape) > 1 for layer_within in layer.weights):
         yield f"{around}{layer.name}", layer
 
 

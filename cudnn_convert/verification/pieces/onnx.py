@@ -63,8 +63,8 @@ def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
     """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:
-        for one in json.loads(text).get("pieces", ()):
-            yield str(one["piece"]), str(one["node"]), int(one["layer"])
+        for record in json.loads(text).get("pieces", ()):
+            yield str(record["piece"]), str(record["node"]), int(record["layer"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return
 
@@ -90,10 +90,10 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
     given = [*node.input, *[""] * (8 - len(node.input))]
     made, kept = onnx.NodeProto(), []
     made.CopyFrom(node)
-    for place in _WEIGHTS:
-        if given[place]:
-            kept.append(_constant(constants[given[place]], folder, f"constant_{place}"))
-            given[place] = kept[-1].name
+    for position in _WEIGHTS:
+        if given[position]:
+            kept.append(_constant(constants[given[position]], folder, f"constant_{position}"))
+            given[position] = kept[-1].name
     given[0], given[_LENGTHS], given[_H] = "X", "lengths", "h"
     given[_C] = "c" if node.op_type == "LSTM" else ""
     while not given[-1]:
@@ -159,8 +159,8 @@ def runner(artifact: Artifact) -> Run:
     """Runs the glue of a model, or of one model for each part, also in branches and loops."""
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
-        for one in passes:
-            yield _joined([_run(artifact, part, one) for part in artifact.plan.parts])
+        for run_of_layer in passes:
+            yield _joined([_run(artifact, part, run_of_layer) for part in artifact.plan.parts])
 
     return run
 
@@ -169,12 +169,14 @@ def _joined(seen: Sequence[Seen]) -> Seen:
     """What several files answered, as one."""
     outputs: dict[str, Array] = {}
     products: dict[str, Array] = {}
-    for one in seen:
-        outputs |= one.outputs
-        products |= one.products
-    entered = [value for one in seen for value in one.entered]
-    beside = [value for one in seen for value in one.beside]
-    return Seen(outputs, entered, products, beside, [name for one in seen for name in one.hidden])
+    for run_of_layer in seen:
+        outputs |= run_of_layer.outputs
+        products |= run_of_layer.products
+    entered = [value for run_of_layer in seen for value in run_of_layer.entered]
+    beside = [value for run_of_layer in seen for value in run_of_layer.beside]
+    return Seen(
+        outputs, entered, products, beside, [name for run_of_layer in seen for name in run_of_layer.hidden]
+    )
 
 
 def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
@@ -207,8 +209,8 @@ def _answered(
     """All tensors that are looked at, and what entered each fused node, of a model without branches."""
     fused = [node for node in model.graph.node if node.name in fitting]
     session = _session(model, fused)
-    there = [found.name for found in session.get_inputs()]
-    wanted = [found.name for found in session.get_outputs()]
+    there = [value.name for value in session.get_inputs()]
+    wanted = [value.name for value in session.get_outputs()]
     given = {node.name: fitting[node.name][0] for node in fused}
 
     def answers() -> dict[str, Array]:
@@ -246,12 +248,12 @@ def _interpreted(
             entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
             of = nearest(fits, entered[_X], entered[_H_INPUT], entered.get(_C_INPUT))
             taken.append((node.name, of, entered))
-            found = _fed([node], {node.name: of})
-            return tuple(found.get(name, of.y) for name in node.output)
+            answers = _fed([node], {node.name: of})
+            return tuple(answers.get(name, of.y) for name in node.output)
 
     ops = [type(kind, (Fused,), {}) for kind in FUSED]
     names = [name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.output]
-    wanted = [*dict.fromkeys([*(one.name for one in model.graph.output), *names])]
+    wanted = [*dict.fromkeys([*(value.name for value in model.graph.output), *names])]
     answered = ReferenceEvaluator(model, new_ops=ops).run(wanted, dict(fed))
     return dict(zip(wanted, answered, strict=True)), taken
 
@@ -260,20 +262,22 @@ def _session(model: Any, fused: list[Any]) -> Any:
     """The model without the fused nodes; every tensor that is looked at is an output."""
     import onnxruntime
 
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph, gone = made.graph, {node.name for node in fused}
+    model_of_session = onnx.ModelProto()
+    model_of_session.CopyFrom(model)
+    graph, gone = model_of_session.graph, {node.name for node in fused}
     kept = [node for node in graph.node if node.name not in gone]
     read = [
-        node.input[place]
+        node.input[name_of_input]
         for node in fused
-        for place in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
-        if len(node.input) > place
+        for name_of_input in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
+        if len(node.input) > name_of_input
     ]
     read += [node.output[0] for node in kept if node.op_type in _PRODUCTS]
     del graph.node[:]
     graph.node.extend(kept)
-    have = {one.name for one in (*graph.input, *graph.output)} | {one.name for one in graph.initializer}
+    have = {value.name for value in (*graph.input, *graph.output)} | {
+        value.name for value in graph.initializer
+    }
     floats = onnx.TensorProto.FLOAT
     outputs = [name for node in fused for name in node.output if name]
     graph.input.extend(helper.make_tensor_value_info(name, floats, None) for name in outputs)
@@ -284,47 +288,52 @@ def _session(model: Any, fused: list[Any]) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model_of_session.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def _fed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
     """What the fused nodes would give."""
-    found: dict[str, Array] = {}
+    feeds: dict[str, Array] = {}
     for node in fused:
         of = given[node.name]
         values = (of.y, of.h_end, of.c_end)
-        found |= {name: value for name, value in zip(node.output, values, strict=False) if name}
-    return found
+        feeds |= {name: value for name, value in zip(node.output, values, strict=False) if name}
+    return feeds
 
 
 def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> dict[int, Array]:
     """By place what enters a fused node, states behind a projection as the source has them."""
-    constants = {one.name: one for one in model.graph.initializer}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     batch, steps = of.x.shape[1], len(of.x)
     units = of.h_end.shape[-1]
     zeros = np.zeros((len(of.h), batch, units), np.float32)
     starts = {_H_INPUT: zeros, _C_INPUT: zeros, _LENGTHS_INPUT: np.full(batch, steps)}
-    found = {}
-    for place in (_X, _LENGTHS_INPUT, _H_INPUT, *([_C_INPUT] if node.op_type == "LSTM" else [])):
-        name = node.input[place] if len(node.input) > place else ""
-        value = starts.get(place) if not name else values.get(name)
+    values_by_name = {}
+    for position in (_X, _LENGTHS_INPUT, _H_INPUT, *([_C_INPUT] if node.op_type == "LSTM" else [])):
+        name = node.input[position] if len(node.input) > position else ""
+        value = starts.get(position) if not name else values.get(name)
         if value is None and name in constants:
             value = onnx.numpy_helper.to_array(constants[name])
         if value is None:
             continue
-        if place == _H_INPUT and of.projections:
-            value = np.stack([one @ matrix.T for one, matrix in zip(value, of.projections, strict=True)])
-        found[place] = value.astype(np.float32)
-    return found
+        if position == _H_INPUT and of.projections:
+            value = np.stack(
+                [tensor @ matrix.T for tensor, matrix in zip(value, of.projections, strict=True)]
+            )
+        values_by_name[position] = value.astype(np.float32)
+    return values_by_name
 
 
 def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
     entered: list[tuple[str, Array, Array]] = []
-    for name, of, found in taken:
+    for name, of, actual in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
         expected = {_X: of.x, _LENGTHS_INPUT: full.astype(np.float32), _H_INPUT: of.h, _C_INPUT: of.c}
         entered += [
-            (f"{_WHAT[place]} of {part.prefix}{name}", found[place], expected[place]) for place in found
+            (f"{_WHAT[position]} of {part.prefix}{name}", actual[position], expected[position])
+            for position in actual
         ]
     names = [one.name for one in model.graph.output]
     keys = pair_names.keys(part.signature.outputs, names)

@@ -223,11 +223,11 @@ def choose_inputs(
     `most`: the rows that may be drawn beyond the fewest.
     """
     best: Power | None = None
-    rows = [one for one in ROWS if one <= most and dtype.itemsize > 2] or ROWS[:1]
+    rows = [count for count in ROWS if count <= most and dtype.itemsize > 2] or ROWS[:1]
     for scale in SCALES:
-        made = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
-        if best is None or min(made.weakest, made.smallest) > min(best.weakest, best.smallest):
-            best = made
+        inputs = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
+        if best is None or min(inputs.weakest, inputs.smallest) > min(best.weakest, best.smallest):
+            best = inputs
         if best.is_good or dtype.itemsize <= 2:
             break
     assert best is not None
@@ -264,16 +264,16 @@ def _look(power: Power, stack: Stack, weights: Sequence[mutants.Weights], bound:
     """Measures mutants on the rows that were chosen, and names what they do not show."""
     for number, (layer, ways) in enumerate(stack.firsts(power.asked)):
         right = [first.answer() for first in ways]
-        for way, name, answer in mutants.structural(ways):
-            share = shares(answer, right[way], bound, is_lstm=ways[way].gates.mode == "lstm")
+        for direction, name, answer in mutants.structural(ways):
+            share = shares(answer, right[direction], bound, is_lstm=ways[direction].gates.mode == "lstm")
             power.smallest = min(power.smallest, share)
             if share < LEAST:
-                power.unseen.append(f"layer {layer} {WAYS[way]}: {name}: {share:.2g} tolerances")
-        for way in range(len(ways)):
-            of = weights[number * stack.directions + way]
+                power.unseen.append(f"layer {layer} {WAYS[direction]}: {name}: {share:.2g} tolerances")
+        for direction in range(len(ways)):
+            of = weights[number * stack.directions + direction]
             power.unseen += [
-                f"layer {layer} {WAYS[way]}, {title}: {count} of {every} weights show less than {LEAST:g} "
-                f"tolerances when moved by {mutants.MOVED:g} of its norm, the weakest {least:.2g}"
+                f"layer {layer} {WAYS[direction]}, {title}: {count} of {every} weights show less than "
+                f"{LEAST:g} tolerances when moved by {mutants.MOVED:g} of its norm, the weakest {least:.2g}"
                 for title, count, every, least in of.below(LEAST)
             ]
 
@@ -282,9 +282,9 @@ def shares(
     answer: tuple[Array, Array], right: tuple[Array, Array], bound: Tolerance, *, is_lstm: bool
 ) -> float:
     """The largest difference of two answers, in tolerances."""
-    found = 0.0
-    for one, other in zip(answer[: 1 + is_lstm], right, strict=False):
+    largest = 0.0
+    for value, other in zip(answer[: 1 + is_lstm], right, strict=False):
         with np.errstate(invalid="ignore"):
-            gap = np.abs(one - other) / (bound.atol + bound.rtol * np.abs(other))
-        found = max(found, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
-    return found
+            gap = np.abs(value - other) / (bound.atol + bound.rtol * np.abs(other))
+        largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    return largest

@@ -126,12 +126,12 @@ class _Part:
         at = 0 if self.backward else start
         full[at : at + asked, :rows] = x
         none = full.shape[1] - rows
-        h, c = (np.pad(one, ((0, none), (0, 0))) for one in states)
+        h, c = (np.pad(state, ((0, none), (0, 0))) for state in states)
         given = {X: full, SIZED: full, ROWS: full.reshape(-1, width), H: h, C: c, START: np.int32(start)}
         given[LENGTHS] = np.pad(lengths, (0, none)) + np.int32(start)
-        found = run_subgraph(self.opened(), [given[name] for name in self.inputs])
-        *last, y = found if self.outputs else [*found, found[0][None]]
-        last = [one[:rows] for one in last]
+        answers = run_subgraph(self.opened(), [given[name] for name in self.inputs])
+        *last, y = answers if self.outputs else [*answers, answers[0][None]]
+        last = [state[:rows] for state in last]
         # Of one step the output is the new state.
         return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
 
@@ -143,16 +143,20 @@ def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
         part.ask(x, (h[direction], c[direction]), asked.lengths) for direction, part in enumerate(parts)
     ]
     y, *last = zip(*answers, strict=True)
-    ends = [np.stack(one) for one in last]
+    ends = [np.stack(values_of_steps) for values_of_steps in last]
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
-def _part(model: Model, loop: tuple[Any, Any], way: int) -> _Part:
+def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
     """A loop of a model as one that can be asked. Raises UncutError."""
-    found = cut(model, *loop, backward=way > 0)
+    cut_of_loop = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
     return _Part(
-        cache(partial(open_subgraph, model, found.alone)), found.inputs, "y" in found.gives, sizes, way > 0
+        cache(partial(open_subgraph, model, cut_of_loop.alone)),
+        cut_of_loop.inputs,
+        "y" in cut_of_loop.gives,
+        sizes,
+        direction > 0,
     )
 
 
@@ -191,7 +195,7 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
         gives["y"] = int(after[-1].outputs[0])
     alone.outputs = [*gives.values()]
     operators = [loop if op is copied else op for op in taken.operators]
-    enters = [(name, place) for place, name in taken.inputs.items() if place < len(graph.tensors)]
+    enters = [(name, index) for index, name in taken.inputs.items() if index < len(graph.tensors)]
     enters += [(name, int(loop.inputs[k])) for name, k in named if name != START]
     return Cut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
 
@@ -232,17 +236,17 @@ class _Taken:
 
     def take(self, operators: Sequence[Any]) -> None:
         """Takes some operators and what they read, up to products of the recurrence's inputs."""
-        seen = {-1, *self.inputs, *(int(place) for op in operators for place in op.outputs)}
+        seen = {-1, *self.inputs, *(int(index) for op in operators for index in op.outputs)}
         self.operators += operators
-        todo = [int(place) for op in operators for place in op.inputs]
+        todo = [int(index) for op in operators for index in op.inputs]
         while todo:
-            place = todo.pop()
-            if place in seen or place in self.inputs or self.model.is_constant(self.tensors[place]):
+            index = todo.pop()
+            if index in seen or index in self.inputs or self.model.is_constant(self.tensors[index]):
                 continue
-            seen.add(place)
-            op = self.makers.get(place)
+            seen.add(index)
+            op = self.makers.get(index)
             if op is None:
-                self.tensors[place].buffer = self._handed(place).buffer
+                self.tensors[index].buffer = self._handed(index).buffer
                 continue
             self.operators += [op] if op not in self.operators else []
             first, code = int(op.inputs[0]), self.model.code(op)
@@ -252,12 +256,12 @@ class _Taken:
                 if rank(self.tensors[first]) != 3:
                     raise UncutError("in the file the sizes of its loop are those of another tensor")
                 self.inputs.setdefault(first, SIZED)
-            todo += [int(one) for one in op.inputs]
+            todo += [int(name) for name in op.inputs]
 
-    def _handed(self, place: int) -> Any:
-        constant = self.model.handed(self.graph, place) if place in self.graph.inputs else None
+    def _handed(self, index: int) -> Any:
+        constant = self.model.handed(self.graph, index) if index in self.graph.inputs else None
         if constant is None:
-            name = self.tensors[place].name.decode()
+            name = self.tensors[index].name.decode()
             raise UncutError(f"in the file its loop reads {name}, which is no input of a recurrence")
         return constant
 
@@ -266,14 +270,14 @@ def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]
     """The steps and the rows of what a loop reads of each step, where the file knows them."""
     makers = makers_of(graph)
     carried = {k for places in _carried(model, loop) for k in places}
-    for k, place in enumerate(loop.inputs):
-        tensor, op = graph.tensors[place], makers.get(int(place))
+    for k, index in enumerate(loop.inputs):
+        tensor, op = graph.tensors[index], makers.get(int(index))
         if k in carried or rank(tensor) != 3 or model.is_constant(tensor):
             continue
         if op is not None and model.code(op) == OPS.FILL:
             continue
         signature = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
-        time, batch = (int(one) if one > 0 else None for one in signature[:2])
+        time, batch = (int(size) if size > 0 else None for size in signature[:2])
         return time, batch
     raise UncutError("in the file its loop does not read the inputs of its steps")
 

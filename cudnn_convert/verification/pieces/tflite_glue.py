@@ -58,15 +58,19 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         (part,) = plan.parts
         file = part_file(artifact.path, part.name, ".tflite")
         model = read(file)
-        layers, others = _recorded(model, {one.node for one in plan.recurrences})
-        named = {one.name: (one.node, one.layer) for one in layers}
+        layers, others = _recorded(model, {recurrence.node for recurrence in plan.recurrences})
+        named = {recurrence.name: (recurrence.node, recurrence.layer) for recurrence in layers}
         inputs, outputs = _ends(model)
         names = pair_names.inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         outputs_by_key = pair_names.keys(part.signature.outputs, outputs)
-        for one in passes:
-            running = _Running(model, layers, others, glue.fitting(plan, one.calls, named, projected=True))
-            values = running.main({inputs[names[keys[tensor]]]: value for tensor, value in one.feed.items()})
+        for recurrence in passes:
+            running = _Running(
+                model, layers, others, glue.fitting(plan, recurrence.calls, named, projected=True)
+            )
+            values = running.main(
+                {inputs[names[keys[tensor]]]: value for tensor, value in recurrence.feed.items()}
+            )
             yield Seen(
                 {outputs_by_key[name]: values[output] for name, output in outputs.items()},
                 [*running.entered, *running.missed()],
@@ -109,7 +113,9 @@ def _recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[
 
 def _ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
     """The tensors of a file's inputs and outputs by their names in the signature."""
-    signatures = {one.signatureKey.decode(): one for one in model.content.signatureDefs or ()}
+    signatures = {
+        signature.signatureKey.decode(): signature for signature in model.content.signatureDefs or ()
+    }
     if SERVING not in signatures or signatures[SERVING].subgraphIndex:
         raise LookupError(f"the artifact has no signature {SERVING} of its first subgraph")
     both = signatures[SERVING].inputs, signatures[SERVING].outputs
@@ -195,9 +201,9 @@ class _Running:
             step.run(values)
         return values | {int(output): self._value(graph, values, output) for output in graph.outputs}
 
-    def _value(self, graph: Any, values: _Values, place: int) -> Array:
-        place = int(place)
-        return values[place] if place in values else self.model.constant(graph.tensors[place])
+    def _value(self, graph: Any, values: _Values, index: int) -> Array:
+        index = int(index)
+        return values[index] if index in values else self.model.constant(graph.tensors[index])
 
     def _called(self, number: int, arguments: Sequence[Array]) -> list[Array]:
         graph = self.model.content.subgraphs[number]
@@ -215,13 +221,13 @@ class _Running:
                 waiting.append(self._step(graph, op.inputs, op.outputs, partial(self._follow, graph, op)))
             else:
                 plain.append(op)
-        there, steps = {int(place) for place in graph.inputs}, list[_Step]()
+        there, steps = {int(index) for index in graph.inputs}, list[_Step]()
         while plain or waiting:
             now, later = list[Any](), list[Any]()
             for op in plain:  # each stands behind those that it reads
                 is_ready = self._reads(graph, op.inputs) <= there
                 (now if is_ready else later).append(op)
-                there |= {int(place) for place in op.outputs} if is_ready else set()
+                there |= {int(index) for index in op.outputs} if is_ready else set()
             ready = [step for step in waiting if step.reads <= there]
             if not now and not ready:
                 raise LookupError("in the artifact a recurrence takes what it gives itself")
@@ -229,20 +235,20 @@ class _Running:
             others += [self._reads(graph, op.inputs) for op in later]
             steps += [self._segment(graph, now, frozenset().union(*others))] if now else []
             steps += ready
-            there |= {place for step in ready for place in step.makes}
+            there |= {index for step in ready for index in step.makes}
             plain, waiting = later, [step for step in waiting if step not in ready]
         return steps
 
     def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
         """The operators that outputs and what enters recurrences depend on, without those."""
         makers = makers_of(graph)
-        given = {place for layer in layers for place in layer.cut.gives.values()}
+        given = {index for layer in layers for index in layer.cut.gives.values()}
         loops = {id(layer.cut.operators[0]): layer.name for layer in layers}
-        todo = [*graph.outputs, *(place for layer in layers for _, place in layer.cut.enters)]
+        todo = [*graph.outputs, *(index for layer in layers for _, index in layer.cut.enters)]
         live: set[int] = set()
         while todo:
-            place = int(todo.pop())
-            op = None if place in given else makers.get(place)
+            index = int(todo.pop())
+            op = None if index in given else makers.get(index)
             if op is None or id(op) in live:
                 continue
             if id(op) in loops:
@@ -271,8 +277,8 @@ class _Running:
         for op in operators if graph is self.model.content.subgraphs[0] else ():
             if self.model.code(op) in _PRODUCTS and id(op) not in own:
                 products[self._product(graph, op)] = _without_activation(alone, op)
-        makes = {int(place) for op in operators for place in op.outputs}
-        reads = self._reads(graph, (place for op in operators for place in op.inputs)) - makes
+        makes = {int(index) for op in operators for index in op.outputs}
+        reads = self._reads(graph, (index for op in operators for index in op.inputs)) - makes
         alone.inputs = sorted(reads)
         alone.outputs = sorted((makes & read_later) | {*products.values()})
         interpreter = cache(partial(open_subgraph, self.model, alone))
@@ -286,52 +292,52 @@ class _Running:
 
     def _follow(self, graph: Any, op: Any, values: _Values) -> None:
         """Runs a branch, or the passes of a loop."""
-        given, of = [self._value(graph, values, place) for place in op.inputs], op.builtinOptions
+        given, of = [self._value(graph, values, index) for index in op.inputs], op.builtinOptions
         if self.model.code(op) == OPS.IF:
             number = of.thenSubgraphIndex if given[0].all() else of.elseSubgraphIndex
-            found = self._called(number, given[1:])
+            answers = self._called(number, given[1:])
         else:
-            found = given
-            while self._called(of.condSubgraphIndex, found)[0].all():
-                found = self._called(of.bodySubgraphIndex, found)
-        values.update(zip(map(int, op.outputs), found, strict=True))
+            answers = given
+            while self._called(of.condSubgraphIndex, answers)[0].all():
+                answers = self._called(of.bodySubgraphIndex, answers)
+        values.update(zip(map(int, op.outputs), answers, strict=True))
 
     def _givings(self, graph: Any, layers: Sequence[_Layer]) -> list[_Step]:
         return [
             self._step(
                 graph,
-                (place for _, place in layer.cut.enters),
+                (index for _, index in layer.cut.enters),
                 layer.cut.gives.values(),
                 partial(self._give, graph, layer),
             )
             for layer in layers
         ]
 
-    def _give(self, graph: Any, one: _Layer, values: _Values) -> None:
+    def _give(self, graph: Any, layer: _Layer, values: _Values) -> None:
         """Gives what a direction of a layer is to give, and notes what enters it."""
-        entering = [(what, self._value(graph, values, place)) for what, place in one.cut.enters]
+        entering = [(what, self._value(graph, values, index)) for what, index in layer.cut.enters]
         by_name = dict(entering)
         h, c, lengths = by_name[H], by_name.get(C), by_name.get(LENGTHS)
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
-            raise LookupError(f"in the artifact {one.name} has no product of its inputs")
-        fits = [_of_direction(given, one.way) for given in self.fitting[one.name]]
+            raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
+        fits = [_of_direction(given, layer.way) for given in self.fitting[layer.name]]
         of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
-        self._given.setdefault(one.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
+        self._given.setdefault(layer.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
         full = np.full(len(h), len(of.x))
-        self.entered += [(f"input of {one.name}", value, of.x) for value in inputs]
-        self.entered.append((f"initial h of {one.name}", h, of.h[0]))
-        self.entered += [] if c is None else [(f"initial c of {one.name}", c, of.c[0])]
+        self.entered += [(f"input of {layer.name}", value, of.x) for value in inputs]
+        self.entered.append((f"initial h of {layer.name}", h, of.h[0]))
+        self.entered += [] if c is None else [(f"initial c of {layer.name}", c, of.c[0])]
         both = (full if value is None else value for value in (lengths, of.lengths))
-        found, expected = (value.astype(np.float32) for value in both)
-        self.entered.append((f"lengths of {one.name}", found, expected))
+        actual, expected = (value.astype(np.float32) for value in both)
+        self.entered.append((f"lengths of {layer.name}", actual, expected))
         gives = {"y": of.y[:, 0], H: of.h_end[0], C: of.c_end[0]}
-        values.update({place: np.ascontiguousarray(gives[what]) for what, place in one.cut.gives.items()})
+        values.update({index: np.ascontiguousarray(gives[what]) for what, index in layer.cut.gives.items()})
 
 
-def _are_alike(one: Given, other: Given) -> bool:
+def _are_alike(given: Given, other: Given) -> bool:
     """Whether two calls took so nearly the same that rounding may exchange them."""
-    pairs = ((one.x, other.x), (one.h, other.h), (one.c, other.c))
+    pairs = ((given.x, other.x), (given.h, other.h), (given.c, other.c))
     most = [_ALIKE * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
     return all(
         a.shape == b.shape and np.allclose(a, b, 0.0, atol, equal_nan=True)
@@ -339,9 +345,9 @@ def _are_alike(one: Given, other: Given) -> bool:
     )
 
 
-def _of_direction(given: Given, way: int) -> Given:
+def _of_direction(given: Given, direction: int) -> Given:
     """What is given for one direction of a layer."""
-    only = slice(way, way + 1)
+    only = slice(direction, direction + 1)
     values = {name: getattr(given, name)[only] for name in ("h", "c", "h_end", "c_end")}
     return replace(given, y=given.y[:, only], **values)
 

@@ -103,26 +103,35 @@ class Model:
 
     def recorded(self) -> dict[tuple[str, int], list[str]]:
         """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
-        entry = next((one for one in self.content.metadata or () if one.name == _KEY), None)
+        entry = next(
+            (
+                entry_of_metadata
+                for entry_of_metadata in self.content.metadata or ()
+                if entry_of_metadata.name == _KEY
+            ),
+            None,
+        )
         named: dict[tuple[str, int], list[str]] = {}
         if entry is None:
             return named
         try:
             provenance = json.loads(bytes(bytearray(self.content.buffers[entry.buffer].data)))
-            for one in provenance.get("pieces", ()):
-                key = (str(one["node"]), int(one["layer"]))
-                named.setdefault(key, []).insert(WAYS.index(one["direction"]), str(one["piece"]))
+            for entry_of_metadata in provenance.get("pieces", ()):
+                key = (str(entry_of_metadata["node"]), int(entry_of_metadata["layer"]))
+                named.setdefault(key, []).insert(
+                    WAYS.index(entry_of_metadata["direction"]), str(entry_of_metadata["piece"])
+                )
         except (ValueError, TypeError, KeyError, AttributeError):
             return {}
         return named
 
-    def handed(self, graph: Any, place: int) -> Any:
+    def handed(self, graph: Any, index: int) -> Any:
         """The constant that an argument of a subgraph is wherever it runs, or None."""
         number = next(k for k, subgraph in enumerate(self.content.subgraphs) if subgraph is graph)
         if number not in self.callers:
             return None
         caller, op, skipped = self.callers[number]
-        argument = [*graph.inputs].index(place)
+        argument = [*graph.inputs].index(index)
         if self.code(op) == OPS.WHILE and not is_handed_on(graph, argument):
             return None
         operand = int(op.inputs[argument + skipped])
@@ -173,7 +182,7 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
 
 def _pack(model: Model, alone: Any) -> bytes:
     """A file whose first subgraph is `alone`, with what that runs and reads of another model."""
-    made = copy.copy(model.content)
+    packed = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}
 
     def moved(op: Any) -> Any:
@@ -193,14 +202,14 @@ def _pack(model: Model, alone: Any) -> bytes:
 
     for graph in subgraphs:  # grows as it goes
         graph.operators = [moved(op) for op in graph.operators]
-        used = {int(place) for op in graph.operators for place in (*op.inputs, *op.outputs)}
+        used = {int(index) for op in graph.operators for index in (*op.inputs, *op.outputs)}
         tensors = []
-        for place, tensor in enumerate(graph.tensors):
+        for index, tensor in enumerate(graph.tensors):
             tensors.append(copy.copy(tensor))
-            tensors[-1].buffer = tensor.buffer if place in used else 0
+            tensors[-1].buffer = tensor.buffer if index in used else 0
             buffers.add(tensors[-1].buffer)
         graph.tensors = tensors
-    made.subgraphs, made.signatureDefs, made.metadata, made.metadataBuffer = subgraphs, [], [], []
+    packed.subgraphs, packed.signatureDefs, packed.metadata, packed.metadataBuffer = subgraphs, [], [], []
     empty = schema.BufferT()
-    made.buffers = [one if k in buffers else empty for k, one in enumerate(model.content.buffers)]
-    return pack_model(made)
+    packed.buffers = [buffer if k in buffers else empty for k, buffer in enumerate(model.content.buffers)]
+    return pack_model(packed)
