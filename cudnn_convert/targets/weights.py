@@ -40,7 +40,7 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
 
     OSErrors are the caller's.
     """
-    said = json.loads(provenance) | {"weights": [one.described() for one in weightses]}
+    said = json.loads(provenance) | {"weights": [one.describe() for one in weightses]}
     text = json.dumps(said, indent=1)
     arrays = {f"{one.name}/{key}": value for one in weightses for key, value in one.weights.items()}
     if path.suffix == ".npz":

@@ -75,7 +75,7 @@ def place_state(
     `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
     UnsupportedModelError, UsageError.
     """
-    assigned = recurrent_state.assigned_variables(graph, outputs)
+    assigned = recurrent_state.find_assigned_variables(graph, outputs)
     found = [one for one in assigned if one.read and one.recurs]
     others = [] if keep else [one for one in assigned if one not in found]
     _refuse_read(model, others)
@@ -227,7 +227,7 @@ class _Detachment:
     def made(self) -> tuple[Any, str]:
         found = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
-        places = [(use, self.order.place(use)) for use in found]
+        places = [(use, self.order.stage_of(use)) for use in found]
         held = self._held()
         for use, (stage, within) in places:
             self._rewire(use, held[stage] if within is None else within.op, within)
