@@ -69,26 +69,26 @@ class Limits:
 
 def _number(name: str, text: str) -> int:
     digits, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
-    found = int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
-    if not 0 < found < 1 << 63:
+    number = int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
+    if not 0 < number < 1 << 63:
         raise UsageError(f"--limit {name}: expected a number such as 100 or 8G, found {text!r}")
-    return found
+    return number
 
 
 def machine_memory() -> int | None:
     """Bytes of memory that this process may use at most; None where the system does not say."""
-    found = []
+    amounts = []
     with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     with suppress(OSError, ValueError):  # of a container; "max" where it has no limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return min(found, default=None)
+        amounts.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(amounts, default=None)
 
 
 def is_bomb(size: int, stored: int) -> bool:
     """Whether `size` bytes are more than the limits let a part of so few `stored` bytes become."""
-    held = current()
-    return size > held.expanded and size > held.expansion * stored
+    limits = current()
+    return size > limits.expanded and size > limits.expansion * stored
 
 
 def raising(size: int) -> str:
@@ -115,7 +115,7 @@ def within(limits: Limits) -> Iterator[None]:
 
 
 class Listener(Protocol):
-    """Takes the name of a step of the walk, and how much of it is done: 0 of 0 where nobody knows.
+    """Takes the name of a step of the walk, and how much of it is done: 0 of 0 if unknown.
 
     The amounts of `writing` are bytes, those of `verifying` calls of a model. It is called by what works.
     """
@@ -124,7 +124,7 @@ class Listener(Protocol):
 
 
 def unheard(step: str, done: int = 0, total: int = 0) -> None:
-    """Progress that nobody wants to see."""
+    """The listener that ignores progress."""
 
 
 _LISTENER: Final[ContextVar[Listener]] = ContextVar("progress", default=unheard)

@@ -120,22 +120,22 @@ class Options:
     )
 
     @property
-    def brought(self) -> frozenset[str]:
+    def custom_class_names(self) -> frozenset[str]:
         """The names of the classes that the user vouches for."""
         return frozenset(item.partition(":")[2] for item in self.custom_objects)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """The keywords of a library call; None is what was not said."""
-        said = {name: value for name, value in given.items() if value is not None}
+        values = {name: value for name, value in given.items() if value is not None}
         # One item may come without its list: a string is no sequence of flags.
-        repeated = {name for name, kind in KINDS.items() if kind is list} & said.keys()
-        said |= {name: [said[name]] for name in repeated if isinstance(said[name], str)}
-        for item in said.get("limit", ()):
+        repeated = {name for name, kind in KINDS.items() if kind is list} & values.keys()
+        values |= {name: [values[name]] for name in repeated if isinstance(values[name], str)}
+        for item in values.get("limit", ()):
             if item.partition("=")[0] in OF_PROCESS:
                 expected = "a limit of reading, for a call has no process of its own"
                 raise UsageError(f"--limit: expected {expected}, found {item!r}")
-        return cls(**said | {name: Path(value) for name, value in said.items() if KINDS[name] is Path})
+        return cls(**values | {name: Path(value) for name, value in values.items() if KINDS[name] is Path})
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -190,10 +190,10 @@ def is_seed(value: Any) -> bool:
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
-def from_provenance(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     """The options of `READING` among those that a provenance tells. Raises UsageError where one is not so."""
     for name in READING:
-        value = told.get(name, ...)
+        value = recorded.get(name, ...)
         texts = value if isinstance(value, list) else ()
         is_huge = isinstance(value, int) and value.bit_length() > _BITS
         default = Options.__dataclass_fields__[name].default
@@ -203,22 +203,22 @@ def from_provenance(told: Mapping[str, Any], *, where: str) -> dict[str, Any]:
             or is_huge
             or not all(isinstance(text, str) for text in texts)
         ):
-            found = "none" if value is ... else repr(value)
-            raise UsageError(f"{where}: {flag_of(name)}: expected what this tool writes, found {found}")
-    return {name: told[name] for name in READING}
+            actual = "none" if value is ... else repr(value)
+            raise UsageError(f"{where}: {flag_of(name)}: expected what this tool writes, found {actual}")
+    return {name: recorded[name] for name in READING}
 
 
 _Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
-def with_limits(work: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+def with_limits(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """`work` under the limits of the Options among its arguments."""
 
     @wraps(work)
-    def bounded(*given: _Given.args, **named: _Given.kwargs) -> _Found:
-        (options,) = (found for found in given if isinstance(found, Options))
+    def run_within_limits(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        (options,) = (argument for argument in given if isinstance(argument, Options))
         with within(Limits.of(options.limit)):
             return work(*given, **named)
 
-    return bounded
+    return run_within_limits

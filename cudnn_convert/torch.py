@@ -68,35 +68,35 @@ def load_rnn(
     """
     reading = {"format": "npz", **{flag: value for flag, value in locals().items() if flag not in _OWN}}
     options = Options.of(reading)
-    made = pipeline.alone(Path(source), options)
-    single = _chosen(source, made.singles, name)
+    standalone = pipeline.alone(Path(source), options)
+    single = _choose_recurrence(source, standalone.singles, name)
     module = _module(single, single.batch_major if batch_first is None else batch_first)
     if verify:
-        one = join_plans(made.model, [single], notes=(), flags=())
-        pipeline.verify_plan(one, lambda feeds: _run(module, single, feeds), options)
+        plan = join_plans(standalone.model, [single], notes=(), flags=())
+        pipeline.verify_plan(plan, lambda feeds: _run(module, single, feeds), options)
     return module
 
 
-def _chosen(
+def _choose_recurrence(
     source: str | PathLike[str], singles: Sequence[graphless.Single], name: str | None
 ) -> graphless.Single:
     named = {single.name: single for single in singles}
     if name is None and len(named) == 1:
         return singles[0]
     if name not in named:
-        found = "none" if name is None else name
-        raise UsageError(f"{source}: name: expected one of {', '.join(named)}, found {found}")
+        actual = "none" if name is None else name
+        raise UsageError(f"{source}: name: expected one of {', '.join(named)}, found {actual}")
     return named[name]
 
 
 def _module(single: graphless.Single, batch_first: bool) -> Any:
-    sizes, (made, more) = single.recurrence.sizes, _CLASSES[single.recurrence.sizes.mode]
+    sizes, (kind, more) = single.recurrence.sizes, _CLASSES[single.recurrence.sizes.mode]
     more = more | ({"proj_size": sizes.projection} if sizes.projection else {})
     state = {
         name: torch.from_numpy(value.copy())
         for name, value in named_weights.to_state_dict(single.recurrence).items()
     }
-    module = made(
+    module = kind(
         sizes.input_size,
         sizes.units,
         sizes.layers,

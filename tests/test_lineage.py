@@ -178,8 +178,8 @@ def test_a_matrix_is_found_in_each_of_its_forms() -> None:
         tensor[1 : 1 + rows, 4 : 4 + columns] = form.values
         found = find({"other": around, "t": tensor}, matrix_forms(sought), set())
         assert found is not None
-        assert (found.place.tensor, found.place.axes) == ("t", form.axes)
-        assert found.place.part == f"[1:{1 + rows}, 4:{4 + columns}]"
+        assert (found.region.tensor, found.region.axes) == ("t", form.axes)
+        assert found.region.part == f"[1:{1 + rows}, 4:{4 + columns}]"
 
 
 def test_a_matrix_that_differs_in_one_number_is_not_found() -> None:
@@ -197,14 +197,14 @@ def test_a_block_does_not_reach_from_one_matrix_into_the_next() -> None:
     assert find({"t": stacked}, [Form("as it is", across)], set()) is None
     found = find({"t": stacked}, [Form("as it is", stacked[1, 1:3])], set())
     assert found is not None
-    assert found.place.part == "[1, 1:3, :]"
+    assert found.region.part == "[1, 1:3, :]"
 
 
 def test_equal_halves_lie_in_two_places_and_zeros_in_none() -> None:
     half, taken_so_far = np.array([1.0, 2.0]), set[tuple[str, int]]()
     tensors = {"b": np.array([[5.0, 1.0, 2.0, 1.0, 2.0]])}
     parts = [find(tensors, [Form("as it is", half)], taken_so_far) for _ in range(3)]
-    assert [part and part.place.part for part in parts] == ["[0, 1:3]", "[0, 3:5]", None]
+    assert [part and part.region.part for part in parts] == ["[0, 1:3]", "[0, 3:5]", None]
     assert find({"z": np.zeros(9)}, [Form("as it is", np.zeros(3))], set()) is None
 
 

@@ -23,10 +23,10 @@ from cudnn_convert.report import (
     OutputReport,
     OverTime,
     PieceReport,
-    Place,
     RecurrenceReport,
     Report,
     Subject,
+    TensorRegion,
     VariableReport,
     Verification,
     WeightsReport,
@@ -51,11 +51,11 @@ def output(name: str = "scores", *, passed: bool = True, **given: Any) -> Output
 
 def proof(*outputs: OutputReport, name: str = "model.ckpt", node: str = "rnn") -> Verification:
     rows = tuple(
-        GateReport(0, "forward", gate, field, Place(name, "[0:4]", "as it is"), target, doubt)
+        GateReport(0, "forward", gate, field, TensorRegion(name, "[0:4]", "as it is"), target, doubt)
         for gate, field, target, doubt in (
-            ("input", "kernel", Place(name, "[:, 0:4]", "transposed"), ""),
+            ("input", "kernel", TensorRegion(name, "[:, 0:4]", "transposed"), ""),
             ("forget", "kernel", None, ""),
-            ("cell", "recurrent_kernel", Place(name, "[0, 4:8]", "as it is"), "transposed here"),
+            ("cell", "recurrent_kernel", TensorRegion(name, "[0, 4:8]", "as it is"), "transposed here"),
         )
     )
     order = LayoutReport(("input", "output", "forget", "cell"), ("onnx",))

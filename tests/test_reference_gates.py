@@ -116,7 +116,7 @@ def test_a_composed_cell_is_the_projected_one_on_the_state_before_it() -> None:
     x, _, c = fed(step)
     before = np.random.default_rng(9).standard_normal((BATCH, UNITS))
     wanted = step(x, before @ gates.projection.T, c)
-    found = gates.composed().step()(x, before, c)
+    found = gates.compose_projection().step()(x, before, c)
     np.testing.assert_allclose(found[0] @ gates.projection.T, wanted[0], rtol=1e-12)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
 

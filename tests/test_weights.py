@@ -22,6 +22,7 @@ from sources import command
 import cudnn_convert
 from cudnn_convert.model import Mode
 from cudnn_convert.recurrences import named_weights
+from cudnn_convert.targets import weights
 
 #: Fixtures whose graph is one recurrence and nothing else, by what their tensors are called here.
 ENDS = {"x:0": "inputs", "h0:0": "initial_h", "c0:0": "initial_c", "lengths:0": "sequence_lengths"}
@@ -44,7 +45,7 @@ BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 
 def answered(one: named_weights.Weights, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     named = {f"{one.name}/{key}": value for key, value in one.weights.items()}
-    return recurrence(one.described(), named, feed)
+    return recurrence(one.describe(), named, feed)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -192,7 +193,7 @@ def test_a_file_is_the_arrays_and_what_they_are(tmp_path: Path, form: str) -> No
         assert report.verification.passed
         path = out if out.suffix else out / f"weights.{form}"
         said, arrays = contents(path)
-        assert said == [json.loads(json.dumps(one.described()))]
+        assert said == [json.loads(json.dumps(one.describe()))]
         assert arrays.keys() == {f"{one.name}/{key}" for key in one.weights}
         for key, value in one.weights.items():
             np.testing.assert_array_equal(arrays[f"{one.name}/{key}"], value, strict=True)
@@ -237,7 +238,7 @@ def test_wrong_arrays_fail_the_proof(
         found.weights[key] = value
         return found
 
-    monkeypatch.setattr("cudnn_convert.targets.weights.decode", wrong)  # where the writer has it
+    monkeypatch.setattr(weights, "decode", wrong)
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.convert(fixture("1.15.5-gru_bi").prefix, tmp_path / "out", format=form, weights="raw")
     assert not (tmp_path / "out").exists()

@@ -63,16 +63,16 @@ def run() -> None:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
         signal.signal(signal.SIGINT, child_process.stop_once)
-    held = _native_stderr()
+    native = _native_stderr()
     code = _BUG
     try:
-        within = partial(_guarded, held) if child_process.can_fork() else directly
-        code = main(within=partial(_bounded, within))
+        within = partial(_run_guarded, native) if child_process.can_fork() else directly
+        code = main(within=partial(_run_with_limits, within))
     except KeyboardInterrupt:
         code = child_process.INTERRUPTED
     finally:
-        if code == _BUG and held is not None:
-            _show_tail(held)
+        if code == _BUG and native is not None:
+            _show_tail(native)
     sys.exit(code)
 
 
@@ -101,25 +101,25 @@ def _native_stderr() -> IO[bytes] | None:
     return file
 
 
-def _bounded(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
+def _run_with_limits(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
     child_process.limit_threads(Path(flags.source))
     return within(work, flags)
 
 
-def _guarded(held: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
+def _run_guarded(native: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
     return child_process.run_in_child(
         lambda: _exit_code(work),
         subject=flags.source,
         out=Path(flags.out) if "out" in flags else None,
         limits=Limits.of(flags.limit),
-        native=held,
+        native=native,
     )
 
 
-def _show_tail(held: IO[bytes]) -> None:
-    size = held.seek(0, os.SEEK_END)
-    held.seek(max(0, size - _TAIL))
-    text = held.read().decode(errors="replace").rstrip()
+def _show_tail(native: IO[bytes]) -> None:
+    size = native.seek(0, os.SEEK_END)
+    native.seek(max(0, size - _TAIL))
+    text = native.read().decode(errors="replace").rstrip()
     if text:
         print("cudnn-convert: native code said at the end:", *_visible(text), sep="\n", file=sys.stderr)
 
@@ -130,10 +130,10 @@ def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -
     command = _COMMANDS.get(words[0]) if words else None
     if command:
         return _exit_code(lambda: command(words[1:], within))
-    return _exit_code(lambda: _converted(words, within))
+    return _exit_code(lambda: _run_conversion(words, within))
 
 
-def _converted(words: Sequence[str], within: Within) -> int:
+def _run_conversion(words: Sequence[str], within: Within) -> int:
     """A conversion, unless the first word is a mistyped subcommand: then OUT would be a model."""
     near = difflib.get_close_matches(words[0], _COMMANDS, n=1, cutoff=_NEAR) if words else []
     if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):

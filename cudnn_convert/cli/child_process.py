@@ -244,14 +244,14 @@ def _crash(end: str, native: IO[bytes] | None) -> str:
 
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
 #: What OpenBLAS looks at in this order; one that is set is what the user wants.
-_SAID: Final = (_THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+_THREAD_SETTINGS: Final = (_THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 #: The weights of an LSTM of 2048 units: from there on threads gain more than they lose.
 _SMALL: Final = 64 << 20
 
 
 def limit_threads(source: Path) -> None:
     """One thread for the products of this process where the files of `source` are small."""
-    if not any(name in os.environ for name in _SAID) and _size(source) < _SMALL:
+    if not any(name in os.environ for name in _THREAD_SETTINGS) and _size(source) < _SMALL:
         os.environ[_THREADS] = "1"
 
 
@@ -259,8 +259,8 @@ def _size(source: Path) -> int:
     """Bytes of the files in a folder, or of those whose names begin as a file's or a prefix' does."""
     folders = [source, source / "variables"] if source.is_dir() else [source.parent]
     start = "" if source.is_dir() else source.with_suffix("").name
-    found = 0
+    size = 0
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
-            found += sum(entry.stat().st_size for entry in entries if entry.name.startswith(start))
-    return found
+            size += sum(entry.stat().st_size for entry in entries if entry.name.startswith(start))
+    return size

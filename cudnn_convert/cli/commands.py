@@ -59,7 +59,7 @@ def _convert(flags: argparse.Namespace) -> int:
     options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
     source, out = Path(flags.source), Path(flags.out)
     read = pipeline.apart(source, options) if flags.report else []
-    with _reported(flags, [*read, (f"OUT {out}", out)]) as keep, _watched(flags):
+    with _write_report(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
         from cudnn_convert.cli import tables
@@ -88,7 +88,7 @@ def _inspect(flags: argparse.Namespace) -> int:
     from cudnn_convert.inspection import inspect
 
     options = read_options(flags)
-    with _watched(flags):
+    with _show_progress(flags):
         inspection = inspect.inspect_source(Path(flags.source), options, form=flags.format)
     if flags.json:
         print(inspection.to_json())
@@ -123,7 +123,7 @@ def _map(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     options = read_options(flags)
-    with _watched(flags):
+    with _show_progress(flags):
         weight_map = pipeline.map_weights(Path(flags.source), flags.artifact, options)
     if flags.json:
         print(weight_map.to_json())
@@ -153,7 +153,7 @@ def _verify(flags: argparse.Namespace) -> int:
     options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
-    with _reported(flags, read) as keep, _watched(flags):
+    with _write_report(flags, read) as keep, _show_progress(flags):
         result = pipeline.verify(source, artifact, options)
         keep(result)
     if not flags.quiet:
@@ -197,7 +197,7 @@ def _record(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     options = read_options(flags)
-    with _watched(flags):
+    with _show_progress(flags):
         meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else visible(str(flags.out)))
     return 0
@@ -212,13 +212,13 @@ def formats(words: Sequence[str], _: Within = directly) -> int:
 
 
 @contextmanager
-def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
+def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
     """Yields what keeps the report; once the work is done it is where `--report` says.
 
     A proof that failed has a report too. What fails when the work is done changes no exit code: OUT stands.
     """
     if flags.report is None:
-        with _told(flags, lambda report: None) as keep:
+        with _report_failure(flags, lambda report: None) as keep:
             yield keep
         return
     from cudnn_convert.report import page
@@ -227,7 +227,7 @@ def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> I
     with ExitStack() as stack:
         keep = stack.enter_context(page.prepare_report(flags.report, apart=apart, force=flags.force))
         try:
-            with _told(flags, keep):
+            with _report_failure(flags, keep):
                 yield keep
         except VerificationError as error:
             failed = error
@@ -240,7 +240,7 @@ def _reported(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> I
 
 
 @contextmanager
-def _told(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
+def _report_failure(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
     """A proof that failed has a report too; it goes where that of a proof that held would go."""
     try:
         yield keep
@@ -252,8 +252,8 @@ def _told(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
 
 
 @contextmanager
-def _watched(flags: argparse.Namespace) -> Iterator[None]:
-    """What is done in this context is shown to whoever looks on at a terminal."""
+def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
+    """What is done in this context is shown at a terminal."""
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     if not is_seen or ("quiet" in flags and flags.quiet):
         yield

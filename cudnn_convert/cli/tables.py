@@ -18,9 +18,9 @@ from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
 from cudnn_convert.report import (
     GateReport,
-    Place,
     Report,
     Subject,
+    TensorRegion,
     VariableReport,
     Verification,
     WeightsReport,
@@ -51,19 +51,19 @@ def show_map(subject: Subject) -> None:
 
 def _orders(weights: WeightsReport, node: str) -> str:
     sides = (("source", weights.source_layouts[node]), ("target", weights.target_layouts[node]))
-    return "; ".join(f"gates in the {side}: {', '.join(one.gates) or _UNTOLD}" for side, one in sides)
+    return "; ".join(f"gates in the {side}: {', '.join(layout.gates) or _UNTOLD}" for side, layout in sides)
 
 
 def _gates(rows: Iterable[GateReport]) -> Table:
     table = _make_table("layer", "direction", "gate", "weights", "source", "target")
     for row in rows:
-        target = f"{_place(row.target)}{f' ({row.doubt})' if row.doubt else ''}"
-        table.add_row(str(row.layer), row.direction, row.gate, row.weights, _place(row.source), target)
+        target = f"{_region(row.target)}{f' ({row.doubt})' if row.doubt else ''}"
+        table.add_row(str(row.layer), row.direction, row.gate, row.weights, _region(row.source), target)
     return table
 
 
-def _place(place: Place | None) -> str:
-    return _UNTOLD if place is None else f"{place.tensor}{place.part} {place.axes}"
+def _region(region: TensorRegion | None) -> str:
+    return _UNTOLD if region is None else f"{region.tensor}{region.part} {region.axes}"
 
 
 def _variables(rows: Iterable[VariableReport]) -> Table:
@@ -147,13 +147,15 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
 def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
     """Where weights are, once for all recurrences that share them."""
     sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
-    for one in recurrences:
-        sharing.setdefault((one.copies, one.raw, one.canonical), []).append(one.name or "(root)")
+    for recurrence in recurrences:
+        sharing.setdefault((recurrence.copies, recurrence.raw, recurrence.canonical), []).append(
+            recurrence.name or "(root)"
+        )
     for (copies, raw, canonical), names in sharing.items():
         yield f"weights of {', '.join(names)}: {copies}"
         for kind, tensors in (("raw", raw), ("canonical", canonical)):
             if tensors:
-                yield f"  {kind}: {', '.join(f'{one.name} {list(one.shape)}' for one in tensors)}"
+                yield f"  {kind}: {', '.join(f'{tensor.name} {list(tensor.shape)}' for tensor in tensors)}"
 
 
 def _settings(recurrences: Iterable[Found]) -> Iterator[str]:
@@ -235,14 +237,14 @@ def _recurrence_table(result: Verification) -> Table:
         if not recurrence.asked:
             numbers = ("", "", "", "")
         layers = ", ".join(map(str, recurrence.layers))
-        said = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
-        said += (
+        remarks = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
+        remarks += (
             []
             if recurrence.sampled is None
             else [f"single weights of {recurrence.sampled} rows of each matrix"]
         )
         table.add_row(
-            recurrence.node, layers, recurrence.piece, *numbers, recurrence.message or "; ".join(said)
+            recurrence.node, layers, recurrence.piece, *numbers, recurrence.message or "; ".join(remarks)
         )
     return table
 
@@ -257,8 +259,8 @@ def _recording(facts: dict[str, Any]) -> str:
     names = [device["description"] for device in facts["devices"] if device["type"] == "GPU"] or ["CPU"]
     built = "".join(f", {name} {facts[name]}" for name in ("cuda", "cudnn") if facts[name])
     tf32 = "on" if facts["tf32"]["on"] else "off"
-    made = f"{facts['recorder']} from {facts['source']}, TensorFlow {facts['tensorflow']}{built}"
-    return f"{facts['file']}: {made}; {'; '.join(names)}; TF32 {tf32} ({facts['tf32']['reason']})"
+    origin = f"{facts['recorder']} from {facts['source']}, TensorFlow {facts['tensorflow']}{built}"
+    return f"{facts['file']}: {origin}; {'; '.join(names)}; TF32 {tf32} ({facts['tf32']['reason']})"
 
 
 class Screen(Console):

@@ -36,19 +36,19 @@ _EXITS: Final = frozenset({"Exit", "RefExit"})
 
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
     """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
-    found: dict[str, tuple[str, ...]] = {}
+    frames_by_name: dict[str, tuple[str, ...]] = {}
     todo: list[tuple[Any, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
     while todo:
         node, around = todo.pop()
-        if node.name in found:
+        if node.name in frames_by_name:
             continue
         if node.op in _ENTERS:
             around = (*around, node.attr["frame_name"].s.decode())
         elif node.op in _EXITS:
             around = around[:-1]
-        found[node.name] = around
+        frames_by_name[node.name] = around
         todo += [(reader, around) for reader in index.readers(node.name)]
-    return found
+    return frames_by_name
 
 
 def certain(index: Index) -> set[str]:
@@ -100,7 +100,7 @@ SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
 
 def inside(index: Index) -> set[str]:
     """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
-    found = {name for name, around in frames(index).items() if around}
+    in_loops = {name for name, around in frames(index).items() if around}
     seen: set[str] = set()
     todo = [node for node in index.nodes.values() if _is_cond(index, node, _BEGINS)]
     while todo:
@@ -108,32 +108,32 @@ def inside(index: Index) -> set[str]:
         if node.name not in seen and not _is_cond(index, node, _ENDS):
             seen.add(node.name)
             todo += index.consumers(node.name)
-    return found | seen
+    return in_loops | seen
 
 
 def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
     """`names` and what reads them, but for a Merge that has another value too, one that reads `others`."""
     behind = index.descendants(others)
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = [*names]
     while todo:
         name = todo.pop()
         node = index.nodes[name]
         values = {split(source)[0] for source in index.data_inputs(node)} & behind
-        if name not in found and not (_is_cond(index, node, _ENDS) and values - found):
-            found.add(name)
+        if name not in reached and not (_is_cond(index, node, _ENDS) and values - reached):
+            reached.add(name)
             todo += [reader.name for reader in index.consumers(name)]
-    return found
+    return reached
 
 
 def leaving(index: Index, name: str) -> tuple[str, bool] | None:
     """The only placeholder that decides on a node's branch, and the value with which it is not taken."""
     for taken, side in _decisions(index, name):
-        held = _held(index, taken)
-        if len(held) == 1 and _is_number(index.nodes[held[0]]):
+        sources = _list_sources(index, taken)
+        if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
             for setting in (False, True):
-                if node_defs.fold_scalar(index, taken, {held[0]: setting}) == 1 - side:
-                    return held[0], setting
+                if node_defs.fold_scalar(index, taken, {sources[0]: setting}) == 1 - side:
+                    return sources[0], setting
     return None
 
 
@@ -156,7 +156,7 @@ def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
                 todo.append(source)
 
 
-def _held(index: Index, taken: str) -> list[str]:
+def _list_sources(index: Index, taken: str) -> list[str]:
     return [name for name in index.ancestors([split(taken)[0]]) if index.nodes[name].op in SOURCES]
 
 
@@ -169,7 +169,7 @@ def _is_cond(index: Index, node: Any, kind: re.Pattern[str]) -> bool:
     """Whether a node is of `kind`, and not of a loop."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
     return bool(kind.fullmatch(node.op)) and not any(
-        one is not None and _LOOPS.fullmatch(one.op) for one in read
+        node_read is not None and _LOOPS.fullmatch(node_read.op) for node_read in read
     )
 
 
@@ -201,7 +201,7 @@ def holding(
     for node in graph.node:
         inside = known(node)
         given = tuple(tensor(name) in inside for name in _data(node))
-        for name, values in _called(node, given):
+        for name, values in _list_calls(node, given):
             _keep(sure, taken, name, values)
     changed = True
     while changed:  # what a function is given it may hand on
@@ -210,7 +210,7 @@ def holding(
             inside = sure[function.signature.name]
             for node in function.node_def:
                 given = tuple(name in inside for name in _data(node))
-                for name, values in _called(node, given):
+                for name, values in _list_calls(node, given):
                     _keep(sure, taken, name, values)
         changed = sum(map(len, sure.values())) != before
     return {name: frozenset(arguments) for name, arguments in sure.items()}
@@ -235,20 +235,22 @@ def _data(node: Any) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
 
 
-def _called(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():
         direct = node.op in _CALLS and key == _FUNCTION
-        yield from _named([attribute], given if direct else ())
+        yield from _list_functions([attribute], given if direct else ())
 
 
-def _named(attributes: Iterable[Any], given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _list_functions(
+    attributes: Iterable[Any], given: tuple[bool, ...]
+) -> Iterator[tuple[str, tuple[bool, ...]]]:
     for attribute in attributes:
         functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
         for function in functions:
             yield function.name, given
-            yield from _named(function.attr.values(), ())
+            yield from _list_functions(function.attr.values(), ())
 
 
 def _keep(

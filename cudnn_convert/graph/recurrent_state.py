@@ -62,23 +62,25 @@ class State:
 def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
     return tuple(
-        found for found in assigned_variables(node_defs.Graph(graph), outputs) if found.read and found.recurs
+        state
+        for state in find_assigned_variables(node_defs.Graph(graph), outputs)
+        if state.read and state.recurs
     )
 
 
-def assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
+def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """Every variable that such a graph assigns."""
     index = graph.index
     ends = {split(name)[0] for name in outputs}
-    found = []
+    states = []
     for node in graph.definition.node:
         if node.op in VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
                 recurs = any(_recurs(index, use.op) for use in writes)
                 read = _is_read(index, node.name, ends)
-                found.append(State(node.name, session.checkpoint_key(node), writes, read, recurs))
-    return tuple(found)
+                states.append(State(node.name, session.checkpoint_key(node), writes, read, recurs))
+    return tuple(states)
 
 
 def uses(index: Index, variable: str) -> Iterator[Use]:
@@ -96,9 +98,9 @@ def uses(index: Index, variable: str) -> Iterator[Use]:
                 sides = (0, 1) if node.op in SWITCHES else (0,)
                 todo += [(node.name, side, (*passage, (node.name, side))) for side in sides]
                 continue
-            places = [place for place, name in enumerate(node.input) if split(name) == (op, k)]
-            yield from (Use(node.name, place, passage) for place in places)
-            if node.op in WRITES and 0 in places and not is_handle:
+            positions = [position for position, name in enumerate(node.input) if split(name) == (op, k)]
+            yield from (Use(node.name, position, passage) for position in positions)
+            if node.op in WRITES and 0 in positions and not is_handle:
                 todo.append((node.name, 0, passage))
 
 
@@ -178,17 +180,17 @@ def last_writes(index: Index, state: State) -> list[str]:
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
-def dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
+def find_dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
     kept = {node.name: node for node in graph.node}
     recurrences = {name for name, node in kept.items() if node.op in RECURRENCES}
-    found = []
+    updates = []
     for node in index.nodes.values():
         if node.op in WRITES - SUBTRACTIONS and node.name not in kept:
             variable = root(index, node.name)
             if variable is not None and variable in kept and recurrences & ops_of_assignment(index, node):
-                found.append((node.name, variable))
-    return tuple(found)
+                updates.append((node.name, variable))
+    return tuple(updates)
 
 
 def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
@@ -197,11 +199,11 @@ def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_de
     for name in outputs:
         node = index.nodes[split(name)[0]]
         if node.op in WRITES and node.op.endswith("VariableOp"):
-            made = unique(f"{node.name}/value", index.nodes)
-            read = node_defs.node(made, "ReadVariableOp", [node.input[0], f"^{node.name}"])
+            read_name = unique(f"{node.name}/value", index.nodes)
+            read = node_defs.node(read_name, "ReadVariableOp", [node.input[0], f"^{node.name}"])
             read.attr["dtype"].CopyFrom(node.attr["dtype"])
             reads.append(read)
-            names.append(f"{made}:0")
+            names.append(f"{read_name}:0")
         else:
             names.append(name)
     if not reads:
@@ -274,12 +276,12 @@ class Order:
             if self.nodes[name].op in SWITCHES
         ]
 
-    def _excludes(self, use: Use, other: Use) -> bool:
+    def _excludes(self, use: Use, second: Use) -> bool:
         """Whether two uses stand on the two sides of one branch."""
         sides = dict(self.branches(use))
-        return any(sides.get(predicate, side) != side for predicate, side in self.branches(other))
+        return any(sides.get(predicate, side) != side for predicate, side in self.branches(second))
 
-    def place(self, use: Use) -> tuple[int, Use | None]:
+    def stage_of(self, use: Use) -> tuple[int, Use | None]:
         """How many stages come before a use, and the assignment before it in its own branch, if any."""
         number, inside = 0, None
         for stage in self.stages:

@@ -73,7 +73,7 @@ _NAMED: Final = re.compile(
 
 
 def is_named(node: Any) -> bool:
-    """Whether a node has a name that somebody gave it, as far as its op tells."""
+    """Whether a node has a user's name, as far as its op tells."""
     own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
     kind = node.op.removesuffix("V2").removesuffix("V3").lower()
     return own not in (kind, _BY_DEFAULT.get(node.op, kind)) and node.op not in _PARTS
@@ -100,7 +100,7 @@ class Walk:
         self._closed = {*forbidden, *_inside_losses(index)}
         self._closed.update(name for name in index.nodes if _SCOPES.fullmatch(name))
         needed = index.ancestors(starts)
-        given = [name for name in _given(index) if not _is_needed(index, name, needed)]
+        given = [name for name in _list_given(index) if not _is_needed(index, name, needed)]
         walked = self.below((start, None) for start in starts)
         self._metrics: set[str] = set()
         for name in given:
@@ -112,20 +112,20 @@ class Walk:
         self._given = [(name, self.below([split(name)])) for name in given]
         scopes = (_scope(node)[1] for node in index.nodes.values() if _is_loss(node))
         self._around = tuple(dict.fromkeys(filter(None, scopes)))
-        self._losses = [*_losses(index), *_scoped(index)]
+        self._losses = [*_losses(index), *_losses_in_scopes(index)]
 
     def below(self, tensors: Iterable[tuple[str, int | None]]) -> dict[str, None]:
         """The nodes that read `(op, k)`, directly or not, in the order of their distance."""
-        found: dict[str, None] = {}
+        readers: dict[str, None] = {}
         todo = deque(tensors)
         while todo:
             name, k = todo.popleft()
             for output in [k] if k is not None or not self._is_cudnn(name) else range(OUTPUTS):
                 for reader in self.index.consumers(name, output):
-                    if reader.name not in found and self._is_open(reader, name):
-                        found[reader.name] = None
+                    if reader.name not in readers and self._is_open(reader, name):
+                        readers[reader.name] = None
                         todo.append((reader.name, None))
-        return found
+        return readers
 
     def _is_cudnn(self, name: str) -> bool:
         return self.index.nodes[name].op in CUDNN_OPS
@@ -159,33 +159,33 @@ class Walk:
         labels = {
             label for loss in self._losses for label in loss.labels if split(label)[0] not in self.reached
         }
-        found = []
+        sources = []
         for name, below in self._given:
             is_target = any(label == name or split(label)[0] in below for label in labels)
             is_model = any(op in taken or self.weights(self.index.nodes[op]) for op in below)
             may_be = is_target or bool(_NAMED.fullmatch(split(name)[0]))
             # What such a target reaches without weights is a measure of training.
             is_label = not is_model and (is_target or leaves.isdisjoint(below))
-            found.append(Source(name, below.keys(), is_label, may_be))
-        return found
+            sources.append(Source(name, below.keys(), is_label, may_be))
+        return sources
 
     def predictions(self) -> dict[str, str]:
         """What losses take for predictions, as tensors `op:k` of the walk, each with the tensor that it is
         another form or name of.
         """
-        found = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
-        return {name: origin for name, origin in found.items() if split(name)[0] in self.reached}
+        predictions = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
+        return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
     def weights(self, node: Any) -> set[str]:
         """The variables that a node reads: weights, not counters or averages of what passes."""
-        found = set()
+        weights = set()
         for name in self.index.data_inputs(node):
             source = self.index.nodes.get(split(name)[0])
             while source is not None and source.op in _HANDS_ON:
                 source = self.index.nodes.get(split(source.input[0])[0])
             if source is not None and source.op in VARIABLES and self._is_weight(source):
-                found.add(source.name)
-        return found
+                weights.add(source.name)
+        return weights
 
     def _is_weight(self, node: Any) -> bool:
         if not tf.as_dtype(node.attr["dtype"].type).is_floating:
@@ -225,7 +225,7 @@ def _scope(node: Any) -> tuple[str, str]:
     return f"{inner}/", f"{around}/" if around else ""
 
 
-def _scoped(index: Index) -> Iterator[_Loss]:
+def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
     """The losses of plain arithmetic: what enters their scopes is a prediction, or joins one as a label."""
     taken: dict[str, dict[str, str]] = {}
     labels: dict[str, list[str]] = {}
@@ -249,7 +249,7 @@ def _origin(index: Index, name: str) -> str:
     return name
 
 
-def _given(index: Index) -> Iterator[str]:
+def _list_given(index: Index) -> Iterator[str]:
     """The tensors `op:k` that a program gives: placeholders with axes, components of iterators and queues."""
     for node in index.nodes.values():
         if node.op in PLACEHOLDERS and not _is_scalar(node):

@@ -133,7 +133,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     """A Keras model, by its config alone."""
     architecture = model.architecture
     assert architecture is not None
-    names = dict.fromkeys(options.brought)
+    names = dict.fromkeys(options.custom_class_names)
     brought = classes.Vouched(names, names)
     cut = options.inputs or options.outputs or options.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
@@ -147,7 +147,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     elif reasons := tuple(unproven(architecture, brought)):
         kept = replace(options, verify=False)
     recurrences = tuple(describe_layers(architecture))
-    is_known = validate.describe_unknown_model(architecture.config, options.brought) is None
+    is_known = validate.describe_unknown_model(architecture.config, options.custom_class_names) is None
     return alternatives.build_inspection(
         source,
         model,
@@ -162,7 +162,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
     """Why a Keras model needs no conversion, where it has no cuDNN layer, or why nothing is known of it."""
     assert model.architecture is not None
-    if reason := validate.describe_unknown_model(model.architecture.config, options.brought):
+    if reason := validate.describe_unknown_model(model.architecture.config, options.custom_class_names):
         return (reason,)
     if prepare.is_portable(model, options):
         return (alternatives.PORTABLE,)

@@ -173,7 +173,9 @@ def plan_graph(
         *notes.note_other_outputs(wanted.left, wanted.names),
         *notes.untaken(left),
         *from_weights.describe_unused_averages(model, weights, _variables(graph, recurrences)),
-        *requests.state_notes(cut_out.settled, recurrent_state.dropped_updates(index, graph), wanted.names),
+        *requests.state_notes(
+            cut_out.settled, recurrent_state.find_dropped_updates(index, graph), wanted.names
+        ),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.

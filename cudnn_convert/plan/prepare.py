@@ -110,7 +110,7 @@ def _require_layers(model: Model, options: Options) -> None:
         return
     from cudnn_convert.keras.config import validate
 
-    if reason := validate.describe_unknown_model(model.architecture.config, options.brought):
+    if reason := validate.describe_unknown_model(model.architecture.config, options.custom_class_names):
         raise UnsupportedModelError(model.path, [reason])
 
 
@@ -168,7 +168,7 @@ def _whole(model: Model) -> Model:
     what = "its steps of training need a GPU, and stay as they are"
     notes = [f"signature {key}: {what}" for key in steps]
     (meta,) = model.saved.meta_graphs
-    beside = saved_functions.uncalled_functions(meta, left)
+    beside = saved_functions.find_uncalled_functions(meta, left)
     graph, signature = saved_functions.add_calls(meta, model.graph, beside)
     if rest := [name for name in beside if name not in signature]:
         notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")

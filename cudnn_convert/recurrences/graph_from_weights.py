@@ -28,17 +28,20 @@ def assemble_graph(
     alone = graphless.find_blob_recurrences(model, description, wanted=wanted)
     if reasons := [
         f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
-        for name in dict.fromkeys(name for one in alone for name in (one.variable, one.name))
+        for name in dict.fromkeys(
+            name for recurrence in alone for name in (recurrence.variable, recurrence.name)
+        )
         if not is_op_name(name)
     ]:
         raise UnsupportedModelError(model.path, reasons)
     with tf.Graph().as_default() as graph:
         # Variables first: their names are keys, which must stay as they are.
-        blobs = [_variable(one) for one in alone]
+        blobs = [_variable(recurrence) for recurrence in alone]
         signatures = {
-            one.name: _signature(one, interface, blob) for one, blob in zip(alone, blobs, strict=True)
+            recurrence.name: _signature(recurrence, interface, blob)
+            for recurrence, blob in zip(alone, blobs, strict=True)
         }
-    notes = (note for one in alone for note in interface.notes(one))
+    notes = (note for recurrence in alone for note in interface.notes(recurrence))
     return replace(
         model,
         graph=graph.as_graph_def(),

@@ -35,11 +35,11 @@ def find_blob_recurrences(
     Raises UnsupportedModelError where there is none, AmbiguousSourceError where flags must decide.
     """
     alone = canonical(model, description)
-    known, blobs = {one.variable for one in alone}, blob_keys(model)
+    known, blobs = {recurrence.variable for recurrence in alone}, blob_keys(model)
     left = [key for key in blobs if key not in known]
     if not alone and not blobs:
         left = [_of_any_name(model, description, wanted)]
-    everything = [*alone, *(_described(model, key, description) for key in left if _is(key, wanted))]
+    everything = [*alone, *(_describe_blob(model, key, description) for key in left if _is(key, wanted))]
     return tuple(name_signatures(everything))
 
 
@@ -47,14 +47,15 @@ def _is(key: str, wanted: str | None) -> bool:
     return wanted is None or name(key) == wanted
 
 
-def _described(model: Model, key: str, said: Described) -> Alone:
+def _describe_blob(model: Model, key: str, described: Described) -> Alone:
     """Sizes as told, the mode also by the default name of the blob's scope."""
     tensor, note = model.variables[key], None
     mode = mode_by_name(key.removesuffix(BLOB))
-    if said.mode is None and mode is not None:
-        said, note = replace(said, mode=mode), f"{key}: {mode.value} by the name of its scope; --mode chooses"
-    sizes = _fitting(tensor, said)
-    if not _complete(said) or len(sizes) != 1:
+    if described.mode is None and mode is not None:
+        described = replace(described, mode=mode)
+        note = f"{key}: {mode.value} by the name of its scope; --mode chooses"
+    sizes = _fitting(tensor, described)
+    if not _complete(described) or len(sizes) != 1:
         raise AmbiguousSourceError(model.path, [_combinations(key, tensor, sizes)])
     return Alone(key, sizes[0], tensor.dtype, note=note)
 
@@ -141,8 +142,8 @@ class Described:
 
     def fits(self, sizes: Sizes) -> bool:
         """Whether nothing that was said contradicts `sizes`."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return all(value is None or getattr(sizes, name) == value for name, value in said.items())
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return all(value is None or getattr(sizes, name) == value for name, value in given.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,22 +164,22 @@ def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
     blobs = blob_by_scope(model)
-    found_under = dict.fromkeys(found.scope for found in _sure(model, description))
-    found = (
-        _canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), description) for scope in found_under
+    known = dict.fromkeys(parameters.scope for parameters in _sure(model, description))
+    recurrences = (
+        _canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), description) for scope in known
     )
-    return tuple(alone for alone in found if alone is not None)
+    return tuple(alone for alone in recurrences if alone is not None)
 
 
 def blob_by_scope(model: Model) -> dict[str, str]:
     """The key of each `opaque_kernel` that has canonical keys, by scope: its own or the one around it."""
-    known = {found.scope for found in model.canonical}
-    found: dict[str, str] = {}
+    known = {parameters.scope for parameters in model.canonical}
+    blobs: dict[str, str] = {}
     for key in blob_keys(model):
         scope = next((scope for scope in scopes(key) if scope in known), None)
         if scope is not None:
-            found.setdefault(scope, key)
-    return found
+            blobs.setdefault(scope, key)
+    return blobs
 
 
 def blob_keys(model: Model) -> list[str]:
@@ -199,9 +200,9 @@ def mode_by_name(scope: str) -> Mode | None:
 def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
     """The recurrences with the names of their signatures, which all differ."""
     taken: list[str] = []
-    for one in alone:
-        taken.append(unique(name(one.variable), taken))
-        yield replace(one, name=taken[-1])
+    for recurrence in alone:
+        taken.append(unique(name(recurrence.variable), taken))
+        yield replace(recurrence, name=taken[-1])
 
 
 def name(key: str) -> str:
@@ -220,12 +221,12 @@ def sizes_as_flags(sizes: Sizes) -> str:
 
 def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
     """The sets that can be nothing else, and those that the user described."""
-    described = description.mode is not None and description.units is not None
+    is_described = description.mode is not None and description.units is not None
     return [
         parameters
         for parameters in model.canonical
         if not parameters.may_be_dense
-        or (described and any(description.fits(sizes) for sizes in _readings(parameters)))
+        or (is_described and any(description.fits(sizes) for sizes in _readings(parameters)))
     ]
 
 
@@ -244,12 +245,12 @@ def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
     """The recurrence of one scope's keys, or None where they are the half of another."""
-    sets = [found for found in _sure(model, description) if found.scope == scope]
-    readings = [(found, sizes) for found in sets for sizes in _readings(found)]
+    sets = [parameters for parameters in _sure(model, description) if parameters.scope == scope]
+    readings = [(parameters, sizes) for parameters in sets for sizes in _readings(parameters)]
     fitting = [pair for pair in readings if description.fits(pair[1])]
     where = scope.rstrip("/") or "the root scope"
     if not fitting:
-        if description.directions == 2 and all(found.may_be_half for found in sets):
+        if description.directions == 2 and all(parameters.may_be_half for parameters in sets):
             return None
         listed = "; ".join(sizes_as_flags(sizes) for _, sizes in readings)
         raise UnsupportedModelError(
@@ -262,12 +263,14 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     if len(fitting) > 1:
         listed = " or ".join(sizes_as_flags(sizes) for _, sizes in fitting)
         raise AmbiguousSourceError(model.path, [f"{where}: keys and shapes fit {listed}; choose with --mode"])
-    ((found, sizes),) = fitting
-    if found.may_be_half and description.directions is None:
+    ((parameters, sizes),) = fitting
+    if parameters.may_be_half and description.directions is None:
         half = "TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
         cure = "say --directions 1 if it had one, else convert its blob with --directions 2"
         raise AmbiguousSourceError(model.path, [f"{where}: {half}; {cure}"])
-    return Alone(key, sizes, found.dtype, batch_major=found.batch_major, note=note or found.note)
+    return Alone(
+        key, sizes, parameters.dtype, batch_major=parameters.batch_major, note=note or parameters.note
+    )
 
 
 #: A type and widths, the open ones by name: `time`, `batch`.
@@ -301,7 +304,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A recurrence that is a signature of its own, with nothing around it; `recurrence` is time-major."""
+    """One recurrence as a signature, with nothing around it; `recurrence` is time-major."""
 
     name: str
     recurrence: Recurrence
@@ -312,19 +315,19 @@ class Single:
     def inputs(self) -> Mapping[str, Spec]:
         """By key, in order."""
         dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
-        found: dict[str, Spec] = {"inputs": (dtype, (*self._axes, sizes.input_size))}
+        inputs: dict[str, Spec] = {"inputs": (dtype, (*self._axes, sizes.input_size))}
         if self.states:
-            found |= {f"initial_{key}": spec for key, spec in self._states.items()}
+            inputs |= {f"initial_{key}": spec for key, spec in self._states.items()}
         if self.recurrence.lengths:
-            found["sequence_lengths"] = (np.dtype(np.int32), ("batch",))
-        return found
+            inputs["sequence_lengths"] = (np.dtype(np.int32), ("batch",))
+        return inputs
 
     @property
     def outputs(self) -> Mapping[str, Spec]:
         """By key, in order."""
         dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
-        found: dict[str, Spec] = {"outputs": (dtype, (*self._axes, sizes.directions * sizes.width))}
-        return found | {f"state_{key}": spec for key, spec in self._states.items()}
+        outputs: dict[str, Spec] = {"outputs": (dtype, (*self._axes, sizes.directions * sizes.width))}
+        return outputs | {f"state_{key}": spec for key, spec in self._states.items()}
 
     @property
     def signature(self) -> Signature:

@@ -22,7 +22,7 @@ from cudnn_convert.model import WAYS, Array, Cell, Recurrence
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import layouts, npz_archive
 
-#: The key under which a file says of itself what `described` says of each of its recurrences.
+#: The key under which a file says of itself what `describe` says of each of its recurrences.
 KEY: Final = "cudnn_convert"
 
 
@@ -56,10 +56,10 @@ class Weights:
     layout: str
     weights: Mapping[str, Array]
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """All but the arrays, for JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
-        return found | {"gates": list(self.gates)}
+        description = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
+        return description | {"gates": list(self.gates)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,11 @@ def decode(single: Single) -> Weights:
     recurrence = single.recurrence
     sizes, named = recurrence.sizes, dict[str, Array]()
     for number, layer in enumerate(recurrence.cells):
-        for way, cell in zip(WAYS, layer, strict=False):
+        for direction, cell in zip(WAYS, layer, strict=False):
             skipped = number == 0 and sizes.skip_input
-            named |= {f"layer_{number}/{way}/{key}": value for key, value in _fields(cell, skipped=skipped)}
+            named |= {
+                f"layer_{number}/{direction}/{key}": value for key, value in _fields(cell, skipped=skipped)
+            }
     return Weights(
         name=single.name,
         mode=sizes.mode.value,
@@ -104,12 +106,12 @@ def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
 
 
 def file_metadata(path: Path) -> dict[str, Any]:
-    """What a file, `.npz` or safetensors, says of itself: the provenance, and `weights`, each `described`.
+    """A file's metadata: the provenance, and `weights`, a list of what `describe` gives.
 
     Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.
     """
     if path.suffix == ".npz":
-        text = "".join(told.tobytes().decode() for told in npz_archive.load(path, only=KEY).values())
+        text = "".join(value.tobytes().decode() for value in npz_archive.load(path, only=KEY).values())
     else:
         from safetensors import safe_open
 
@@ -125,8 +127,8 @@ def arrays(path: Path) -> dict[str, Array]:
         return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
     from safetensors.numpy import load_file
 
-    found: dict[str, Array] = load_file(path)
-    return found
+    tensors: dict[str, Array] = load_file(path)
+    return tensors
 
 
 def to_state_dict(recurrence: Recurrence) -> dict[str, Array]:
@@ -135,12 +137,12 @@ def to_state_dict(recurrence: Recurrence) -> dict[str, Array]:
 
     Those of the backward direction end in `_reverse`.
     """
-    found: dict[str, Array] = {}
+    state: dict[str, Array] = {}
     for number, layer in enumerate(recurrence.cells):
         for cell, ending in zip(layer, ("", "_reverse"), strict=False):
             kernel, recurrent = (np.concatenate(each) for each in layouts.rows(cell, layouts.TORCH))
             bias, recurrent_bias = layouts.biases(cell, layouts.TORCH)
             named = {"weight_ih": kernel, "weight_hh": recurrent, "bias_ih": bias, "bias_hh": recurrent_bias}
             named |= {} if cell.projection is None else {"weight_hr": cell.projection}
-            found |= {f"{key}_l{number}{ending}": value for key, value in named.items()}
-    return found
+            state |= {f"{key}_l{number}{ending}": value for key, value in named.items()}
+    return state

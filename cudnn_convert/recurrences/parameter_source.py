@@ -69,10 +69,10 @@ class Origin:
 def find_parameters(index: Index, node: Any) -> Origin:
     """Follow the parameters of a recurrence to the first op that does more than hand them on."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
-    while (found := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
-        if found.op in PASSAGES:
-            passage.append(found.name)
-        tensor = index.data_inputs(found)[0]
+    while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
+        if source.op in PASSAGES:
+            passage.append(source.name)
+        tensor = index.data_inputs(source)[0]
     op = split(tensor)[0]
     computed = index.nodes[op].op not in VARIABLES | {"Const"}
     return Origin(tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed)
@@ -80,16 +80,16 @@ def find_parameters(index: Index, node: Any) -> Origin:
 
 def computation(index: Index, op: str) -> dict[str, Any]:
     """The nodes whose values `op` is computed from, itself among them, by name."""
-    found: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
     todo = [op]
     while todo:
         name = todo.pop()
-        if name not in found:
-            found[name] = node = index.nodes[name]
+        if name not in nodes:
+            nodes[name] = node = index.nodes[name]
             inputs = index.data_inputs(node)
             # What a Switch decides and a loop counts is no part of the value that passes through.
             todo += [split(source)[0] for source in (inputs[:1] if node.op in PASSAGES else inputs)]
-    return found
+    return nodes
 
 
 def _leaves(index: Index, op: str) -> tuple[str, ...]:
@@ -121,22 +121,22 @@ def cpu_recurrences(index: Index) -> list[Any]:
 
 def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
     """The names of what only parameters need, not the ops `outputs`; it is gone once they are decoded."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo = [split(index.data_inputs(node)[PARAMS])[0] for node in recurrences(index)]
     while todo:
         name = todo.pop()
-        if name in found or name in outputs:
+        if name in names or name in outputs:
             continue
-        if all(_reads_parameters(reader, name, found) for reader in index.readers(name)):
-            found.add(name)
+        if all(_reads_parameters(reader, name, names) for reader in index.readers(name)):
+            names.add(name)
             todo += [split(source)[0] for source in index.nodes[name].input]
-    return found
+    return names
 
 
-def _reads_parameters(reader: Any, name: str, found: set[str]) -> bool:
-    """Whether a reader of `name` is one of `found`, or a cuDNN node that has it for its parameters only."""
+def _reads_parameters(reader: Any, name: str, names: set[str]) -> bool:
+    """Whether a reader of `name` is one of `names`, or a cuDNN node that has it for its parameters only."""
     positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
-    return reader.name in found or (reader.op in CUDNN_OPS and positions == [PARAMS])
+    return reader.name in names or (reader.op in CUDNN_OPS and positions == [PARAMS])
 
 
 #: What computed parameters are called, by their variables and their bytes.
@@ -196,7 +196,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
         if node.op not in PASSAGES:
             inputs = [direct(name) for name in node.input if not name.startswith("^")]
             if node.op in _PACKING:
-                yield from _packed(node, inputs[_FIRST:], below)
+                yield from _pack_nodes(node, inputs[_FIRST:], below)
             else:
                 copy = type(node)()
                 copy.CopyFrom(node)
@@ -205,7 +205,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
                 yield copy
 
 
-def _packed(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
+def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
     """The tensors flattened row by row and laid end to end, under the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))
@@ -216,7 +216,7 @@ def _packed(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[A
         for number, name in enumerate(tensors)
     ]
     yield from flat
-    inputs = [*(found.name for found in flat), axis]
+    inputs = [*(reshape.name for reshape in flat), axis]
     yield node_defs.node(node.name, "ConcatV2", inputs, T=dtype, Tidx=tf.int32, N=len(flat))
 
 

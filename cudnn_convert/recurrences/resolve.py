@@ -52,16 +52,16 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
 
 def _node(index: Index, name: str) -> Any:
     """The node that makes a tensor, behind what only hands it on."""
-    found = index.nodes[split(name)[0]]
-    while found.op == "Identity":
-        found = index.nodes[split(index.data_inputs(found)[0])[0]]
-    return found
+    node = index.nodes[split(name)[0]]
+    while node.op == "Identity":
+        node = index.nodes[split(index.data_inputs(node)[0])[0]]
+    return node
 
 
 def _root(index: Index, name: str) -> str:
     """The tensor that has the steps of `name`, as far up as only its values change."""
-    while (found := index.nodes[split(name)[0]]).op in _SAME_STEPS:
-        name = index.data_inputs(found)[0]
+    while (node := index.nodes[split(name)[0]]).op in _SAME_STEPS:
+        name = index.data_inputs(node)[0]
     return name
 
 
@@ -77,14 +77,14 @@ def recurrences(
     """
     index = graph.index
     reasons: list[str] = []
-    found: list[Recurrence] = []
+    decoded: list[Recurrence] = []
     nodes = parameter_source.recurrences(index)
     seen = graph.shapes if nodes else tf.Graph()
     take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, index, seen, {}, take)
     for node in nodes:
         try:
-            found.append(replace(_recurrence(around, node), convention=convention))
+            decoded.append(replace(_recurrence(around, node), convention=convention))
         except ReadError:  # a damaged file, whatever the node
             raise
         except RefusalError as error:
@@ -93,7 +93,7 @@ def recurrences(
             reasons.append(f"{node.name}: {error}")
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
-    return tuple(found)
+    return tuple(decoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +115,21 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
     reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
     if reasons:
         raise UnsupportedModelError(around.model.path, reasons)
-    found = around.take(facts, origin)
-    misfits = _misfits(tensors, facts, found.sizes, time_major=time_major)
+    weights = around.take(facts, origin)
+    misfits = _misfits(tensors, facts, weights.sizes, time_major=time_major)
     reasons = [f"{node.name}: {reason}" for reason in misfits]
     if reasons:
         raise UnsupportedModelError(around.model.path, reasons)
     return Recurrence(
         node=node.name,
         op=node.op,
-        sizes=found.sizes,
+        sizes=weights.sizes,
         time_major=time_major,
         lengths=node.op == "CudnnRNNV3" and not lengths_are_trivial(around.index, node),
         dtype=facts.dtype,
-        cells=found.cells,
-        evidence=found.evidence,
-        shared=parameter_source.parameter_name(around.names, origin, found.evidence),
+        cells=weights.cells,
+        evidence=weights.evidence,
+        shared=parameter_source.parameter_name(around.names, origin, weights.evidence),
         passage=origin.passage,
         dropout=dropout(node),
     )
@@ -220,10 +220,10 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
         expected = "expected one that the weights' input matrices go with"
         yield f"input_mode: {expected}, found {message}; are graph and weights of one model?"
     for position, shape in wanted.items():
-        found = tensors[position].shape
-        if not found.is_compatible_with(shape):
+        static = tensors[position].shape
+        if not static.is_compatible_with(shape):
             yield (
-                f"{tensors[position].name}: expected shape {shape} by the weights, found {found}; "
+                f"{tensors[position].name}: expected shape {shape} by the weights, found {static}; "
                 "are graph and weights of one model?"
             )
 
@@ -307,14 +307,14 @@ def _attribute(node: Any, name: str) -> Any:
 def _cell(
     index: Index, inputs: tuple[str, ...], layout: layouts.Layout, *, forget_bias: float, peephole: bool
 ) -> Cell | None:
-    places = (KERNEL, BIAS, *((WCI, WCF, WCO) if peephole else ()))
-    values = [node_defs.fold_constant(index, _origin(index, inputs[place])) for place in places]
+    positions = (KERNEL, BIAS, *((WCI, WCF, WCO) if peephole else ()))
+    values = [node_defs.fold_constant(index, _origin(index, inputs[position])) for position in positions]
     known = [value.astype(np.float32) for value in values if value is not None]
     if len(known) < len(values):
         return None
     kernel, bias, *peepholes = known
-    found = np.stack(peepholes) if peepholes else None
-    return layouts.unpack_block(kernel, bias, layout, forget_bias=forget_bias, peepholes=found)
+    stacked = np.stack(peepholes) if peepholes else None
+    return layouts.unpack_block(kernel, bias, layout, forget_bias=forget_bias, peepholes=stacked)
 
 
 def _origin(index: Index, name: str) -> str:

@@ -6,7 +6,7 @@ its cuDNN nodes have and from which variables their parameters come.
 Source: tensorflow v2.21.0 core/protobuf/saved_object_graph.proto (SavedConcreteFunction.bound_inputs: the
 last arguments of the function, by the objects they are).
 
-`uncalled_functions` are those with cuDNN nodes that no signature calls: a program calls them through the
+`find_uncalled_functions` are those with cuDNN nodes that no signature calls: a program calls them through the
 object that it loads. `add_calls` makes the graph beside the functions call them too, so that they are
 verified as a signature is. Existing calls tell which variable a function captures: their last arguments are
 its captures.
@@ -50,12 +50,12 @@ def needing_gpu(meta: Any) -> list[str]:
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The signatures that reach the gradient of a cuDNN node: no CPU form of it is made."""
     steps, index = inlining.functions_reaching(graph, GRADIENTS), Index(graph)
-    found = []
+    keys = []
     for key, signature in signatures.items():
         ops = index.ancestors(split(name)[0] for name in signature.outputs.values())
         called = {name for op in ops for name in inlining.functions(index.nodes[op])}
-        found += [key] if called & steps else []
-    return found
+        keys += [key] if called & steps else []
+    return keys
 
 
 def call_functions(meta: Any) -> Any:
@@ -65,11 +65,11 @@ def call_functions(meta: Any) -> Any:
     objects: dict[int, Any] = {}
     for position, name in enumerate(needing_gpu(meta)):
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
-        for held in bound:
-            node = meta.object_graph_def.nodes[held]
-            if node.WhichOneof("kind") == "variable" and held not in objects:
-                objects[held] = _variable(f"object_{held}", node.variable)
-        captured = [objects[held].name if held in objects else None for held in bound]
+        for object_id in bound:
+            node = meta.object_graph_def.nodes[object_id]
+            if node.WhichOneof("kind") == "variable" and object_id not in objects:
+                objects[object_id] = _variable(f"object_{object_id}", node.variable)
+        captured = [objects[object_id].name if object_id in objects else None for object_id in bound]
         graph.node.extend(call(f"call_{position}", library[name], captured))
     graph.node.extend(objects.values())
     return graph
@@ -82,9 +82,9 @@ def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[A
     arguments = function.signature.input_arg
     given = [*[None] * (len(arguments) - len(captured)), *captured]
     inputs = []
-    for position, (argument, held) in enumerate(zip(arguments, given, strict=True)):
-        inputs.append(held or f"{name}/{argument.name}")
-        if held is None:
+    for position, (argument, tensor) in enumerate(zip(arguments, given, strict=True)):
+        inputs.append(tensor or f"{name}/{argument.name}")
+        if tensor is None:
             yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, position))
     node = node_defs.node(
         name,
@@ -97,23 +97,23 @@ def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[A
     yield node
 
 
-def _variable(name: str, held: Any) -> Any:
-    dtype, shape = tf.as_dtype(held.dtype), tf.TensorShape(held.shape)
+def _variable(name: str, variable: Any) -> Any:
+    dtype, shape = tf.as_dtype(variable.dtype), tf.TensorShape(variable.shape)
     return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
 
 
-def _shape(function: Any, place: int) -> tf.TensorShape:
+def _shape(function: Any, position: int) -> tf.TensorShape:
     """The static shape of an argument, where the function says it."""
-    if place not in function.arg_attr:
+    if position not in function.arg_attr:
         return tf.TensorShape(None)
-    listed = function.arg_attr[place].attr["_output_shapes"].list.shape
+    listed = function.arg_attr[position].attr["_output_shapes"].list.shape
     return tf.TensorShape(listed[0]) if listed else tf.TensorShape(None)
 
 
 _SCOPE: Final = "functions"
 
 
-def uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
+def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The functions that have a cuDNN node which none of the `signatures` reaches."""
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     index = Index(meta.graph_def)
@@ -133,37 +133,37 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
     Left out are functions that capture more than variables, or write them: no call of theirs stands alone.
     """
     library = {function.signature.name: function for function in graph.library.function}
-    variables, nodes, found = _variables(meta), [], {}
+    variables, nodes, signatures = _variables(meta), [], {}
     for number, name in enumerate(names):
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
-        inner = [node for one in _reachable(library, {name}) for node in library[one].node_def]
-        if all(held in variables for held in bound) and not any(
+        inner = [node for callee in _reachable(library, {name}) for node in library[callee].node_def]
+        if all(object_id in variables for object_id in bound) and not any(
             node.op in recurrent_state.WRITES for node in inner
         ):
-            made = [*call(op, library[name], [variables[held] for held in bound])]
-            nodes += made
-            inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in made[:-1]}
+            called = [*call(op, library[name], [variables[object_id] for object_id in bound])]
+            nodes += called
+            inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {
                 argument.name: f"{op}:{position}"
                 for position, argument in enumerate(library[name].signature.output_arg)
             }
-            found[name] = Signature(inputs, outputs)
-    return node_defs.with_nodes(graph, [*graph.node, *nodes]), found
+            signatures[name] = Signature(inputs, outputs)
+    return node_defs.with_nodes(graph, [*graph.node, *nodes]), signatures
 
 
 def _variables(meta: Any) -> dict[int, str]:
     """The variables of the graph by the objects they are."""
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
-    found = {}
+    variables = {}
     for node in meta.graph_def.node:
         name = node.attr["f"].func.name if node.op in inlining.CALLS else ""
         bound = concrete[name].bound_inputs if name in concrete else ()
-        for held, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
+        for object_id, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
             op, _ = split(source)
             if index.nodes[op].op == "VarHandleOp":
-                found[held] = op
-    return found
+                variables[object_id] = op
+    return variables
 
 
 def _has_cudnn(function: Any) -> bool:
@@ -172,14 +172,14 @@ def _has_cudnn(function: Any) -> bool:
 
 def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
     """The functions of `names`, and all that they call."""
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = [*names]
     while todo:
         name = todo.pop()
-        if name in library and name not in found:
-            found.add(name)
+        if name in library and name not in reached:
+            reached.add(name)
             todo += [called for node in library[name].node_def for called in inlining.functions(node)]
-    return found
+    return reached
 
 
 #: Ops that only move elements, and what tells them where to.
@@ -216,30 +216,30 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
     Raises UnsupportedModelError where the sizes of one are not to be told, or not the same in all calls.
     """
     index, seen = Index(graph), node_defs.import_checked(graph)
-    found: dict[tuple[str, str], Stored] = {}
+    stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:
-        place = inlining.origin(node) if node.op in CUDNN_OPS else None
-        if place is None:
+        origin = inlining.origin(node) if node.op in CUDNN_OPS else None
+        if origin is None:
             continue
         try:
-            one = _stored(index, seen, node, place, convention)
+            recurrence = _describe_packed(index, seen, node, origin, convention)
         except UnsupportedModelError as error:
             reasons += error.reasons
             continue
-        known = found.setdefault(place, one)
-        if known != one and known != replace(one, matrices=known.matrices):
-            found_sizes = f"{one.sizes}; convert one call of it with --signature"
+        known = stored.setdefault(origin, recurrence)
+        if known != recurrence and known != replace(recurrence, matrices=known.matrices):
+            found_sizes = f"{recurrence.sizes}; convert one call of it with --signature"
             reasons.append(f"{node.name}: expected {known.sizes} in every call, found {found_sizes}")
-        if known != one:
-            found[place] = replace(known, matrices=None)
+        if known != recurrence:
+            stored[origin] = replace(known, matrices=None)
     if reasons:
         raise UnsupportedModelError(path, reasons)
-    return tuple(found.values())
+    return tuple(stored.values())
 
 
-def _stored(
-    index: Index, seen: tf.Graph, node: Any, place: tuple[str, str], convention: Convention
+def _describe_packed(
+    index: Index, seen: tf.Graph, node: Any, origin: tuple[str, str], convention: Convention
 ) -> Stored:
     tensors = seen.get_operation_by_name(node.name).inputs
     facts = resolve.describe_node(node, tensors)
@@ -257,7 +257,7 @@ def _stored(
         raise UnsupportedModelError("", [reason])
     lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(index, node)
     return Stored(
-        *place,
+        *origin,
         sizes,
         facts.dtype,
         resolve.is_time_major(node),
@@ -284,7 +284,7 @@ def _matrices(
         return None
     ((cell,),) = lazy.split(packed, sizes, where=node.name)
     wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
-    here = {name: place[1] for name in numbers if (place := _beside(index.nodes[name], node))}
+    here = {name: beside[1] for name in numbers if (beside := _beside(index.nodes[name], node))}
     names = [
         next((name for name in here if np.array_equal(numbers[name], part)), None) for part in wanted.values()
     ]
@@ -296,13 +296,13 @@ def _matrices(
 
 def _beside(source: Any, node: Any) -> tuple[str, str] | None:
     """The origin of `source` where it stood in the same function as `node`."""
-    found, place = inlining.origin(source), inlining.origin(node)
-    return found if found and place and found[0] == place[0] else None
+    source_origin, node_origin = inlining.origin(source), inlining.origin(node)
+    return source_origin if source_origin and node_origin and source_origin[0] == node_origin[0] else None
 
 
 def _sources(index: Index, op: str) -> list[str]:
     """What a tensor is packed from: reads of variables, in the type that the recurrence computes in."""
-    found, todo, done = [], [op], set()
+    reads, todo, done = [], [op], set()
     while todo:
         name = todo.pop()
         if name not in done:
@@ -311,10 +311,10 @@ def _sources(index: Index, op: str) -> list[str]:
             is_read = index.nodes[name].op == "ReadVariableOp"
             is_cast = index.nodes[name].op == "Cast" and index.nodes[inputs[0]].op == "ReadVariableOp"
             if is_read or is_cast:
-                found.append(name)
+                reads.append(name)
             else:
                 todo += inputs
-    return sorted(found)
+    return sorted(reads)
 
 
 def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
@@ -336,7 +336,7 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
         nodes_by_op = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
-        inputs = {f"{name}:0": found for name, found in fed.items()}
+        inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
         tf.import_graph_def(nodes_by_op, inputs, name="packing")
         with tf.compat.v1.Session(graph=graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}

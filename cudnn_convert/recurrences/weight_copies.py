@@ -71,15 +71,15 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
     for skip in (False, True):
         inputs = lazy.solve_input_size(elements, replace(sizes, skip_input=skip))
         if inputs is not None and sizes.input_size in (0, inputs):
-            found = replace(sizes, input_size=inputs, skip_input=skip)
-            return found if skips(input_mode, found) == skip else None
+            solved = replace(sizes, input_size=inputs, skip_input=skip)
+            return solved if skips(input_mode, solved) == skip else None
     return None
 
 
 def describe_lengths(sizes: Sizes) -> str:
     """The lengths that blobs of `sizes` have, by whether layer 0 has input matrices."""
-    without, one = (lazy.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
-    linear = f"{without} + {one - without} * input size"
+    without, with_one = (lazy.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
+    linear = f"{without} + {with_one - without} * input size"
     if sizes.input_size:
         linear = f"{lazy.length(replace(sizes, skip_input=False))}"
     return f"{linear} values for linear_input, {without} for skip_input"
@@ -110,15 +110,17 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
     Raises AmbiguousSourceError where there are several; with `has_blob` the file has the weights once more.
     """
     sets = [
-        found
-        for found in model.canonical
-        if not found.may_be_dense and _fits(found, facts.mode, facts.directions)
+        parameters
+        for parameters in model.canonical
+        if not parameters.may_be_dense and _fits(parameters, facts.mode, facts.directions)
     ]
     known = [
-        found for found in sets if facts.layers in (None, found.layers) and facts.units in (None, found.units)
+        parameters
+        for parameters in sets
+        if facts.layers in (None, parameters.layers) and facts.units in (None, parameters.units)
     ]
     if len(known) > 1:
-        scopes = ", ".join(found.scope.rstrip("/") or "the root scope" for found in known)
+        scopes = ", ".join(parameters.scope.rstrip("/") or "the root scope" for parameters in known)
         reason = f"{facts.node}: expected one set of canonical keys of its sizes, found {scopes}"
         cure = "use the blob with --weights raw" if has_blob else "give a checkpoint that holds the blob"
         raise AmbiguousSourceError(model.path, [f"{reason}; {cure}"])
@@ -142,10 +144,12 @@ _AGREE: Final = 1e-6
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
     """Where the copies differ and what may be done, or None; biases are compared as far as summed."""
-    found = next(_differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None)
-    if found is None:
+    difference = next(
+        _differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None
+    )
+    if difference is None:
         return None
-    where, worst = found
+    where, worst = difference
     cure = "choose with --weights canonical or --weights raw"
     for other, flag in (
         (replace(convention, forget_bias=convention.forget_bias + 1), "--forget-bias 1"),
@@ -164,7 +168,7 @@ def _read(cells: Cells, convention: Convention, *, canonical: bool = False) -> C
 
 def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
     for layer, pairs in enumerate(zip(canonical, raw, strict=True)):
-        for way, cell, other in zip(WAYS, *pairs, strict=False):
+        for direction, cell, other in zip(WAYS, *pairs, strict=False):
             for part, ours, theirs in (
                 ("kernel", cell.kernel, other.kernel),
                 ("recurrent_kernel", cell.recurrent_kernel, other.recurrent_kernel),
@@ -172,14 +176,14 @@ def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
             ):
                 worst, most = _largest(ours, theirs)
                 if not worst <= _AGREE * max(1.0, most):
-                    yield f"layers[{layer}].{way}.{part}", worst
+                    yield f"layers[{layer}].{direction}.{part}", worst
 
 
 def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
     """`(the largest difference, the largest of ours)`, gate by gate: both may lie in another order."""
-    pairs = [(lazy.contiguous(one), other) for one, other in zip(ours, theirs, strict=True)]
-    gaps = [np.max(np.abs(one - other), initial=0.0) for one, other in pairs]
-    return float(np.max(gaps)), float(np.max([np.max(np.abs(one), initial=0.0) for one, _ in pairs]))
+    pairs = [(lazy.contiguous(own), other) for own, other in zip(ours, theirs, strict=True)]
+    gaps = [np.max(np.abs(own - other), initial=0.0) for own, other in pairs]
+    return float(np.max(gaps)), float(np.max([np.max(np.abs(own), initial=0.0) for own, _ in pairs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +218,10 @@ def take(
     if canonical is None and blob is None and has_canonical:
         canonical = match_by_sizes(model, facts, has_blob=copy == "canonical" and read() is not None)
     if canonical is not None:
-        found = _from_canonical(canonical, facts)
+        weights = _from_canonical(canonical, facts)
         if blob is not None:
-            _refuse_disagreement(model, facts, found, blob, convention)
-        return _conventional(found, facts, convention)
+            _refuse_disagreement(model, facts, weights, blob, convention)
+        return _conventional(weights, facts, convention)
     if blob is not None:
         return of_blob(model, facts, variable, blob, convention=convention)
     scope = variable.rpartition("/")[0] or "the root scope"
@@ -251,8 +255,8 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
     cells = canonical.decode(facts.mode)  # which sees that all of them are there
-    found = canonical.tensors()
-    read = lazy.Read(found, lambda key: found[key].astype(facts.dtype, copy=False))
+    tensors = canonical.tensors()
+    read = lazy.Read(tensors, lambda key: tensors[key].astype(facts.dtype, copy=False))
     stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
     return Weights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
 

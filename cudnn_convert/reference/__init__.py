@@ -89,8 +89,8 @@ def run(
     """
     final_h, final_c = h0.copy(), c0.copy()
     for number, layer in enumerate(layers(steps, x, h0, c0, directions=directions, lengths=lengths)):
-        places = slice(number * directions, (number + 1) * directions)
-        final_h[places], final_c[places] = layer.h, layer.c
+        rows = slice(number * directions, (number + 1) * directions)
+        final_h[rows], final_c[rows] = layer.h, layer.c
         x = layer.y
     return x, final_h, final_c
 
@@ -109,24 +109,24 @@ def layers(
     alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
     for first in range(0, len(steps), directions):
         halves, ends = [], []
-        for way in range(directions):
-            h, c = h0[first + way], c0[first + way]
-            step = steps[first + way]
+        for direction in range(directions):
+            h, c = h0[first + direction], c0[first + direction]
+            step = steps[first + direction]
             products = [
-                one.reshape(time, batch, one.shape[1])
-                for one in step.weigh(x.reshape(time * batch, x.shape[2]))
+                product.reshape(time, batch, product.shape[1])
+                for product in step.weigh(x.reshape(time * batch, x.shape[2]))
             ]
             y = np.zeros((time, batch, h.shape[1]), x.dtype)
-            for t in range(time) if way == 0 else reversed(range(time)):
+            for t in range(time) if direction == 0 else reversed(range(time)):
                 mask = alive[t][:, None]
-                new_h, new_c = step.advance([one[t] for one in products], h, c)
+                new_h, new_c = step.advance([product[t] for product in products], h, c)
                 h, c = np.where(mask, new_h, h), np.where(mask, new_c, c)
                 y[t] = np.where(mask, new_h, 0)
             ends.append((h, c))
             del step  # and its weights
             halves.append(y)
-        made = Layer(
+        layer = Layer(
             x, np.concatenate(halves, axis=2), *(np.stack(states) for states in zip(*ends, strict=True))
         )
-        x = made.y
-        yield made
+        x = layer.y
+        yield layer

@@ -49,7 +49,7 @@ class _Sums:
     bias: tuple[F64, ...]
     recurrent_bias: tuple[F64, ...]
 
-    def exchanged(self, a: int, b: int, *parts: str) -> _Sums:
+    def exchange(self, a: int, b: int, *parts: str) -> _Sums:
         """Gates `a` and `b` exchanged in the named parts."""
         order = [*range(len(self.wx))]
         order[a], order[b] = b, a
@@ -70,34 +70,34 @@ class _Sums:
 _ALL: Final = ("wx", "rh", "bias", "recurrent_bias")
 
 
-def structural(ways: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64]]]:
+def structural(directions: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64]]]:
     """`(direction, what is wrong, the answer)` of each mutant that is another function.
 
-    `ways` are the directions of one layer. Wrong are: two gates exchanged, wholly or in one matrix; a kernel
+    `directions` are those of one layer. Wrong are: two gates exchanged, wholly or in one matrix; a kernel
     or recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on
     the other side of its reset gate; the directions exchanged.
     """
-    for direction, first in enumerate(ways):
+    for direction, first in enumerate(directions):
         gates = first.gates
         sums = _Sums(
             tuple(gates.weigh(first.x)), tuple(gates.recur(first.h)), gates.bias, gates.recurrent_bias
         )
-        for name, changed in _changed(first, sums):
+        for name, changed in _alter_sums(first, sums):
             yield direction, name, _answer(first, changed)
-    if len(ways) == 2 and not _same(ways[0].gates, ways[1].gates):
-        for direction, first in enumerate(ways):
-            other = First(ways[1 - direction].gates, first.x, first.h, first.c)
+    if len(directions) == 2 and not _same(directions[0].gates, directions[1].gates):
+        for direction, first in enumerate(directions):
+            other = First(directions[1 - direction].gates, first.x, first.h, first.c)
             yield direction, "the directions exchanged", other.answer()
 
 
 def _answer(first: First, sums: _Sums) -> tuple[F64, F64]:
-    inputs = [one + bias for one, bias in zip(sums.wx, sums.bias, strict=True)]
-    states = [one + bias for one, bias in zip(sums.rh, sums.recurrent_bias, strict=True)]
+    inputs = [total + bias for total, bias in zip(sums.wx, sums.bias, strict=True)]
+    states = [total + bias for total, bias in zip(sums.rh, sums.recurrent_bias, strict=True)]
     h, c = finish_step(first.gates.mode, inputs, states, first.h, first.c)
     return h if first.gates.projection is None else h @ first.gates.projection.T, c
 
 
-def _changed(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
+def _alter_sums(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
     gates, names = first.gates, first.gates.names
     kernel, recurrent = gates.kernel, gates.recurrent_kernel
     for a, b in combinations(range(len(names)), 2):
@@ -105,19 +105,19 @@ def _changed(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
         in_kernel = kernel is not None and not np.array_equal(kernel[a], kernel[b])
         in_recurrent = not np.array_equal(recurrent[a], recurrent[b])
         biases = (gates.bias, gates.recurrent_bias)
-        if in_kernel or in_recurrent or any(not np.array_equal(one[a], one[b]) for one in biases):
-            yield pair, sums.exchanged(a, b, *_ALL)
+        if in_kernel or in_recurrent or any(not np.array_equal(bias[a], bias[b]) for bias in biases):
+            yield pair, sums.exchange(a, b, *_ALL)
         if in_kernel:
-            yield f"{pair} in the kernel", sums.exchanged(a, b, "wx")
+            yield f"{pair} in the kernel", sums.exchange(a, b, "wx")
         if in_recurrent:
-            yield f"{pair} in the recurrent kernel", sums.exchanged(a, b, "rh")
+            yield f"{pair} in the recurrent kernel", sums.exchange(a, b, "rh")
     for part, title, matrices, values in (
         ("wx", "kernel", kernel, first.x),
         ("rh", "recurrent kernel", recurrent, first.h),
     ):
         if matrices is None:
             continue
-        for name, parts in _turned(getattr(sums, part), matrices, values, names):
+        for name, parts in _alter_products(getattr(sums, part), matrices, values, names):
             yield f"{title}{name}", sums.having(**{part: parts})
     for part, title, vectors in (
         ("bias", "bias", gates.bias),
@@ -134,7 +134,7 @@ def _changed(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
         )
 
 
-def _turned(
+def _alter_products(
     products: tuple[F64, ...], matrices: Sequence[F64], values: F64, names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[F64, ...]]]:
     """The products of one kind of matrix where that is zero or transposed, wholly or for one gate."""
@@ -154,17 +154,17 @@ def _turned(
             yield f" of gate {names[gate]} transposed", (*others[0], turned[gate], *others[1])
 
 
-def _same(gates: Gates, other: Gates) -> bool:
+def _same(gates: Gates, second: Gates) -> bool:
     kernels = (
         ()
-        if gates.kernel is None or other.kernel is None
-        else tuple(zip(gates.kernel, other.kernel, strict=True))
+        if gates.kernel is None or second.kernel is None
+        else tuple(zip(gates.kernel, second.kernel, strict=True))
     )
     pairs = [
         *kernels,
-        *zip(gates.recurrent_kernel, other.recurrent_kernel, strict=True),
-        *zip(gates.bias, other.bias, strict=True),
-        *zip(gates.recurrent_bias, other.recurrent_bias, strict=True),
+        *zip(gates.recurrent_kernel, second.recurrent_kernel, strict=True),
+        *zip(gates.bias, second.bias, strict=True),
+        *zip(gates.recurrent_bias, second.recurrent_bias, strict=True),
     ]
     return all(np.array_equal(*pair) for pair in pairs)
 
@@ -187,8 +187,10 @@ class Weights:
     def add(self, first: First, atol: float, rtol: float) -> None:
         """Takes the rows of a first step into account; effects count in tolerances `atol + rtol*|answer|`."""
         gates = self._gates
-        inputs = [one + bias for one, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
-        states = [one + bias for one, bias in zip(gates.recur(first.h), gates.recurrent_bias, strict=True)]
+        inputs = [total + bias for total, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
+        states = [
+            total + bias for total, bias in zip(gates.recur(first.h), gates.recurrent_bias, strict=True)
+        ]
         shown = _Shown(
             first, self._units, atol, rtol, finish_step(gates.mode, inputs, states, first.h, first.c)
         )
@@ -246,7 +248,7 @@ class _Shown:
         """`[batch, units]`: tolerances that one unit of a moved gate's sum would make, to first order."""
         gates, units, before = self.first.gates, self.units, self.before
         after = finish_step(gates.mode, inputs, states, self.first.h, self.first.c)
-        moved = [np.abs(one - other)[:, units] / _NUDGE for one, other in zip(after, before, strict=True)]
+        moved = [np.abs(new - old)[:, units] / _NUDGE for new, old in zip(after, before, strict=True)]
         if gates.projection is None:
             shares = moved[0] / (self.atol + self.rtol * np.abs(before[0][:, units]))
         else:

@@ -60,12 +60,12 @@ def steps_from_blob(
         raise ValueError(f"{blob.size} parameters, {biases + many * len(shapes)} used")
 
     def step(number: int) -> Step:
-        at, found = starts[number], list[F64 | None]()
+        at, stored = starts[number], list[F64 | None]()
         for shape in shapes[number]:
-            found.append(None if shape is None else blob[at : at + shape[0] * shape[1]].reshape(shape))
+            stored.append(None if shape is None else blob[at : at + shape[0] * shape[1]].reshape(shape))
             at += 0 if shape is None else shape[0] * shape[1]
         at = biases + many * number
-        matrices = [None if matrix is None else np.asarray(matrix, dtype) for matrix in found]
+        matrices = [None if matrix is None else np.asarray(matrix, dtype) for matrix in stored]
         bias = blob[at : at + many].reshape(2 * gates, units).astype(dtype)
         return _blob_step(mode, matrices, bias, gate_order)
 
@@ -168,9 +168,9 @@ def steps_from_canonical(
         stems = [f"rnn/multi_rnn_cell/cell_{layer}/{cell}/" for layer in range(layers)]
     else:
         stems = [
-            f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{way}/{cell}/"
+            f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{direction}/{cell}/"
             for layer in range(layers)
-            for way in ("fw", "bw")
+            for direction in ("fw", "bw")
         ]
 
     def step(number: int) -> Step:
@@ -206,7 +206,9 @@ def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_
             b = (b[0], b[1] + bias.dtype.type(forget_bias), *b[2:])
         # The cells keep one bias, the sum of cuDNN's two.
         zero = np.zeros(units, bias.dtype)
-        return Gates(mode, tuple(one.T for one in W), tuple(one.T for one in R), b, (zero,) * len(b))
+        return Gates(
+            mode, tuple(matrix.T for matrix in W), tuple(matrix.T for matrix in R), b, (zero,) * len(b)
+        )
 
     return Step(lambda x: [x @ inputs], lstm if mode == "lstm" else plain, gates)
 
@@ -300,8 +302,8 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
         lstm_order, gru_order, _ = ORDERS[gate_order]
         stored, wanted = (lstm_order, "ifgo") if mode == "lstm" else (f"{gru_order}n", "rzn")
         # As above: what cuDNN has for z lies first.
-        places = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
-        groups = ([part[k] for k in places] for part in (W, R, b[0], b[1]))
+        positions = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
+        groups = ([part[k] for k in positions] for part in (W, R, b[0], b[1]))
         kernel, recurrent, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
         if mode == "lstm":
             bias = (bias[0], bias[1] + bias[1].dtype.type(forget_bias), *bias[2:])

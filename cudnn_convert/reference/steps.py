@@ -129,7 +129,7 @@ class Gates:
         """The width of the input."""
         return self.units if self.kernel is None else int(self.kernel[0].shape[1])
 
-    def composed(self) -> Gates:
+    def compose_projection(self) -> Gates:
         """The same cell without its projection: the recurrent matrices take the unprojected state."""
         if self.projection is None:
             return self
@@ -139,7 +139,7 @@ class Gates:
     def as_type(self, dtype: Any) -> Gates:
         """The same weights rounded to another type of float."""
         kernel, recurrent, bias, other = (
-            None if group is None else tuple(np.asarray(one, dtype) for one in group)
+            None if group is None else tuple(np.asarray(array, dtype) for array in group)
             for group in (self.kernel, self.recurrent_kernel, self.bias, self.recurrent_bias)
         )
         assert recurrent is not None
@@ -215,11 +215,11 @@ def finish_step(
         return function(x) if order is None else _inexact(function(x), order)
 
     if mode == "lstm":
-        i, f, g, o = (one + other for one, other in zip(wx, rh, strict=True))
+        i, f, g, o = (product + state for product, state in zip(wx, rh, strict=True))
         c = of(sigmoid, f) * c + of(sigmoid, i) * of(np.tanh, g)
         return of(sigmoid, o) * of(np.tanh, c), c
     if mode == "gru":
-        r, z = (of(sigmoid, one + other) for one, other in zip(wx[:2], rh[:2], strict=True))
+        r, z = (of(sigmoid, product + state) for product, state in zip(wx[:2], rh[:2], strict=True))
         n = of(np.tanh, wx[2] + r * rh[2])
         return (1 - z) * n + z * h, c
     if mode == "rnn_tanh":

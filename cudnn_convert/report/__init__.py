@@ -21,7 +21,7 @@ from cudnn_convert.model import CanonicalEvidence, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorRegion:
     """Part of a tensor, told by its values: `part` as Python slices it, `axes` how cuDNN's matrix lies in it.
 
     `axes`: `as it is`, `transposed`, `reshaped` (value after value in the other shape), `summed` (both biases
@@ -46,8 +46,8 @@ class GateReport:
     direction: str
     gate: str
     weights: str
-    source: Place | None
-    target: Place | None
+    source: TensorRegion | None
+    target: TensorRegion | None
     doubt: str = ""
 
 
@@ -327,7 +327,7 @@ def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
 
 
 def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any]) -> str:
-    """What an artifact says of its own origin: enough to verify it again, nothing that changes by the day.
+    """An artifact's origin as JSON: enough to verify it again, without date or time.
 
     `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact.
     """

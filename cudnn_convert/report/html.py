@@ -115,7 +115,7 @@ def tag(name: str, *content: Any, **attributes: str) -> Markup:
     return Markup(f"<{name}{message}>{''.join(map(text, content))}</{name}>")
 
 
-def place(index: Iterable[int]) -> Markup:
+def brackets(index: Iterable[int]) -> Markup:
     """Whole numbers in brackets, on one line."""
     return tag("code", f"[{', '.join(map(str, index))}]", class_="short")
 
@@ -140,12 +140,12 @@ def number(value: float | int | None, form: str = ".2e") -> Markup:
 
 
 def table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers: Iterable[int] = ()) -> Markup:
-    """A table in a box of its own that scrolls sideways; `numbers` are the columns that align right."""
+    """A table in a box that scrolls sideways; `numbers` are the columns that align right."""
     right = set(numbers)
 
     def cells(kind: str, row: Iterable[Any]) -> Markup:
         return tag(
-            "tr", *(tag(kind, one, class_="number" if k in right else "text") for k, one in enumerate(row))
+            "tr", *(tag(kind, cell, class_="number" if k in right else "text") for k, cell in enumerate(row))
         )
 
     head, body = tag("thead", cells("th", heads)), tag("tbody", *(cells("td", row) for row in rows))

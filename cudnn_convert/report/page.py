@@ -80,7 +80,7 @@ def _word(proof: Verification | None, *, copied: bool) -> str:
 def _sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
     yield _verdict(proof, copied=copied)
     if subject is not None:
-        yield _compared(proof, subject)
+        yield _comparison_card(proof, subject)
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
@@ -119,7 +119,7 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
 
 
-def _compared(proof: Verification | None, subject: Subject) -> Markup:
+def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:
     rows: list[tuple[str, object]] = [
         ("source", name(subject.source)),
         ("recognised as", subject.kind),
@@ -139,7 +139,7 @@ def _compared(proof: Verification | None, subject: Subject) -> Markup:
 
 def _names(subject: Subject) -> Markup:
     ends = [("input", subject.inputs), ("output", subject.outputs)]
-    rows = [(kind, name(key), name(told)) for kind, names in ends for key, told in names.items()]
+    rows = [(kind, name(key), name(tensor)) for kind, names in ends for key, tensor in names.items()]
     return section("Signature", table(("", "key", "tensor of the source"), rows))
 
 
@@ -176,22 +176,22 @@ def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force:
     """
     paths = [path, path.with_suffix(".json")] if path.suffix == _PAGE else [path]
     with ExitStack() as stack:
-        for one in paths:
-            atomic_output.refuse(atomic_output.Target(one, is_ours, apart, force))
+        for file in paths:
+            atomic_output.refuse(atomic_output.Target(file, is_ours, apart, force))
         fresh = [
             stack.enter_context(
-                atomic_output.atomic_output(atomic_output.Target(one, is_ours, apart, force), folder=False)
+                atomic_output.atomic_output(atomic_output.Target(file, is_ours, apart, force), folder=False)
             )
-            for one in paths
+            for file in paths
         ]
 
         def keep(report: Report | Verification) -> None:
-            for one, written in zip(paths, fresh, strict=True):
+            for file, written in zip(paths, fresh, strict=True):
                 try:
-                    text = of(report) if one.suffix == _PAGE else report.to_json()
+                    text = of(report) if file.suffix == _PAGE else report.to_json()
                     written.write_text(text + "\n", encoding="utf-8")
                 except OSError as cause:
-                    raise WriteError(one, f"cannot write the report: {cause.strerror}") from cause
+                    raise WriteError(file, f"cannot write the report: {cause.strerror}") from cause
 
         yield keep
 

@@ -23,9 +23,9 @@ from cudnn_convert.report import (
     OutputReport,
     OverTime,
     PieceReport,
-    Place,
     RecurrenceReport,
     Subject,
+    TensorRegion,
     VariableReport,
     Verification,
     WeightsReport,
@@ -33,12 +33,12 @@ from cudnn_convert.report import (
 from cudnn_convert.report.html import (
     NOTHING,
     Markup,
+    brackets,
     bullets,
     join,
     name,
     number,
     pairs,
-    place,
     section,
     table,
     tag,
@@ -53,9 +53,9 @@ _FLOOR: Final = HEIGHT - _BOTTOM
 _DOTS: Final = 64
 
 
-def over_time(found: OverTime, atol: float) -> Markup:
+def over_time(series: OverTime, atol: float) -> Markup:
     """The error of each step on a logarithmic scale; a step without any lies on the lowest line."""
-    nonzero = [error for error in found.errors if error > 0]
+    nonzero = [error for error in series.errors if error > 0]
     limits = [*nonzero, *([atol] if atol > 0 else [])] or [1.0]
     low, high = math.floor(math.log10(min(limits))), math.ceil(math.log10(max(limits)))
     high = max(high, low + 1)
@@ -64,31 +64,31 @@ def over_time(found: OverTime, atol: float) -> Markup:
         share = (math.log10(error) - low) / (high - low) if error > 0 else 0.0
         return _TOP + (1 - share) * (_FLOOR - _TOP)
 
-    count = len(found.errors)
+    count = len(series.errors)
 
-    def x(place: float) -> float:
-        return _LEFT + _INNER * ((place + 0.5) / count)
+    def x(position: float) -> float:
+        return _LEFT + _INNER * ((position + 0.5) / count)
 
-    points = [(x(k), y(error)) for k, error in enumerate(found.errors)]
-    way = "M" + " L".join(f"{a:.1f} {b:.1f}" for a, b in points)
-    marks = [tag("path", d=way, class_="curve")]
+    points = [(x(k), y(error)) for k, error in enumerate(series.errors)]
+    line = "M" + " L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+    marks = [tag("path", d=line, class_="curve")]
     if count <= _DOTS:
         marks += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", r="2.6", class_="dot") for a, b in points]
     every = -(-(high - low) // 6)
     decades = [(y(10.0**power), _power(power)) for power in range(low, high + 1, every)]
-    steps = [(x(k), str(k * found.group)) for k in _ticks(count)]
-    unit = "time step" if found.group == 1 else f"time step, the worst of each {found.group}"
+    steps = [(x(k), str(k * series.group)) for k in _ticks(count)]
+    unit = "time step" if series.group == 1 else f"time step, the worst of each {series.group}"
     limit = [_line(_LEFT, y(atol), WIDTH - _RIGHT, y(atol), "limit")] if atol > 0 else []
-    label = f"Largest absolute error of {count} points along axis {found.axis}"
+    label = f"Largest absolute error of {count} points along axis {series.axis}"
     return _plot(label, decades, steps, [*limit, *marks], unit=unit, unit_up="absolute error")
 
 
-def distribution(found: Distribution) -> Markup:
+def distribution(histogram: Distribution) -> Markup:
     """How many values have which share of their tolerance; to the right of the dashed line are failures."""
-    kept = [k for k, count in enumerate(found.counts) if count]
-    zero = round(-found.first / found.width)
+    kept = [k for k, count in enumerate(histogram.counts) if count]
+    zero = round(-histogram.first / histogram.width)
     first, last = min([*kept, zero - 2]), max([*kept, zero + 1])
-    counts, most = found.counts[first : last + 1], max(*found.counts, 1)
+    counts, most = histogram.counts[first : last + 1], max(*histogram.counts, 1)
     wide = _INNER / len(counts)
 
     def x(edge: int) -> float:
@@ -108,11 +108,11 @@ def distribution(found: Distribution) -> Markup:
             )  # fmt: skip
     values = sorted({0, most // 2, most})
     levels = [(_FLOOR - (_FLOOR - _TOP) * value / most, f"{value:,}") for value in values]
-    whole = [k for k in range(first, last + 2) if (found.first + k * found.width) % 1 == 0]
+    whole = [k for k in range(first, last + 2) if (histogram.first + k * histogram.width) % 1 == 0]
     every = -(-len(whole) // 8)
-    edges = [(x(k), _power(round(found.first + k * found.width))) for k in whole[::-1][::every]]
+    edges = [(x(k), _power(round(histogram.first + k * histogram.width))) for k in whole[::-1][::every]]
     limit = _line(x(zero), _TOP, x(zero), _FLOOR, "limit")
-    label = f"{sum(found.counts)} values with an error by its share of the tolerance"
+    label = f"{sum(histogram.counts)} values with an error by its share of the tolerance"
     return _plot(label, levels, edges, [*bars, limit], unit="error / tolerance", unit_up="values")
 
 
@@ -129,11 +129,11 @@ def _plot(
     for height, words in levels:
         parts += [_line(_LEFT, height, WIDTH - _RIGHT, height, "grid")]
         parts += [_words(_LEFT - 5, height + 3.5, words, "end")]
-    parts += [_words(place, _FLOOR + 15, words, "middle") for place, words in ticks]
+    parts += [_words(position, _FLOOR + 15, words, "middle") for position, words in ticks]
     parts += [_words(_LEFT + _INNER / 2, HEIGHT - 6, unit, "middle")]
     middle = f"{(_TOP + _FLOOR) / 2:.0f}"
-    place = f"translate(10 {middle}) rotate(-90)"
-    turned = tag("text", unit_up, x="0", y="0", text_anchor="middle", transform=place)
+    position = f"translate(10 {middle}) rotate(-90)"
+    turned = tag("text", unit_up, x="0", y="0", text_anchor="middle", transform=position)
     box = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *parts, turned, *marks, viewBox=box, role="img", aria_label=label)
 
@@ -199,21 +199,21 @@ def _share(needed: float) -> Markup:
 
 
 def _element(element: Element) -> Markup:
-    return join([f"feed {element.feed + 1} ", place(element.index)])
+    return join([f"feed {element.feed + 1} ", brackets(element.index)])
 
 
 def _output_card(output: OutputReport) -> Markup:
     lines = [tag("p", output.message)] if output.message else []
     worst = output.worst_element
     if worst is not None and "at [" not in output.message:
-        told = [
+        words = [
             _element(worst),
             ": expected ",
             name(_value(worst.expected)),
             ", found ",
             name(_value(worst.found)),
         ]
-        lines.append(tag("p", "Worst element: ", *told, class_="soft"))
+        lines.append(tag("p", "Worst element: ", *words, class_="soft"))
     figures = []
     if output.over_time is not None:
         caption = "Error over time (all feeds; dashed: the absolute tolerance)"
@@ -246,12 +246,12 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
     if not proof.recurrences:
         return
     rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
-    said = [
+    messages = [
         join([name(recurrence.node), ": ", recurrence.message])
         for recurrence in proof.recurrences
         if recurrence.message
     ]
-    said += [
+    messages += [
         join(
             [
                 name(recurrence.node),
@@ -266,7 +266,7 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
         for recurrence in proof.recurrences
         for line in recurrence.unseen
     ]
-    cards = [tag("div", bullets(said), class_="card warn")] if said else []
+    cards = [tag("div", bullets(messages), class_="card warn")] if messages else []
     if hidden:
         head = tag("p", "These changes would have moved it by less than ten tolerances:")
         cards.append(tag("div", head, bullets(hidden), class_="card soft"))
@@ -275,10 +275,12 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
 
 def verdict_lines(proof: Verification) -> Iterator[str]:
     """The verdict in a line."""
-    asked = [one for one in proof.recurrences if one.asked]
-    nodes = {one.node for one in proof.recurrences}
+    asked = [recurrence for recurrence in proof.recurrences if recurrence.asked]
+    nodes = {recurrence.node for recurrence in proof.recurrences}
     if nodes:
-        right = {one.node for one in asked} - {one.node for one in asked if not one.passed}
+        right = {recurrence.node for recurrence in asked} - {
+            recurrence.node for recurrence in asked if not recurrence.passed
+        }
         yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
 
 
@@ -349,38 +351,41 @@ def _layout(layout_report: LayoutReport) -> Markup:
 
 def _map(rows: Sequence[GateReport]) -> Markup:
     lost, odd = sum(row.target is None for row in rows), sum(bool(row.doubt) for row in rows)
-    said = f"{len(rows)} matrices and biases" + (f", {lost} {_UNKNOWN} in the artifact" if lost else "")
-    said += f", {odd} odd" if odd else ""
+    headline = f"{len(rows)} matrices and biases" + (f", {lost} {_UNKNOWN} in the artifact" if lost else "")
+    headline += f", {odd} odd" if odd else ""
     heads = ("source tensor", "layer", "direction", "gate", "weights", "artifact tensor")
     first = sorted(rows, key=lambda row: row.target is not None and not row.doubt)
-    told = table(heads, map(_weight_row, first), numbers=[1])
-    summary = tag("summary", f"Map of the weights: {said}", class_="bad" if lost or odd else "")
+    mapped = table(heads, map(_weight_row, first), numbers=[1])
+    summary = tag("summary", f"Map of the weights: {headline}", class_="bad" if lost or odd else "")
     is_open = {"open": "open"} if lost or odd else {}
-    return tag("details", summary, tag("div", told, class_="box tall", tabindex="0"), **is_open)
+    return tag("details", summary, tag("div", mapped, class_="box tall", tabindex="0"), **is_open)
 
 
 def _weight_row(row: GateReport) -> Iterator[object]:
-    yield _place(row.source)
+    yield _region(row.source)
     yield row.layer + 1
     yield row.direction
     yield row.gate
     yield row.weights.replace("_", " ")
     doubt = [Markup("<br>"), tag("span", row.doubt, class_="chip bad wrap")] if row.doubt else []
-    yield join([_place(row.target), *doubt])
+    yield join([_region(row.target), *doubt])
 
 
-def _place(found: Place | None) -> Markup:
-    if found is None:
+def _region(region: TensorRegion | None) -> Markup:
+    if region is None:
         return tag("span", _UNKNOWN, class_="chip warn")
-    how = [] if found.axes == "as it is" else [Markup("<br>"), tag("span", found.axes, class_="soft")]
-    return join([name(f"{found.tensor}{found.part}"), *how])
+    how = [] if region.axes == "as it is" else [Markup("<br>"), tag("span", region.axes, class_="soft")]
+    return join([name(f"{region.tensor}{region.part}"), *how])
 
 
 def others(variable_reports: Sequence[VariableReport]) -> Markup:
     """The tensors of the source that no recurrence was decoded from."""
     if not variable_reports:
         return Markup("")
-    rows = ((name(one.source), place(one.shape), one.role, _target(one)) for one in variable_reports)
+    rows = (
+        (name(variable.source), brackets(variable.shape), variable.role, _target(variable))
+        for variable in variable_reports
+    )
     shown = tag(
         "div",
         table(("source tensor", "shape", "role", "artifact tensor"), rows),

@@ -86,16 +86,16 @@ def stale_folders(out: Path) -> Iterator[Path]:
     beside = []
     with suppress(OSError):  # a folder that may be written to but not listed
         beside = [*out.parent.iterdir()] if fcntl else []
-    for found in beside:
-        if not name.fullmatch(found.name) or not _is_own_folder(found):
+    for folder in beside:
+        if not name.fullmatch(folder.name) or not _is_own_folder(folder):
             continue
         with suppress(OSError):
-            found.rmdir()  # where a run died before it had claimed it
+            folder.rmdir()  # where a run died before it had claimed it
         with suppress(OSError):  # no folder, nothing of ours, or gone in the meantime
-            handle = os.open(found / _LOCK, os.O_RDWR)
+            handle = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 if _lock(handle):
-                    yield found
+                    yield folder
             finally:
                 os.close(handle)
 
@@ -175,7 +175,7 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
         with ExitStack() as stack:
-            fresh = _begun(target, out, stack) / out.name
+            fresh = _begin(target, out, stack) / out.name
             if folder:
                 fresh.mkdir()
             yield fresh
@@ -189,7 +189,7 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
             _remove_empty(missing)
 
 
-def _begun(target: Target, out: Path, stack: ExitStack) -> Path:
+def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
     try:
         remove_stale(out)
         refuse(target)
@@ -213,7 +213,7 @@ def remove_stale(out: Path) -> None:
 
 
 def refuse(target: Target) -> None:
-    """Raises UsageError where writing a target could lose something, WriteError where nobody can tell."""
+    """Raises UsageError where writing would lose data, WriteError where that cannot be known."""
     _refuse_addresses(target.path)
     try:
         _refuse(target)
@@ -273,12 +273,12 @@ def _move(fresh: Path, out: Path) -> None:
         _replace(fresh, out)
 
 
-def _exchange(path: Path, other: Path) -> bool:
+def _exchange(path: Path, second: Path) -> bool:
     """Swaps two paths atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    names = (os.fsencode(path), os.fsencode(other))
+    names = (os.fsencode(path), os.fsencode(second))
     return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
 
 

@@ -40,7 +40,7 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
 
     OSErrors are the caller's.
     """
-    record = json.loads(provenance) | {"weights": [weights.described() for weights in weightses]}
+    record = json.loads(provenance) | {"weights": [weights.describe() for weights in weightses]}
     text = json.dumps(record, indent=1)
     arrays = {
         f"{weights.name}/{key}": value for weights in weightses for key, value in weights.weights.items()

@@ -57,10 +57,10 @@ def assert_equivalent(
     """
     __tracebackhide__ = True
     fed = sides.of_recording(expected) if feeds is None else sides.calls(feeds)
-    ours, theirs = _opened(actual, "actual", signature), _opened(expected, "expected", signature)
+    ours, theirs = _open_side(actual, "actual", signature), _open_side(expected, "expected", signature)
     if signature is not None and not (ours.signed or theirs.signed):
-        found = f"{ours.kind} and {theirs.kind}"
-        raise UsageError(f"signature: expected a model with signatures, found {found}")
+        kinds = f"{ours.kind} and {theirs.kind}"
+        raise UsageError(f"signature: expected a model with signatures, found {kinds}")
     terms = Terms(
         inputs=inputs or {},
         outputs=outputs or {},
@@ -78,24 +78,24 @@ def assert_equivalent(
     return result
 
 
-def _opened(given: Any, where: str, signature: str | None) -> Side:
+def _open_side(given: Any, where: str, signature: str | None) -> Side:
     if isinstance(given, str | os.PathLike):
         return files.open_file(Path(given), where=where, signature=signature)
     if isinstance(given, Mapping) or sides.is_array(given):
-        return sides.recorded_answers(where, [given])
+        return sides.replay_answers(where, [given])
     if isinstance(given, list | tuple):
-        return sides.recorded_answers(where, given)
+        return sides.replay_answers(where, given)
     return sides.open_model(given, where=where, signature=signature)
 
 
 def _float(dtype: Any) -> np.dtype[Any]:
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError as cause:
         raise UsageError(f"dtype: expected a type of floats, found {dtype}") from cause
-    if found.kind != "f" and found.name != "bfloat16":
-        raise UsageError(f"dtype: expected a type of floats, found {found}")
-    return found
+    if kind.kind != "f" and kind.name != "bfloat16":
+        raise UsageError(f"dtype: expected a type of floats, found {kind}")
+    return kind
 
 
 def write_report(result: Verification, path: Path) -> str:

@@ -27,31 +27,31 @@ from cudnn_convert.verification.compare import Difference, Tolerance
 Answers = Sequence[Mapping[str, Array]]
 
 
-def time_axes(told: int | Mapping[str, int] | None, feeds: Answers, answers: Answers) -> dict[str, int]:
+def time_axes(given: int | Mapping[str, int] | None, feeds: Answers, answers: Answers) -> dict[str, int]:
     """The axis of time of each output that has one. Raises UsageError.
 
-    `told`: by output, or one for every output of three axes or more that is as long there as an input is.
+    `given`: by output, or one for every output of three axes or more that is as long there as an input is.
     """
     names = answers[0]
-    if isinstance(told, Mapping):
+    if isinstance(given, Mapping):
         ranks = {name: min(answer[name].ndim for answer in answers) for name in names}
-        wrong = [f"{name}: {axis}" for name, axis in told.items() if not 0 <= axis < ranks.get(name, 0)]
+        wrong = [f"{name}: {axis}" for name, axis in given.items() if not 0 <= axis < ranks.get(name, 0)]
         if wrong:
             listed = ", ".join(f"{name} of {rank} axes" for name, rank in ranks.items())
             raise UsageError(f"time_axis: expected axes of {listed}, found {', '.join(wrong)}")
-        return dict(told)
-    if told is None:
+        return dict(given)
+    if given is None:
         return {}
-    if told < 0:
-        raise UsageError(f"time_axis: expected an axis counted from 0, found {told}")
+    if given < 0:
+        raise UsageError(f"time_axis: expected an axis counted from 0, found {given}")
     pairs = [*zip(feeds, answers, strict=True)]
     return {
-        name: told
+        name: given
         for name in names
         if all(
-            answer[name].ndim > max(told, 2)
-            and answer[name].shape[told]
-            in {value.shape[told] for value in feed.values() if value.ndim > told}
+            answer[name].ndim > max(given, 2)
+            and answer[name].shape[given]
+            in {value.shape[given] for value in feed.values() if value.ndim > given}
             for feed, answer in pairs
         )
     }
@@ -64,15 +64,15 @@ def lengths(given: Any, feeds: Answers) -> list[Array] | None:
     if isinstance(given, str):
         if any(given not in feed for feed in feeds):
             raise UsageError(f"lengths: expected one of {', '.join(feeds[0])}, found {given}")
-        found = [feed[given] for feed in feeds]
+        sizes = [feed[given] for feed in feeds]
     else:
-        found = [array(one, "lengths") for one in ([given] if is_array(given) else given)]
-    strange = [one for one in found if one.ndim != 1 or one.dtype.kind not in "iu"]
-    if len(found) != len(feeds) or strange:
+        sizes = [array(size, "lengths") for size in ([given] if is_array(given) else given)]
+    strange = [size for size in sizes if size.ndim != 1 or size.dtype.kind not in "iu"]
+    if len(sizes) != len(feeds) or strange:
         what = f"{len(feeds)} arrays of integers [batch], one a call"
-        listed = ", ".join(f"{one.dtype}{list(one.shape)}" for one in found) or "none"
+        listed = ", ".join(f"{size.dtype}{list(size.shape)}" for size in sizes) or "none"
         raise UsageError(f"lengths: expected {what}, found {listed}")
-    return found
+    return sizes
 
 
 def beyond(values: Mapping[str, Array], sizes: Array, axes: Mapping[str, int]) -> dict[str, Array]:
@@ -85,25 +85,25 @@ def beyond(values: Mapping[str, Array], sizes: Array, axes: Mapping[str, int]) -
         raise UsageError(
             "lengths: expected outputs with an axis of time, found none; name it with time_axis="
         )
-    found = {}
+    masks = {}
     for name, axis in axes.items():
         value, batch = values[name], 0 if axis else 1
         if value.ndim < 2 or value.shape[batch] != sizes.size:
             shape = f"{name} {list(value.shape)}"
             raise UsageError(f"lengths: expected {sizes.size} rows in axis {batch} of outputs, found {shape}")
-        steps, rows = ([-1 if k == one else 1 for k in range(value.ndim)] for one in (axis, batch))
+        steps, rows = ([-1 if k == own else 1 for k in range(value.ndim)] for own in (axis, batch))
         late = np.arange(value.shape[axis]).reshape(steps) >= sizes.reshape(rows)
-        found[name] = np.broadcast_to(late, value.shape)
-    return found
+        masks[name] = np.broadcast_to(late, value.shape)
+    return masks
 
 
 def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str, Array]:
     """The values with zeros, or what is nothing in their type, where they are `late`."""
-    found = dict(values)
+    kept = dict(values)
     for name, there in late.items():
-        if name in found and found[name].shape == there.shape:
-            found[name] = np.where(there, np.zeros((), found[name].dtype), found[name])
-    return found
+        if name in kept and kept[name].shape == there.shape:
+            kept[name] = np.where(there, np.zeros((), kept[name].dtype), kept[name])
+    return kept
 
 
 def compare_without(difference: Difference, late: Mapping[str, Array]) -> Difference:
@@ -137,23 +137,23 @@ def judge_sides(
 ) -> Verification:
     """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
     keys = [*feeds[0]]
-    told = {theirs: ours for ours, theirs in terms.inputs.items()}
-    if strange := [key for key in told if key not in keys]:
+    own_names = {theirs: ours for ours, theirs in terms.inputs.items()}
+    if strange := [key for key in own_names if key not in keys]:
         raise UsageError(f"inputs: expected those of expected, {', '.join(keys)}, found {', '.join(strange)}")
-    taken = sides.inputs(actual, keys, told)
+    taken = sides.inputs(actual, keys, own_names)
     wanted = _answers(expected, feeds, sides.inputs(expected, keys, {}))
-    found = _answers(actual, feeds, taken)
-    pairs = sides.outputs([*found[0]], [*wanted[0]], terms.outputs)
+    answers = _answers(actual, feeds, taken)
+    pairs = sides.outputs([*answers[0]], [*wanted[0]], terms.outputs)
     # One too many may be called as another's partner is.
-    labels = {name: pairs.get(name, f"actual's {name}" if name in wanted[0] else name) for name in found[0]}
-    found = [{labels[name]: value for name, value in answer.items()} for answer in found]
+    labels = {name: pairs.get(name, f"actual's {name}" if name in wanted[0] else name) for name in answers[0]}
+    answers = [{labels[name]: value for name, value in answer.items()} for answer in answers]
     bounds = _bounds(wanted[0], expected, terms)
     axes = time_axes(terms.time_axis, feeds, wanted)
     sizes = lengths(terms.lengths, feeds)
     differences = []
-    for k, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+    for k, (ours, theirs) in enumerate(zip(answers, wanted, strict=True)):
         late = beyond(theirs, sizes[k], axes) if sizes is not None else {}
-        told_apart = compare.outputs(
+        comparisons = compare.outputs(
             without(ours, late),
             without(theirs, late),
             bounds,
@@ -161,7 +161,7 @@ def judge_sides(
             mixed=terms.dtype is not None,
             axes=axes,
         )
-        differences.append([compare_without(one, late) for one in told_apart])
+        differences.append([compare_without(comparison, late) for comparison in comparisons])
     reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
     return Verification(
         all(report.passed for report in reports),
@@ -180,7 +180,7 @@ def _answers(
     """The side's answers by its own names, one a call, in order: it may remember."""
     if side.calls is not None and side.calls != len(feeds):
         raise UsageError(f"{side.name}: expected answers to {len(feeds)} calls, found {side.calls}")
-    found: list[dict[str, Array]] = []
+    answers: list[dict[str, Array]] = []
     for k, feed in enumerate(feeds, 1):
         if [*feed] != [*feeds[0]] and set(feed) != set(feeds[0]):
             raise UsageError(
@@ -188,23 +188,23 @@ def _answers(
             )
         # A copy: what a function does to its arrays is not what the other side is fed.
         answer = side.run({taken[key]: value.copy() for key, value in feed.items()})
-        found.append(sides.by_name(answer, f"{side.name}: call {k}"))
-        if set(found[-1]) != set(found[0]):
-            first, now = (", ".join(one) for one in (found[0], found[-1]))
+        answers.append(sides.by_name(answer, f"{side.name}: call {k}"))
+        if set(answers[-1]) != set(answers[0]):
+            first, now = (", ".join(answer) for answer in (answers[0], answers[-1]))
             raise UsageError(f"{side.name}: call {k}: expected {first} as in the first, found {now}")
-    return found
+    return answers
 
 
 def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[str, Tolerance]:
     noise = terms.noise if isinstance(terms.noise, Mapping) else dict.fromkeys(wanted, terms.noise)
     if strange := [name for name in noise if name not in wanted]:
         raise UsageError(f"noise: expected outputs of {', '.join(wanted)}, found {', '.join(strange)}")
-    found = {}
+    bounds = {}
     for name, value in wanted.items():
         kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
         bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
-        found[name] = expected.bound(bound, kind)
-    return found
+        bounds[name] = expected.bound(bound, kind)
+    return bounds
 
 
 def _subject(actual: Side, expected: Side, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Subject:
@@ -239,16 +239,16 @@ class EquivalenceError(VerificationError, AssertionError):
 
 def lines(result: Verification) -> Iterator[str]:
     """The message of a failure, a line each."""
-    wrong = [found for found in result.outputs if not found.passed]
+    wrong = [output for output in result.outputs if not output.passed]
     subject = result.subject
     sides = f": {subject.artifact} against {subject.source}" if subject else ""
     yield f"{len(wrong)} of {len(result.outputs)} outputs differ{sides}"
-    for found in wrong:
-        yield f"output {found.output}: {found.message}"
+    for output in wrong:
+        yield f"output {output.output}: {output.message}"
     yield from _table([_HEADS, *map(_row, result.outputs)])
-    for found in result.outputs:
-        if found.over_time is not None and not found.passed:
-            yield f"{found.output}: largest error from step: {_over_time(found.over_time)}"
+    for output in result.outputs:
+        if output.over_time is not None and not output.passed:
+            yield f"{output.output}: largest error from step: {_over_time(output.over_time)}"
     for warning in result.warnings:
         yield f"warning: {warning}"
     shapes = (", ".join(f"{key} {[*shape]}" for key, shape in feed.items()) for feed in result.feeds)

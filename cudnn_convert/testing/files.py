@@ -40,22 +40,22 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
     from cudnn_convert.artifacts import origin
 
     try:
-        form, found, told = origin.identify(path)
+        form, artifact, provenance = origin.identify(path)
     except ReadError as cause:
         if cause.path != str(path):
             raise
         raise _unknown(path, where, "something else" if path.exists() else "nothing") from cause
-    if (found / "saved_model.pb").is_file():
-        return _saved_model(found, signature)
-    if found.is_dir():
-        parts = {file.stem: file for file in sorted(found.glob(f"*{FORMATS[form].suffix}"))}
-        return _file(parts[choose_signature(str(found), signature, parts)], where, None, signed=True)
+    if (artifact / "saved_model.pb").is_file():
+        return _open_saved_model(artifact, signature)
+    if artifact.is_dir():
+        parts = {file.stem: file for file in sorted(artifact.glob(f"*{FORMATS[form].suffix}"))}
+        return _file(parts[choose_signature(str(artifact), signature, parts)], where, None, signed=True)
     if not FORMATS[form].names_tensors:
-        return _file(found, where, signature)
-    if told is None:
+        return _file(artifact, where, signature)
+    if provenance is None:
         raise _unknown(path, where, f"a {form} that does not say what its inputs and outputs are")
-    tensors = told["tensors"]
-    return _by_runner(form, found, Part(SERVING, Signature(tensors["inputs"], tensors["outputs"])))
+    tensors = provenance["tensors"]
+    return _by_runner(form, artifact, Part(SERVING, Signature(tensors["inputs"], tensors["outputs"])))
 
 
 def _file(path: Path, where: str, signature: str | None, *, signed: bool = False) -> Side:
@@ -76,9 +76,9 @@ def _file(path: Path, where: str, signature: str | None, *, signed: bool = False
     return _by_runner("onnx", path, part, signed=signed)
 
 
-def _unknown(path: Path, where: str, found: str) -> UsageError:
+def _unknown(path: Path, where: str, actual: str) -> UsageError:
     kinds = "a SavedModel, an ONNX, TensorFlow Lite or Keras file, an .npz of answers or an OUT folder"
-    return UsageError(f"{where} {path}: expected {kinds}, found {found}; load it, and give a function")
+    return UsageError(f"{where} {path}: expected {kinds}, found {actual}; load it, and give a function")
 
 
 def choose_signature(where: str, signature: str | None, there: Collection[str]) -> str:
@@ -99,18 +99,20 @@ def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Si
     return Side(form, str(path), runner, taken, signed=signed)
 
 
-def _named(inputs: Collection[str], outputs: Collection[str]) -> Signature:
+def _identity_signature(inputs: Collection[str], outputs: Collection[str]) -> Signature:
     return Signature({name: name for name in inputs}, {name: name for name in outputs})
 
 
-def _saved_model(path: Path, signature: str | None) -> Side:
+def _open_saved_model(path: Path, signature: str | None) -> Side:
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    there = {name: told for meta in saved.meta_graphs for name, told in meta.signature_def.items()}
+    there = {
+        name: definition for meta in saved.meta_graphs for name, definition in meta.signature_def.items()
+    }
     there.pop("__saved_model_init_op", None)
     name = choose_signature(str(path), signature, there)
-    part = Part(name, _named(there[name].inputs, there[name].outputs))
+    part = Part(name, _identity_signature(there[name].inputs, there[name].outputs))
     return _by_runner("savedmodel", path, part, signed=True)
 
 
@@ -124,8 +126,8 @@ def _onnx(path: Path) -> Part | None:
     except DecodeError:
         return None
     weights = {tensor.name for tensor in graph.initializer}
-    taken = [found.name for found in graph.input if found.name not in weights]
-    part = Part(SERVING, _named(taken, [found.name for found in graph.output]))
+    taken = [end.name for end in graph.input if end.name not in weights]
+    part = Part(SERVING, _identity_signature(taken, [end.name for end in graph.output]))
     return part if part.signature.outputs else None
 
 
@@ -141,24 +143,24 @@ def _tflite(path: Path, signature: str | None) -> Side:
         if name != choose_signature(str(path), None, there):
             cure = "give a function that calls it"
             raise UsageError(f"{path}: signatures: expected {SERVING} of several, found {name}; {cure}")
-        told = _named(there[name]["inputs"], there[name]["outputs"])
+        signature_def = _identity_signature(there[name]["inputs"], there[name]["outputs"])
     else:
         ends = interpreter.get_input_details(), interpreter.get_output_details()
-        told = _named(*([found["name"] for found in end] for end in ends))
-    return _by_runner("tflite", path, Part(SERVING, told), signed=bool(there))
+        signature_def = _identity_signature(*([tensor["name"] for tensor in end] for end in ends))
+    return _by_runner("tflite", path, Part(SERVING, signature_def), signed=bool(there))
 
 
 def _answers(path: Path) -> Side:
-    """What was recorded in an `.npz`: by `record`, or by anyone as `feed0/KEY`."""
-    found = npz_archive.load_user_arrays(path, flag="answers")
-    if not sides.is_recording(found):
-        side = sides.recorded_answers(str(path), npz_archive.calls(found, where=str(path)))
+    """Answers in an `.npz`: those of `record`, or arrays named `feed0/KEY`."""
+    arrays = npz_archive.load_user_arrays(path, flag="answers")
+    if not sides.is_recording(arrays):
+        side = sides.replay_answers(str(path), npz_archive.calls(arrays, where=str(path)))
         return Side("arrays", str(path), side.run, calls=side.calls)
     from cudnn_convert.verification import recordings
     from cudnn_convert.verification.recordings import Golden
 
-    told = recordings.read_recording(path)
-    side, golden = sides.recorded_answers(str(path), told.answers), Golden(told, (), ())
+    recording = recordings.read_recording(path)
+    side, golden = sides.replay_answers(str(path), recording.answers), Golden(recording, (), ())
     return Side(
         "recording", str(path), side.run, calls=side.calls, recording=golden.facts, bound=golden.bound
     )

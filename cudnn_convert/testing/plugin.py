@@ -39,7 +39,7 @@ def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verificat
     pages: list[Path] = []
 
     @functools.wraps(testing.assert_equivalent)
-    def compared(*given: Any, **terms: Any) -> Verification:
+    def compare(*given: Any, **terms: Any) -> Verification:
         __tracebackhide__ = True
         try:
             return testing.assert_equivalent(*given, **terms)
@@ -48,12 +48,12 @@ def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verificat
                 raise
             pages.append(_page(Path(folder), request.node.nodeid, len(pages)))
             pages[-1].parent.mkdir(parents=True, exist_ok=True)
-            told = testing.write_report(error.report, pages[-1])
+            line = testing.write_report(error.report, pages[-1])
             request.node.user_properties.append((_PROPERTY, str(pages[-1])))
-            failed = testing.EquivalenceError(error.report, f"{error}\n{told}")
+            failed = testing.EquivalenceError(error.report, f"{error}\n{line}")
         raise failed
 
-    return compared
+    return compare
 
 
 def _page(folder: Path, test: str, number: int) -> Path:

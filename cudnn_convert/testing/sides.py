@@ -37,7 +37,7 @@ from cudnn_convert.weights import npz_archive
 def of_model(model: Any, name: str) -> Side:
     """The model in inference, by the names of its inputs and outputs if it has any."""
     known = getattr(model, "output_names", None)
-    taken = tuple(found.name for found in getattr(model, "inputs", None) or ()) or None
+    taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
     # Keras 3 calls several outputs of a layer alike.
     names = known if known and len(set(known)) == len(known) else None
 
@@ -45,10 +45,10 @@ def of_model(model: Any, name: str) -> Side:
         given: Any = [feed[key] for key in taken] if taken else dict(feed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a list stands for a dict
-            found = model(*feed.values(), training=False) if len(feed) == 1 else model(given, training=False)
-        values = found if isinstance(found, list | tuple) else [found]
-        if isinstance(found, Mapping) or not names or len(values) != len(names):
-            return found
+            answer = model(*feed.values(), training=False) if len(feed) == 1 else model(given, training=False)
+        values = answer if isinstance(answer, list | tuple) else [answer]
+        if isinstance(answer, Mapping) or not names or len(values) != len(names):
+            return answer
         return dict(zip(names, values, strict=True))
 
     return Side("Keras", name, run, taken)
@@ -73,10 +73,12 @@ def of_hdf5(path: Path, where: str) -> Side:
     if config is None:
         cure = "load them into it, and give the model"
         raise UsageError(f"{where} {path}: expected a model, found weights alone; {cure}")
-    running = [found for found in validate.layers_not_allowed(config) if found.runs]
+    running = [layer for layer in validate.layers_not_allowed(config) if layer.runs]
     if running or (_is_old(version) and not validate.is_plain(config)):
-        found = ", ".join(f"layer {one.layer}, {one.class_name}" for one in running) or "modules of others"
-        raise UsageError(f"{where} {path}: expected layers, found code: {found}; load it, and give the model")
+        code = (
+            ", ".join(f"layer {layer.layer}, {layer.class_name}" for layer in running) or "modules of others"
+        )
+        raise UsageError(f"{where} {path}: expected layers, found code: {code}; load it, and give the model")
     return _load_keras(path, version)
 
 
@@ -89,55 +91,59 @@ def _load_keras(path: Path, version: str) -> Side:
     return of_model(library.models.load_model(path, compile=False), str(path))
 
 
-def inputs(side: Side, keys: Sequence[str], told: Mapping[str, str]) -> dict[str, str]:
-    """Key of a feed -> the side's own input. `told`: own name by key, where they differ.
+def inputs(side: Side, keys: Sequence[str], own_names: Mapping[str, str]) -> dict[str, str]:
+    """Key of a feed -> the side's own input. `own_names`: own name by key, where they differ.
 
     Raises UsageError where a key finds no input, or an input no key.
     """
-    names = {key: told.get(key, key) for key in keys}
+    names = {key: own_names.get(key, key) for key in keys}
     wanted = {name: name for name in names.values()}
     if len(wanted) < len(names):
-        raise UsageError(f"{side.name}: inputs: expected a name for each, found {_listed(names.values())}")
+        raise UsageError(
+            f"{side.name}: inputs: expected a name for each, found {_join_names(names.values())}"
+        )
     if side.inputs is None:
         return names
     there = side.inputs
-    own = {name: found for found, name in pair_names.keys(wanted, there).items() if name in wanted}
+    own = {name: theirs for theirs, name in pair_names.keys(wanted, there).items() if name in wanted}
     if len(own) == len(names) == len(there):
         return {key: own[name] for key, name in names.items()}
-    if len(names) == len(there) == 1 and not told:
+    if len(names) == len(there) == 1 and not own_names:
         return dict(zip(names, there, strict=True))
-    found = "an array without a name" if [*names.values()] == [UNNAMED] else _listed(names.values())
+    actual = "an array without a name" if [*names.values()] == [UNNAMED] else _join_names(names.values())
     raise UsageError(
-        f"{side.name}: inputs: expected {_listed(there)}, found {found}; "
+        f"{side.name}: inputs: expected {_join_names(there)}, found {actual}; "
         "pair them with inputs={'of actual': 'of expected'}, and feed those of expected"
     )
 
 
-def outputs(actual: Collection[str], expected: Collection[str], told: Mapping[str, str]) -> dict[str, str]:
+def outputs(actual: Collection[str], expected: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
     """The actual side's output -> the expected side's, of those that have a partner.
 
-    `told` is the same for names that differ. Those left on one side alone are missing, or too many, which is
+    `given` is the same for names that differ. Those left on one side alone are missing, or too many, which is
     for the comparison to say; where both sides have some, a UsageError refuses to guess.
     """
-    if len(actual) == len(expected) == 1 and not told:
+    if len(actual) == len(expected) == 1 and not given:
         return dict(zip(actual, expected, strict=True))
-    once = len({*told.values()}) == len(told)
+    once = len({*given.values()}) == len(given)
     strange = [
         f"{ours}: {theirs}"
-        for ours, theirs in told.items()
+        for ours, theirs in given.items()
         if not once or ours not in actual or theirs not in expected
     ]
-    left = [name for name in actual if name not in told]
-    wanted = {name: name for name in expected if name not in told.values()}
-    found = {ours: theirs for ours, theirs in pair_names.keys(wanted, left).items() if theirs in wanted}
-    if strange or (len(found) < len(left) and len(found) < len(wanted)):
+    left = [name for name in actual if name not in given]
+    wanted = {name: name for name in expected if name not in given.values()}
+    paired = {ours: theirs for ours, theirs in pair_names.keys(wanted, left).items() if theirs in wanted}
+    if strange or (len(paired) < len(left) and len(paired) < len(wanted)):
         cure = "pair them with outputs={'of actual': 'of expected'}"
         wrong = f", not {{{', '.join(strange)}}}" if strange else ""
-        raise UsageError(f"outputs: expected {_listed(expected)}, found {_listed(actual)}; {cure}{wrong}")
-    return {**told, **found}
+        raise UsageError(
+            f"outputs: expected {_join_names(expected)}, found {_join_names(actual)}; {cure}{wrong}"
+        )
+    return {**given, **paired}
 
 
-def _listed(names: Collection[str]) -> str:
+def _join_names(names: Collection[str]) -> str:
     return ", ".join(names) or "none"
 
 
@@ -153,7 +159,7 @@ def open_model(given: Any, *, where: str, signature: str | None) -> Side:
     if hasattr(given, "structured_input_signature"):
         return _concrete(given, f"the concrete function {given.name!r}")
     if isinstance(getattr(given, "signatures", None), Mapping) and given.signatures:
-        return _loaded(given, where, signature)
+        return _open_loaded(given, where, signature)
     if callable(given):
         return _function(given)
     actual = f"a {type(given).__name__}"
@@ -163,8 +169,8 @@ def open_model(given: Any, *, where: str, signature: str | None) -> Side:
 
 def _is(given: Any, module: str, name: str) -> bool:
     """Whether it is of a class that can only be there if its module is imported."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found is not None and isinstance(given, found)
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(given, kind)
 
 
 def _function(function: Callable[..., Any]) -> Side:
@@ -177,11 +183,11 @@ def _function(function: Callable[..., Any]) -> Side:
     named = {key for key, parameter in parameters.parameters.items() if parameter.kind in _NAMED}
 
     def run(feed: Feed) -> Any:
-        ways: list[tuple[tuple[Any, ...], Feed]] = [((), feed)]
+        calls: list[tuple[tuple[Any, ...], Feed]] = [((), feed)]
         if len(feed) == 1:
             by_place = 0 if UNNAMED in feed or not named.issuperset(feed) else 1
-            ways.insert(by_place, ((*feed.values(),), {}))
-        for values, keywords in ways:
+            calls.insert(by_place, ((*feed.values(),), {}))
+        for values, keywords in calls:
             if _takes(parameters, values, keywords):
                 return function(*values, **keywords)
         raise UsageError(f"{name}: expected the parameters {parameters}, found the inputs {', '.join(feed)}")
@@ -203,15 +209,15 @@ def _session(session: Any) -> Side:
     def run(feed: Feed) -> dict[str, Any]:
         return dict(zip(names, session.run(names, dict(feed)), strict=True))
 
-    taken = tuple(found.name for found in session.get_inputs())
+    taken = tuple(tensor.name for tensor in session.get_inputs())
     return Side("ONNX Runtime", "the session of ONNX Runtime", run, taken)
 
 
 def _concrete(function: Any, name: str, *, signed: bool = False) -> Side:
     import tensorflow as tf
 
-    places, named = function.structured_input_signature
-    specs = tf.nest.flatten(places)
+    positional, named = function.structured_input_signature
+    specs = tf.nest.flatten(positional)
     taken = (*(spec.name for spec in specs if hasattr(spec, "dtype")), *named)
 
     def run(feed: Feed) -> Any:
@@ -220,7 +226,7 @@ def _concrete(function: Any, name: str, *, signed: bool = False) -> Side:
     return Side("TensorFlow", name, run, taken, signed=signed)
 
 
-def _loaded(loaded: Any, where: str, signature: str | None) -> Side:
+def _open_loaded(loaded: Any, where: str, signature: str | None) -> Side:
     from cudnn_convert.testing.files import choose_signature
 
     name = choose_signature(where, signature, loaded.signatures)
@@ -235,12 +241,12 @@ def calls(given: Any) -> list[dict[str, Array]]:
     array for each input, by key, or with those of several calls as `feed0/KEY`; or that of a recording.
     """
     if isinstance(given, str | os.PathLike):
-        found: Sequence[Any] = of_file(Path(given))
+        listed: Sequence[Any] = of_file(Path(given))
     else:
-        found = [*given] if isinstance(given, list | tuple) else [given]
-    if not found:
+        listed = [*given] if isinstance(given, list | tuple) else [given]
+    if not listed:
         raise UsageError("feeds: expected at least one call, found none")
-    return [_call(call, f"feeds: call {k}") for k, call in enumerate(found, 1)]
+    return [_call(call, f"feeds: call {k}") for k, call in enumerate(listed, 1)]
 
 
 def of_recording(given: Any) -> list[dict[str, Array]]:
@@ -256,17 +262,17 @@ def of_recording(given: Any) -> list[dict[str, Array]]:
 
 def of_file(path: Path) -> Sequence[Mapping[str, Array]]:
     """The calls in an `.npz`, what was fed alone where it is a recording."""
-    found = npz_archive.load_user_arrays(path, flag="feeds")
-    if is_recording(found):
+    arrays = npz_archive.load_user_arrays(path, flag="feeds")
+    if is_recording(arrays):
         from cudnn_convert.verification import recordings
 
         return recordings.read_recording(path).feeds
-    return npz_archive.calls(found, where=f"feeds {path}")
+    return npz_archive.calls(arrays, where=f"feeds {path}")
 
 
-def is_recording(found: Mapping[str, Array]) -> bool:
+def is_recording(arrays: Mapping[str, Array]) -> bool:
     """Whether the arrays of a file are those that `record` writes."""
-    return "meta" in found and any(key.startswith("feed0/") for key in found)
+    return "meta" in arrays and any(key.startswith("feed0/") for key in arrays)
 
 
 def _call(given: Any, where: str) -> dict[str, Array]:
@@ -301,7 +307,7 @@ class Side:
     bound: Callable[[Tolerance, np.dtype[Any]], Tolerance] = lambda bound, _: bound
 
 
-def recorded_answers(where: str, answers: Sequence[Any]) -> Side:
+def replay_answers(where: str, answers: Sequence[Any]) -> Side:
     """Answers that were given already, one for each call."""
     stored: Iterator[Any] = iter(answers)
     return Side("arrays", f"arrays given as {where}", lambda _: next(stored), calls=len(answers))

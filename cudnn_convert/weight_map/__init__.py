@@ -20,9 +20,9 @@ import numpy as np
 from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import GateReport, LayoutReport, Place, VariableReport, WeightsReport
+from cudnn_convert.report import GateReport, LayoutReport, TensorRegion, VariableReport, WeightsReport
 from cudnn_convert.weight_map import search
-from cudnn_convert.weight_map.search import FIRST, Key, Places, doubt, gate_order, whole
+from cudnn_convert.weight_map.search import FIRST, Key, Locations, doubt, gate_order, whole
 from cudnn_convert.weights import layouts
 
 
@@ -32,30 +32,30 @@ def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
     gates, sources, targets = {}, {}, {}
     for recurrence in plan.recurrences:
-        found = search.of_source(plan, here, recurrence)
-        made = search.of_artifact(there, recurrence)
+        in_source = search.of_source(plan, here, recurrence)
+        in_artifact = search.of_artifact(there, recurrence)
         keys = [key for key, _ in search.parts(recurrence)]
-        gates[recurrence.node] = tuple(_gate(recurrence, key, found, made) for key in keys)
-        sources[recurrence.node] = _layout(recurrence, found)
-        targets[recurrence.node] = _layout(recurrence, made)
+        gates[recurrence.node] = tuple(_gate(recurrence, key, in_source, in_artifact) for key in keys)
+        sources[recurrence.node] = _layout(recurrence, in_source)
+        targets[recurrence.node] = _layout(recurrence, in_artifact)
     decoded = {row.source.tensor for rows in gates.values() for row in rows if row.source}
     return WeightsReport(gates, sources, targets, tuple(_variables(plan, here, there, decoded)))
 
 
-def _gate(recurrence: Recurrence, key: Key, sources: Places, targets: Places) -> GateReport:
-    layer, way, gate, field = key
-    source, target = _place(sources, key), _place(targets, key)
-    return GateReport(layer, WAYS[way], gate, field, source, target, doubt(recurrence, targets, key))
+def _gate(recurrence: Recurrence, key: Key, sources: Locations, targets: Locations) -> GateReport:
+    layer, direction, gate, field = key
+    source, target = _region(sources, key), _region(targets, key)
+    return GateReport(layer, WAYS[direction], gate, field, source, target, doubt(recurrence, targets, key))
 
 
-def _place(places: Places, key: Key) -> Place | None:
-    one = places.get(key)
-    return one.place if one else None
+def _region(locations: Locations, key: Key) -> TensorRegion | None:
+    location = locations.get(key)
+    return location.region if location else None
 
 
-def _layout(recurrence: Recurrence, places: Places) -> LayoutReport:
+def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
     """The order of the gates in the tensors that hold the first recurrent kernel."""
-    mode, order = recurrence.sizes.mode, gate_order(recurrence, places, FIRST)
+    mode, order = recurrence.sizes.mode, gate_order(recurrence, locations, FIRST)
     names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
     names += ["cudnn"] if order == mode.gates else []
     return LayoutReport(tuple(gate.value for gate in order), tuple(names))
@@ -65,7 +65,7 @@ def _variables(
     plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], decoded: set[str]
 ) -> Iterator[VariableReport]:
     """What is no recurrence's: variables, and in a graph of constants those."""
-    needed, copies = set(search.needed_variables(plan)), _copies(plan.model, plan.recurrences)
+    needed, copies = set(search.list_needed_variables(plan)), _copies(plan.model, plan.recurrences)
     for name, tensor in plan.model.variables.items():
         if name in decoded:
             continue
@@ -84,5 +84,5 @@ def _variables(
 
 def _copies(model: Model, recurrences: Sequence[Recurrence]) -> set[str]:
     """The names of the copy of the weights that was not taken."""
-    keys = {f"{found.scope}{key}" for found in model.canonical for key in found.tensors()}
-    return keys | {found.shared for found in recurrences}
+    keys = {f"{parameters.scope}{key}" for parameters in model.canonical for key in parameters.tensors()}
+    return keys | {recurrence.shared for recurrence in recurrences}

@@ -27,7 +27,7 @@ import numpy as np
 from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Recurrence, is_float
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import Place
+from cudnn_convert.report import TensorRegion
 from cudnn_convert.weights import layouts, lazy
 
 #: How far a bias may be from one that something was added to and taken off again.
@@ -35,16 +35,16 @@ _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A place, and the number of its first element in the tensor, which orders those of one tensor."""
+class Location:
+    """A region, and the number of its first element in the tensor, which orders those of one tensor."""
 
-    place: Place
+    region: TensorRegion
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way in which a part may be written: what `Place.axes` says of it, and its values.
+    """One way in which a part may be written: what `TensorRegion.axes` says of it, and its values.
 
     `close`: rounding may have changed them.
     """
@@ -62,7 +62,7 @@ def matrix_forms(matrix: Array) -> list[Form]:
     return forms
 
 
-def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[str, int]]) -> Found | None:
+def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[str, int]]) -> Location | None:
     """The first place that has one of the forms and is not `taken`, which it then is.
 
     None where there is no such place, or where all values are alike: zeros lie in many places.
@@ -74,7 +74,7 @@ def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[s
             for start in _starts(tensor, form):
                 if (name, start) not in taken:
                     taken.add((name, start))
-                    return Found(Place(name, _part(tensor, start, form.values), form.axes), start)
+                    return Location(TensorRegion(name, _part(tensor, start, form.values), form.axes), start)
     return None
 
 
@@ -100,42 +100,44 @@ def _starts(tensor: Array, form: Form) -> Iterator[int]:
             yield row * width + column
 
 
-def _equal(array: Array, other: Any, *, close: bool) -> Array:
+def _equal(array: Array, expected: Any, *, close: bool) -> Array:
     if not close:
-        return np.asarray(array == other)
-    return np.asarray(np.isclose(array.astype(np.float64), np.float64(other), rtol=_ROUNDING, atol=_ROUNDING))
+        return np.asarray(array == expected)
+    return np.asarray(
+        np.isclose(array.astype(np.float64), np.float64(expected), rtol=_ROUNDING, atol=_ROUNDING)
+    )
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
     """The block as Python slices it."""
-    place = [int(k) for k in np.unravel_index(start, tensor.shape)]
+    indices = [int(k) for k in np.unravel_index(start, tensor.shape)]
     sizes = list(values.shape) if tensor.ndim > 1 else [math.prod(values.shape)]
     lengths = [None] * (tensor.ndim - len(sizes)) + sizes
     slices = [
         str(first) if length is None else ":" if length == width else f"{first}:{first + length}"
-        for first, length, width in zip(place, lengths, tensor.shape, strict=True)
+        for first, length, width in zip(indices, lengths, tensor.shape, strict=True)
     ]
     return f"[{', '.join(slices)}]"
 
 
 def whole(tensors: Mapping[str, Array], name: str, value: Array) -> str | None:
-    """The tensor that has all of `value`, in any shape or transposed; one of its own name before others."""
+    """The tensor that has all of `value`, in any shape or transposed; first the one named `name`."""
     own = tensors.get(name)
     if own is not None and own.shape == value.shape and np.array_equal(own, value.astype(own.dtype)):
         return name
     if np.all(value == value.flat[0]):
         return None
-    for found, tensor in tensors.items():
+    for candidate, tensor in tensors.items():
         if tensor.size == value.size:
             flat = tensor.reshape(-1)
-            if any(np.array_equal(flat, one.reshape(-1).astype(flat.dtype)) for one in (value, value.T)):
-                return found
+            if any(np.array_equal(flat, form.reshape(-1).astype(flat.dtype)) for form in (value, value.T)):
+                return candidate
     return None
 
 
 #: One gate's matrix or bias: layer, direction, gate, and the field of the cell.
 Key: TypeAlias = tuple[int, int, str, str]
-Places: TypeAlias = Mapping[Key, Found | None]
+Locations: TypeAlias = Mapping[Key, Location | None]
 
 
 def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
@@ -151,21 +153,23 @@ def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
                 yield (number, direction, "all", "projection"), cell.projection
 
 
-def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Places:
+def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Locations:
     """The places in the source; `here` are the constants of the plan's graph."""
     variables, evidence = plan.model.variables, recurrence.evidence
     if isinstance(evidence, CanonicalEvidence):
         names = [name for name in variables if name.endswith(tuple(evidence.tensors))]
         stored: Mapping[str, Array] = {name: variables[name].read() for name in names} or evidence.tensors
-        return dict(_searched(stored, recurrence, source=True))
+        return dict(_search_tensors(stored, recurrence, source=True))
     if recurrence.shared in variables or recurrence.shared in here:
         return dict(_of_blob(recurrence))
     # Ops pack the blob from variables or constants.
-    stored = {name: variables[name].read() for name in needed_variables(plan) if name in variables} or here
-    return dict(_searched({k: v for k, v in stored.items() if v.ndim}, recurrence, source=True))
+    stored = {
+        name: variables[name].read() for name in list_needed_variables(plan) if name in variables
+    } or here
+    return dict(_search_tensors({k: v for k, v in stored.items() if v.ndim}, recurrence, source=True))
 
 
-def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Found]]:
+def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
     """Regions of the parameter blob, by the numbers of its elements."""
     sizes = recurrence.sizes
     cells = lazy.split(np.arange(lazy.length(sizes)), sizes, where=recurrence.shared)
@@ -173,39 +177,39 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Found]]:
         tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
         for layer in cells
     )
-    for (layer, way, gate, field), _ in parts(recurrence):
-        cell = numbered[layer][way]
+    for (layer, direction, gate, field), _ in parts(recurrence):
+        cell = numbered[layer][direction]
         of = getattr(cell, field)
-        part = of if field == "projection" else of[[one.value for one in cell.mode.gates].index(gate)]
+        part = of if field == "projection" else of[[each.value for each in cell.mode.gates].index(gate)]
         first = int(part.flat[0])
-        place = Place(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
-        yield (layer, way, gate, field), Found(place, first)
+        region = TensorRegion(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
+        yield (layer, direction, gate, field), Location(region, first)
 
 
-def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Places:
+def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:
     """The places in the tensors of an artifact."""
-    return dict(_searched(there, recurrence, source=False))
+    return dict(_search_tensors(there, recurrence, source=False))
 
 
-def _searched(
+def _search_tensors(
     tensors: Mapping[str, Array], recurrence: Recurrence, *, source: bool
-) -> Iterator[tuple[Key, Found | None]]:
+) -> Iterator[tuple[Key, Location | None]]:
     taken: set[tuple[str, int]] = set()
     # Biases: in one row, a row for each direction, or a row for each gate.
     flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 5}
     for key, value in parts(recurrence):
-        layer, way, gate, field = key
-        cell = recurrence.cells[layer][way]
+        layer, direction, gate, field = key
+        cell = recurrence.cells[layer][direction]
         if value.ndim > 1:
             composed = not source and cell.projection is not None and field == "recurrent_kernel"
-            forms = matrix_forms(value) + (_composed(value, cell.projection) if composed else [])
+            forms = matrix_forms(value) + (_apply_projection(value, cell.projection) if composed else [])
             yield key, find(tensors, forms, taken)
             continue
-        found = find(flat, [Form("as it is", value)], taken)
-        yield key, found or find(flat, [*_sums(cell, gate, recurrence, source=source)], set())
+        location = find(flat, [Form("as it is", value)], taken)
+        yield key, location or find(flat, [*_sums(cell, gate, recurrence, source=source)], set())
 
 
-def _composed(matrix: Array, projection: Any) -> list[Form]:
+def _apply_projection(matrix: Array, projection: Any) -> list[Form]:
     """The recurrent kernel of an op that knows no projection: it takes what the projection would be given."""
     product = matrix.astype(np.float64) @ projection.astype(np.float64)
     return [
@@ -215,7 +219,7 @@ def _composed(matrix: Array, projection: Any) -> list[Form]:
 
 def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[Form]:
     """Both biases in one variable; an LSTM cell of TensorFlow 1 may add 1 to the forget gate itself."""
-    number = [one.value for one in cell.mode.gates].index(gate)
+    number = [each.value for each in cell.mode.gates].index(gate)
     total = cell.bias[number] + cell.recurrent_bias[number]
     yield Form("summed", total)
     added = recurrence.convention.forget_bias if source else 1.0
@@ -223,7 +227,7 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
         yield Form(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
 
 
-def needed_variables(plan: Plan) -> list[str]:
+def list_needed_variables(plan: Plan) -> list[str]:
     """The variables that the outputs need, by the names that a checkpoint has."""
     if plan.graph is None:
         return []
@@ -236,27 +240,31 @@ def needed_variables(plan: Plan) -> list[str]:
 FIRST: Final = (0, 0, "recurrent_kernel")
 
 
-def gate_order(recurrence: Recurrence, places: Places, group: tuple[int, int, str]) -> tuple[Gate, ...]:
+def gate_order(recurrence: Recurrence, locations: Locations, group: tuple[int, int, str]) -> tuple[Gate, ...]:
     """The gates of one field of one pseudo-layer as the tensors hold them; none where one is not found."""
-    layer, way, field = group
+    layer, direction, field = group
     gates = recurrence.sizes.mode.gates
-    told = {gate: place for gate in gates if (place := places.get((layer, way, gate.value, field)))}
-    if len(told) < len(gates):
+    located = {
+        gate: location for gate in gates if (location := locations.get((layer, direction, gate.value, field)))
+    }
+    if len(located) < len(gates):
         return ()
-    tensors = [place.place.tensor for place in told.values()]
-    return tuple(sorted(told, key=lambda gate: (-tensors.count(told[gate].place.tensor), told[gate].first)))
+    tensors = [location.region.tensor for location in located.values()]
+    return tuple(
+        sorted(located, key=lambda gate: (-tensors.count(located[gate].region.tensor), located[gate].first))
+    )
 
 
-def doubt(recurrence: Recurrence, places: Places, key: Key) -> str:
+def doubt(recurrence: Recurrence, locations: Locations, key: Key) -> str:
     """What is odd about the place of a weight; nothing where it is like the others or has none."""
-    layer, way, gate, field = key
+    layer, direction, gate, field = key
     if field == "projection":
         return ""
-    usual, order = (gate_order(recurrence, places, group) for group in (FIRST, (layer, way, field)))
+    usual, order = (gate_order(recurrence, locations, group) for group in (FIRST, (layer, direction, field)))
     if usual and order and usual != order:
-        return f"gates in the order {', '.join(one.value for one in order)}"
-    kernel, own = (places.get((layer, way, gate, one)) for one in ("kernel", field))
-    axes = [one.place.axes for one in (kernel, own) if one is not None]
+        return f"gates in the order {', '.join(kind.value for kind in order)}"
+    kernel, own = (locations.get((layer, direction, gate, kind)) for kind in ("kernel", field))
+    axes = [location.region.axes for location in (kernel, own) if location is not None]
     if field == "recurrent_kernel" and sorted(axes) == ["as it is", "transposed"]:
         return f"{axes[1]}, where the kernel lies {axes[0]}"
     return ""
@@ -274,12 +282,16 @@ def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple
     `is_copy`: every weight is there bit for bit, or rounded to the type that it is stored in. Otherwise only
     the order of those that are there is looked at. Recurrences too large to be read at once are left out.
     """
-    small = [one for one in plan.recurrences if not lazy.exceeds_memory_budget(one.sizes, one.dtype)]
+    small = [
+        recurrence
+        for recurrence in plan.recurrences
+        if not lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
+    ]
     if not small:
         return ()
     there = runners.read_arrays(form, artifact)
     here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
-    return tuple(line for one in small for line in _of(plan, here, there, one, is_copy=is_copy))
+    return tuple(line for recurrence in small for line in _of(plan, here, there, recurrence, is_copy=is_copy))
 
 
 def _of(
@@ -290,19 +302,19 @@ def _of(
     *,
     is_copy: bool,
 ) -> Iterator[str]:
-    held = of_artifact(there, recurrence)
+    locations = of_artifact(there, recurrence)
     values = dict(parts(recurrence))
     clear = _clear(values)
     for key in values:
-        text = _odd(recurrence, held, key)
+        text = _odd(recurrence, locations, key)
         if text and _group(key, values) | _group((0, 0, *key[2:]), values) <= clear:
             yield f"{_name(recurrence, key)}: {text}"
-    lost = [key for key in values if key in clear and held.get(key) is None]
+    lost = [key for key in values if key in clear and locations.get(key) is None]
     if not (is_copy and lost):
         return
     stored = of_source(plan, here, recurrence)
     # Of a direction that no output needs nothing is kept; what the source computes lies in no tensor.
-    kept = {key[:2] for key, place in held.items() if place is not None}
+    kept = {key[:2] for key, location in locations.items() if location is not None}
     for key in lost:
         if key[:2] in kept and stored.get(key) is not None:
             yield f"{_name(recurrence, key)}: expected the source's values in a tensor, found them in none"
@@ -324,30 +336,32 @@ def _clear(values: Mapping[Key, Array]) -> set[Key]:
 
 def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
     """The weights of all gates that lie beside one another."""
-    layer, way, _, field = key
-    return {other for other in values if (*other[:2], other[3]) == (layer, way, field)}
+    layer, direction, _, field = key
+    return {other for other in values if (*other[:2], other[3]) == (layer, direction, field)}
 
 
-def _odd(recurrence: Recurrence, held: Places, key: Key) -> str:
+def _odd(recurrence: Recurrence, locations: Locations, key: Key) -> str:
     """How a matrix lies otherwise than that of the first layer; nothing where it does not.
 
     Matrices of one kind are read in one way. A graph may read biases, or the other kind, through ops that
     rearrange them.
     """
-    layer, way, gate, field = key
+    layer, direction, gate, field = key
     if field not in _COMPARED:
         return ""
-    usual, order = (gate_order(recurrence, held, group) for group in ((0, 0, field), (layer, way, field)))
+    usual, order = (
+        gate_order(recurrence, locations, group) for group in ((0, 0, field), (layer, direction, field))
+    )
     if usual and order and usual != order:
         first, own = (", ".join(gate.value for gate in gates) for gates in (usual, order))
         return f"gates in the order {own}, where the first layer has {first}"
-    places = [held.get((0, 0, gate, field)), held.get(key)]
-    axes = [place.place.axes for place in places if place is not None]
+    pair = [locations.get((0, 0, gate, field)), locations.get(key)]
+    axes = [location.region.axes for location in pair if location is not None]
     if sorted(axes) == ["as it is", "transposed"]:
         return f"{axes[1]}, where that of the first layer lies {axes[0]}"
     return ""
 
 
 def _name(recurrence: Recurrence, key: Key) -> str:
-    layer, way, gate, field = key
-    return f"{recurrence.node}: layer {layer} {WAYS[way]}, {gate}, {field}"
+    layer, direction, gate, field = key
+    return f"{recurrence.node}: layer {layer} {WAYS[direction]}, {gate}, {field}"

@@ -75,7 +75,7 @@ def place_state(
     `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
     UnsupportedModelError, UsageError.
     """
-    assigned = recurrent_state.assigned_variables(graph, outputs)
+    assigned = recurrent_state.find_assigned_variables(graph, outputs)
     recurring = [state for state in assigned if state.read and state.recurs]
     others = [] if keep else [state for state in assigned if state not in recurring]
     _refuse_read(model, others)
@@ -228,7 +228,7 @@ class _Detachment:
     def made(self) -> tuple[Any, str]:
         uses_of_state = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
-        places = [(use, self.order.place(use)) for use in uses_of_state]
+        places = [(use, self.order.stage_of(use)) for use in uses_of_state]
         aliases = self._held()
         for use, (stage, within) in places:
             self._rewire(use, aliases[stage] if within is None else within.op, within)

@@ -49,9 +49,9 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
     nodes = []
     for node in node_defs.strip_devices(graph.definition).node:
         if node.name in handles:
-            made = handles[node.name]
+            resource = handles[node.name]
             dtype = tf.as_dtype(values[node.name].dtype)
-            nodes += [made, node_defs.node(node.name, "ReadVariableOp", [made.name], dtype=dtype)]
+            nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
         if node.op in _CARRIERS and _root(index, node.name) in handles:
             node.op = node.op.removeprefix("Ref")
@@ -87,8 +87,8 @@ def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tens
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
     for name in [node.name for node in graph.definition.node if node.op in ("VariableV2", "Variable")]:
         index = graph.index
-        found = [*uses(index, name)]
-        if any(_is_write(index, use) for use in found) and all(_can_change(index, use) for use in found):
+        users = [*uses(index, name)]
+        if any(_is_write(index, use) for use in users) and all(_can_change(index, use) for use in users):
             graph = node_defs.Graph(_as_resource(graph.definition, index, name, values[name]))
     return graph
 
@@ -99,7 +99,7 @@ def _is_write(index: Index, use: Use) -> bool:
 
 def _can_change(index: Index, use: Use) -> bool:
     definition = tf_private.find_op(index.nodes[use.op].op)
-    is_read = definition is not None and not any(found.is_ref for found in definition.input_arg)
+    is_read = definition is not None and not any(argument.is_ref for argument in definition.input_arg)
     is_read |= index.nodes[use.op].op == "RefMerge"
     in_loop = any(index.nodes[op].op not in SWITCHES for op, _ in use.passage)
     return (is_read or _is_write(index, use)) and not in_loop
@@ -110,7 +110,7 @@ def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
     shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
     dtype = tf.as_dtype(index.nodes[variable].attr["dtype"].type)
     handle = unique(f"{variable}/handle", index.nodes)
-    made = {variable: node_defs.node(variable, "ReadVariableOp", [handle], dtype=dtype)}
+    replaced = {variable: node_defs.node(variable, "ReadVariableOp", [handle], dtype=dtype)}
     added = [
         node_defs.node(handle, "VarHandleOp", dtype=dtype, shape=shape, shared_name=variable, container="")
     ]
@@ -119,15 +119,15 @@ def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
             index, handle, use.passage, f"{use.op}/{handle}", tf.resource
         )
         added += nodes
-        node = made.setdefault(use.op, _copy(index.nodes[use.op]))
+        node = replaced.setdefault(use.op, _copy(index.nodes[use.op]))
         if _is_write(index, use):
             added.append(_write(index, node, taken, dtype))
         else:
             added += _read(node, use, taken, dtype)
     for node in index.nodes.values():
         if node.op.startswith("Ref") and root(index, node.name) == variable:
-            made.setdefault(node.name, _copy(node)).op = node.op.removeprefix("Ref")
-    changed = node_defs.replace_nodes(graph, made)
+            replaced.setdefault(node.name, _copy(node)).op = node.op.removeprefix("Ref")
+    changed = node_defs.replace_nodes(graph, replaced)
     return node_defs.with_nodes(changed, [*changed.node, *added])
 
 
@@ -158,9 +158,9 @@ def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
 
 
 def _copy(node: Any) -> Any:
-    made = type(node)()
-    made.CopyFrom(node)
-    return made
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
 
 
 _OP: Final = "GatherTree"
@@ -179,22 +179,22 @@ def replace_gather_tree(graph: Any) -> Any:
     if not trees:
         return graph
     body, index = inlining.trace_function(_beams, *_SPECS), Index(graph)
-    made = {}
+    calls = {}
     for node in trees:
         inputs = index.data_inputs(node)
         if len(inputs) != len(_SPECS):
             expected = "ids, parents, lengths and an end token"
             raise InvalidModelError(node.name, expected=expected, found=f"{len(inputs)} inputs")
-        made[node.name] = inlining.call(body, node.name, inputs)
-    for node in (node for nodes in made.values() for node in nodes):
+        calls[node.name] = inlining.call(body, node.name, inputs)
+    for node in (node for nodes in calls.values() for node in nodes):
         # Made of Switch nodes, as TensorFlow does in the loops of a decoder, tf2onnx knows no list in it.
         node.attr.pop(inlining.LOWERED, None)
-    for nodes in made.values():
+    for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
-    nodes = [found for node in graph.node for found in made.get(node.name, [node])]
+    nodes = [replaced for node in graph.node for replaced in calls.get(node.name, [node])]
     result = node_defs.with_nodes(graph, nodes)
     known = {function.signature.name for function in result.library.function}
-    result.library.function.extend(one for one in body.library if one.signature.name not in known)
+    result.library.function.extend(added for added in body.library if added.signature.name not in known)
     return result
 
 
@@ -206,18 +206,18 @@ def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:
     shape = tf.stack([batch, width])
     empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=tf.int32)
 
-    def step(t: Any, beam: Any, held: Any) -> tuple[Any, ...]:
+    def step(t: Any, beam: Any, beam_list: Any) -> tuple[Any, ...]:
         alive = tf.broadcast_to(tf.reshape(time - 1 - t < lengths, [-1, 1]), shape)
         taken = tf.gather(tf.reshape(from_last[t], [-1]), rows + beam)
         item = tf.where(alive, taken, tf.fill(shape, end))
-        held = tf.raw_ops.TensorListSetItem(input_handle=held, index=t, item=item)
+        beam_list = tf.raw_ops.TensorListSetItem(input_handle=beam_list, index=t, item=item)
         parent = tf.gather(tf.reshape(parents_from_last[t], [-1]), rows + beam)
-        return t + 1, tf.where(alive, parent, beam), held
+        return t + 1, tf.where(alive, parent, beam), beam_list
 
     own = tf.broadcast_to(tf.reshape(tf.range(width), [1, -1]), shape)
-    *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), own, empty))
-    found = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=tf.int32)
+    *_, beam_list = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), own, empty))
+    beams = tf.raw_ops.TensorListStack(input_handle=beam_list, element_shape=shape, element_dtype=tf.int32)
     # A loop of no steps leaves its runtime without the other widths.
-    found = tf.reverse(tf.reshape(found, tf.shape(ids)), [0])
-    ended = tf.cumsum(tf.cast(tf.equal(found, end), tf.int32), axis=0, exclusive=True) > 0
-    return tf.where(ended, tf.fill(tf.shape(ids), end), found), ids, parents, lengths, end
+    beams = tf.reverse(tf.reshape(beams, tf.shape(ids)), [0])
+    ended = tf.cumsum(tf.cast(tf.equal(beams, end), tf.int32), axis=0, exclusive=True) > 0
+    return tf.where(ended, tf.fill(tf.shape(ids), end), beams), ids, parents, lengths, end

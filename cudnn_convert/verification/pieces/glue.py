@@ -289,7 +289,7 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
                 recurrence @ np.linalg.pinv(matrix).T
                 for recurrence, matrix in zip(first_h, projections, strict=True)
             ]
-            alone = [cell.composed().step() for cell in cells]
+            alone = [cell.compose_projection().step() for cell in cells]
             taken = (layer.x, np.stack(starts), first_c)
             (inner,) = reference.layers(alone, *taken, directions=sizes.directions, lengths=call.lengths)
             beside = (*np.split(layer.y, sizes.directions, axis=2), *layer.h, *starts)

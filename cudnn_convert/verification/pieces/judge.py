@@ -58,7 +58,7 @@ def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
 def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
     """Asks a piece for one step on inputs of proven power, then for more; `weights` are its layers'."""
     directions = recurrence.sizes.directions
-    own = weights if piece.projected else [cell.composed() for cell in weights]
+    own = weights if piece.projected else [cell.compose_projection() for cell in weights]
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
     rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
     base = compare.tolerance(terms.dtype, 0.0)

@@ -207,11 +207,15 @@ def test_weights_that_nothing_shows_are_named() -> None:
 
 def test_a_projection_may_stand_around_a_piece() -> None:
     case = Case(Mode.LSTM, projection=3)
-    composed = report(case.recurrence(), lambda cells: [one.composed() for one in cells], projected=False)
+    composed = report(
+        case.recurrence(), lambda cells: [one.compose_projection() for one in cells], projected=False
+    )
     assert composed.passed
     assert composed.compared > 1000
     wrong = report(
-        case.recurrence(), lambda cells: two_gates([one.composed() for one in cells]), projected=False
+        case.recurrence(),
+        lambda cells: two_gates([one.compose_projection() for one in cells]),
+        projected=False,
     )
     assert not wrong.passed
 
