@@ -220,9 +220,11 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
 
 def _recorded(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    found = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    found |= registry.gate_provenance(options) | {"seed": _seed(options)}
-    return {name: list(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
+    settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
+    settings |= registry.gate_provenance(options) | {"seed": _seed(options)}
+    return {
+        name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
+    }
 
 
 @silence()

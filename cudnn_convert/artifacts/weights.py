@@ -105,10 +105,12 @@ def _direction(
     h, c = state
     step, y = STEPS[record["mode"]], np.zeros((*x.shape[:2], h.shape[-1]))
     for k in range(len(x)):
-        place = lengths - 1 - k if backward else np.full(x.shape[1], k)  # backward starts at a row's own end
+        reverse = (
+            lengths - 1 - k if backward else np.full(x.shape[1], k)
+        )  # backward starts at a row's own end
         valid = (k < lengths)[:, None]
         rows = np.arange(x.shape[1])
-        seen = x[np.maximum(place, 0), rows]
+        seen = x[np.maximum(reverse, 0), rows]
         inputs = _sums(record["gates"], own.get("kernel"), own["bias"], seen)
         new_h, new_c = step(
             inputs, _sums(record["gates"], own["recurrent_kernel"], own["recurrent_bias"], h), h, c
@@ -116,7 +118,7 @@ def _direction(
         if "projection" in own:
             new_h = new_h @ own["projection"].T
         h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)
-        y[np.maximum(place, 0), rows] = np.where(valid, h, y[np.maximum(place, 0), rows])
+        y[np.maximum(reverse, 0), rows] = np.where(valid, h, y[np.maximum(reverse, 0), rows])
     return y, (h, c)
 
 

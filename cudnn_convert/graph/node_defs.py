@@ -91,17 +91,17 @@ def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
 
 def replace_nodes(graph: Any, changes: Mapping[str, Any]) -> Any:
     """A copy of `graph` in which each node named in `changes` is replaced in its place."""
-    return with_nodes(graph, (changes.get(found.name, found) for found in graph.node))
+    return with_nodes(graph, (changes.get(each_node.name, each_node) for each_node in graph.node))
 
 
 def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
     """The subgraph of `names`, in the graph's own order; control inputs from elsewhere are dropped."""
     wanted = set(names)
     nodes = []
-    for found in graph.node:
-        if found.name in wanted:
+    for original in graph.node:
+        if original.name in wanted:
             copy = node_def_pb2.NodeDef()
-            copy.CopyFrom(found)
+            copy.CopyFrom(original)
             inputs = [name for name in copy.input if not name.startswith("^") or name[1:] in wanted]
             del copy.input[:]
             copy.input.extend(inputs)
@@ -147,12 +147,12 @@ def strip_devices(graph: Any) -> Any:
     result.CopyFrom(graph)
     everywhere = [
         *result.node,
-        *(found for function in result.library.function for found in function.node_def),
+        *(inner for function in result.library.function for inner in function.node_def),
     ]
-    for found in everywhere:
-        found.device = ON_CPU if found.device == ON_CPU else ""
-        found.attr.pop("_class", None)
-        found.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
+    for inner in everywhere:
+        inner.device = ON_CPU if inner.device == ON_CPU else ""
+        inner.attr.pop("_class", None)
+        inner.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
     return result
 
 
@@ -182,28 +182,30 @@ def _disable_evaluation(graph: Any) -> Any:
 
     Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
     """
-    taken = {found.name for found in graph.node}
-    for found in list(safe_ops.ops_run_by_import(graph.node)):
-        if (dtype := _first_input(found)) is None:
+    taken = {each_node.name for each_node in graph.node}
+    for each_node in list(safe_ops.ops_run_by_import(graph.node)):
+        if (dtype := _first_input(each_node)) is None:
             expected = "nodes that hold or take their values"
-            raise InvalidModelError(found.name, expected=expected, found=f"{found.op}, which reads them")
-        name = unique(f"{found.name}/unevaluated", taken)
+            raise InvalidModelError(
+                each_node.name, expected=expected, found=f"{each_node.op}, which reads them"
+            )
+        name = unique(f"{each_node.name}/unevaluated", taken)
         taken.add(name)
-        source = [found.input[0]]
+        source = [each_node.input[0]]
         graph.node.append(
             node(name, "PlaceholderWithDefault", source, dtype=dtype, shape=tf.TensorShape(None))
         )
-        found.input[0] = name
+        each_node.input[0] = name
     return graph
 
 
-def _first_input(found: Any) -> tf.DType | None:
+def _first_input(node_def: Any) -> tf.DType | None:
     """The type of a node's first input, None where it has none."""
-    for argument in tf_private.find_op(found.op).input_arg:
-        types = found.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
-        many = len(types) if argument.type_list_attr else found.attr[argument.number_attr].i
+    for argument in tf_private.find_op(node_def.op).input_arg:
+        types = node_def.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
+        many = len(types) if argument.type_list_attr else node_def.attr[argument.number_attr].i
         if not (argument.type_list_attr or argument.number_attr) or many:
-            kind = argument.type or (types[0] if types else found.attr[argument.type_attr].type)
+            kind = argument.type or (types[0] if types else node_def.attr[argument.type_attr].type)
             return tf.as_dtype(kind)
     return None
 
@@ -211,7 +213,11 @@ def _first_input(found: Any) -> tf.DType | None:
 def unknown(graph: Any) -> list[Any]:
     """The nodes whose op TensorFlow does not know, such as those of another package."""
     library = {function.signature.name for function in graph.library.function}
-    return [one for one in graph.node if tf_private.find_op(one.op) is None and one.op not in library]
+    return [
+        each_node
+        for each_node in graph.node
+        if tf_private.find_op(each_node.op) is None and each_node.op not in library
+    ]
 
 
 def _replace_unknown_ops(graph: Any) -> Any:
@@ -220,9 +226,9 @@ def _replace_unknown_ops(graph: Any) -> Any:
     What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
     """
     stand_ins = {
-        one.name: placeholder(one.name, tf.as_dtype(dtype), tf.TensorShape(None))
-        for one in unknown(graph)
-        if (dtype := one.attr["T"].type or one.attr["dtype"].type)
+        unknown_node.name: placeholder(unknown_node.name, tf.as_dtype(dtype), tf.TensorShape(None))
+        for unknown_node in unknown(graph)
+        if (dtype := unknown_node.attr["T"].type or unknown_node.attr["dtype"].type)
     }
     return replace_nodes(graph, stand_ins) if stand_ins else graph
 
@@ -269,7 +275,9 @@ def fold_constant(
         graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
     except InvalidModelError:
         return None
-    sizes = [output.shape.num_elements() for one in graph.get_operations() for output in one.outputs]
+    sizes = [
+        output.shape.num_elements() for operation in graph.get_operations() for output in operation.outputs
+    ]
     if any(size is None or size > _LARGEST for size in sizes):
         return None
     with tf.compat.v1.Session(graph=graph) as session:

@@ -92,7 +92,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
         called = [node.op, *_named(node.attr.values())]
         while called:
             for function in library.pop(called.pop(), ()):
-                todo += [(found, function.signature.name) for found in function.node_def]
+                todo += [(inner_node, function.signature.name) for inner_node in function.node_def]
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
@@ -120,11 +120,11 @@ def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
     seen: set[str] = set()
     todo = [node]
     while todo:
-        found = todo.pop()
-        definition = tf_private.find_op(found.op)
-        if definition is None or definition.is_stateful or found.op in _FED:
+        current = todo.pop()
+        definition = tf_private.find_op(current.op)
+        if definition is None or definition.is_stateful or current.op in _FED:
             return False
-        names = {name.partition(":")[0] for name in found.input if not name.startswith("^")} - seen
+        names = {name.partition(":")[0] for name in current.input if not name.startswith("^")} - seen
         seen |= names
         if not names <= nodes.keys():  # an argument of a function
             return False

@@ -215,7 +215,10 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     Keras 3 cannot say what the model does; `savedmodel` where both read a layer's axes otherwise.
     """
     entries = [entry for _, entry in layer_tree.walk(model.config)]
-    if any(isinstance(one["config"], Mapping) and one["config"].get("time_major") for one in entries):
+    if any(
+        isinstance(layer_entry["config"], Mapping) and layer_entry["config"].get("time_major")
+        for layer_entry in entries
+    ):
         return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)

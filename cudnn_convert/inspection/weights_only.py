@@ -122,8 +122,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
     """The tensors of each set of canonical keys, by the set's scope; none of them is read."""
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
-    again = {found.scope: found for found in dialects.find(model.path, unread)}
-    found: dict[str, tuple[Held, ...]] = {}
+    again = {set_again.scope: set_again for set_again in dialects.find(model.path, unread)}
+    set_again: dict[str, tuple[Held, ...]] = {}
     for parameters in model.canonical:
         names = [key for key in model.variables if key.startswith(parameters.scope)]
         if parameters.scope in again:
@@ -133,8 +133,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
-        found[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
-    return found
+        set_again[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
+    return set_again
 
 
 def describe_tensors(
@@ -238,9 +238,9 @@ def _planned(
 def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]) -> Found:
     """A scope's canonical keys; `sets` are all that keys and shapes fit."""
     parameters = sets[0]
-    modes = dict.fromkeys(mode for found in sets for mode in found.modes)
+    modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
-    is_half = any(found.may_be_half for found in sets)
+    is_half = any(each_set.may_be_half for each_set in sets)
     return replace(
         _found(parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major),
         layers=_agreed(sets, "layers"),

@@ -249,11 +249,11 @@ def _copy(weights: bytes, path: Path) -> None:
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
         groups = {group["vars"].attrs["name"]: group for group in whole["layers"].values()}
-        for place, group in list(part["layers"].items()):
+        for layer_name, group in list(part["layers"].items()):
             name = group["vars"].attrs["name"]
             if name in groups:  # an input need not have a group
-                del part["layers"][place]
-                whole.copy(groups[name], part["layers"], place)
+                del part["layers"][layer_name]
+                whole.copy(groups[name], part["layers"], layer_name)
 
 
 #: Keras 2's hard_sigmoid is clip(x / 5 + 0.5), Keras 3's clip(x / 6 + 0.5): the same of 6/5 of x.

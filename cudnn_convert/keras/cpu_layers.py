@@ -200,8 +200,8 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     taken: set[int] = set()
     for position in range(len(listed) - 2 * stride):
         places = (position, position + stride, position + 2 * stride)
-        kernel, recurrent, bias = (listed[one][1] for one in places)
-        are_weights = all(is_float(one.dtype) for one in (kernel, recurrent, bias))
+        kernel, recurrent, bias = (listed[start][1] for start in places)
+        are_weights = all(is_float(start.dtype) for start in (kernel, recurrent, bias))
         mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)

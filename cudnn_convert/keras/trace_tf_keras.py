@@ -98,7 +98,11 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
     """
     variables = {}
     for layer in keras_private.flatten_layers(built):
-        states = [one for one in tf.nest.flatten(getattr(layer, "states", None)) if hasattr(one, "handle")]
+        states = [
+            variable
+            for variable in tf.nest.flatten(getattr(layer, "states", None))
+            if hasattr(variable, "handle")
+        ]
         kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
         for kind, state in zip(kinds, states, strict=False):
             old = state.handle.op.name

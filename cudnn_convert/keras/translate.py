@@ -97,7 +97,7 @@ class Place:
 
 
 def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any]:
-    """A layer's own config for Keras 3; what it cannot say goes into `place.told`."""
+    """A layer's own config for Keras 3; what it cannot say goes into `context.told`."""
     kind, log, path = context.kind, context.told, context.path
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
@@ -166,7 +166,7 @@ class Calls:
         self._entries = entries
         referenced = list(_references(model["config"], entries))
         self._first = {
-            name: min((node for found, node in referenced if found == name), default=1)
+            name: min((node for known_name, node in referenced if known_name == name), default=1)
             for name, layer in entries.items()
             if layer_tree.is_model(layer)
         }

@@ -137,8 +137,10 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
             items = tf.raw_ops.TensorListSetItem(input_handle=items, index=t, item=item)
             return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], items
 
-        *_, held = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), c, h, empty))
-        values = tf.raw_ops.TensorListStack(input_handle=held, element_shape=shape, element_dtype=x.dtype)
+        *_, items_written = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), c, h, empty))
+        values = tf.raw_ops.TensorListStack(
+            input_handle=items_written, element_shape=shape, element_dtype=x.dtype
+        )
         # A loop of no steps leaves its runtime without the other widths.
         values = tf.reshape(values, tf.concat([[time], shape], 0))
         alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]

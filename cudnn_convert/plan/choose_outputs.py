@@ -324,12 +324,12 @@ def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
     return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
 
 
-def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], found: list[str]) -> None:
+def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], names_chosen: list[str]) -> None:
     """Applications of one layer that lead to disjoint outputs are a choice that the user must make."""
     twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
     for node in wanted:
         below = index.descendants([node.name])
-        leaves = {name for name in found if split(name)[0] in below}
+        leaves = {name for name in names_chosen if split(name)[0] in below}
         twins[parameter_source.find_parameters(index, node).leaves].append(leaves)
     for variables, groups in twins.items():
         if len(groups) > 1 and not set.intersection(*groups):

@@ -145,13 +145,15 @@ def _singles(
 ) -> tuple[Single, ...]:
     reasons: list[str] = []
     singles_of_all: list[Single] = []
-    for one in alone:
+    for standalone in alone:
         try:
-            recurrence = _recurrence(model, one, interface, copy=copy, convention=convention)
+            recurrence = _recurrence(model, standalone, interface, copy=copy, convention=convention)
         except RefusalError as error:
             reasons += error.reasons
         else:
-            singles_of_all.append(Single(one.name, recurrence, interface.batch_major(one), interface.states))
+            singles_of_all.append(
+                Single(standalone.name, recurrence, interface.batch_major(standalone), interface.states)
+            )
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
     return tuple(singles_of_all)

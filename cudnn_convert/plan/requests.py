@@ -28,13 +28,13 @@ NEXT: Final = "_next"
 
 def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
     """The outputs with each group of assignments as its members, called after the variables they write."""
-    found = []
+    specs = []
     for spec in wanted:
         writes = recurrent_state.assignments(index, split(spec.tensor)[0])
         key = spec.key if len(writes) == 1 else None
         named = [Spec(key or _key(variable) + NEXT, f"{op}:0") for op, variable in writes.items()]
-        found += named or [spec]
-    return found
+        specs += named or [spec]
+    return specs
 
 
 def _key(variable: str) -> str:

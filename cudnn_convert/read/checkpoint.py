@@ -174,8 +174,8 @@ def _meta_graph(prefix: Path) -> Any:
     try:
         meta.ParseFromString(path.read_bytes())
     except DecodeError as cause:
-        found, advice = "a damaged or cut-off one", f"{AGAIN}, or go without it"
-        raise ReadError(path, "file", expected="a MetaGraphDef", found=found, advice=advice) from cause
+        actual_file, advice = "a damaged or cut-off one", f"{AGAIN}, or go without it"
+        raise ReadError(path, "file", expected="a MetaGraphDef", found=actual_file, advice=advice) from cause
     if not meta.graph_def.node:
         raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
     checks.require(path, meta.graph_def)

@@ -158,9 +158,9 @@ def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = [*names]
-    shown = ", ".join(map(_shown, found[:_SHOWN]))
-    return f"{shown} and {len(found) - _SHOWN} more" if len(found) > _SHOWN else shown
+    listing = [*names]
+    shown = ", ".join(map(_shown, listing[:_SHOWN]))
+    return f"{shown} and {len(listing) - _SHOWN} more" if len(listing) > _SHOWN else shown
 
 
 def _shown(name: str) -> str:
@@ -203,10 +203,10 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
             if is_needed:
                 return f"no {kind} for {name}"
             continue
-        found = node.attr[name].WhichOneof("value")
-        if found != wanted and not (is_template and found == _TOLD_LATER):
+        kind_given = node.attr[name].WhichOneof("value")
+        if kind_given != wanted and not (is_template and kind_given == _TOLD_LATER):
             return f"no {kind} for {name}"
-        if not _is_value(found, node.attr[name], is_read=node.op in _READ):
+        if not _is_value(kind_given, node.attr[name], is_read=node.op in _READ):
             return f"no {kind} for {name}"
     return _fault_of_value(node) if node.op == "Const" else None
 

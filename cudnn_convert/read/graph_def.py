@@ -201,8 +201,8 @@ def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
     for node in graph.node:
         if node.op in _FROM_FILE:
             name = _tensor(node.input[1])
-            held = nodes.get(name.removesuffix(":0"))
-            names = checks.strings(held)
+            origin = nodes.get(name.removesuffix(":0"))
+            names = checks.strings(origin)
             text = names[0] if len(names) == 1 else ""
             path = folder / PureWindowsPath(PurePosixPath(text).name).name
             if text and path.is_file():

@@ -204,8 +204,8 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
         inner = _layers(store, group, config)
         parts = [(part, below, f"{path}/{part['config'].get('name', '')}") for part, below in inner]
     elif kind == "Bidirectional":
-        one = config["layer"]
-        ways = (("forward_layer", one), ("backward_layer", config.get("backward_layer") or one))
+        wrapped = config["layer"]
+        ways = (("forward_layer", wrapped), ("backward_layer", config.get("backward_layer") or wrapped))
         parts = [(part, _child(store, group, direction), f"{path}/{direction}") for direction, part in ways]
     elif isinstance(config.get("layer"), Mapping):
         parts = [(config["layer"], _child(store, group, "layer"), path)]

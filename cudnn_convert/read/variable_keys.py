@@ -102,14 +102,14 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
     chosen = _restored(nodes, writer) if writer else {}
-    places_left = {name: place for name, place in chosen.items() if place[0] in tensors}
+    places_left = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
     savers = [_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
     several: dict[str, set[Place]] = {}
     for saver in able or savers:
-        for name, place in saver.items():
-            if place[0] in tensors:
-                several.setdefault(name, set()).add(place)
+        for name, origin in saver.items():
+            if origin[0] in tensors:
+                several.setdefault(name, set()).add(origin)
     for name, known in several.items():
         # Two savers that call one variable by two keys say nothing of which is meant.
         if len(known) == 1 and name not in places_left and (not chosen or name not in tensors):
@@ -168,7 +168,7 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 
 def _restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
     """The place of each variable that a restore op has assigned to as it is stored."""
-    found: dict[str, Place] = {}
+    restored: dict[str, Place] = {}
     seen: set[str] = set()
     todo = [op.removesuffix(":0")]
     while todo:
@@ -179,10 +179,10 @@ def _restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
         if node.op in _ASSIGNS:
             variable, origin = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
             if variable is not None and origin is not None:
-                found[variable] = origin
+                restored[variable] = origin
         elif node.op == "NoOp":
             todo += [name.removeprefix("^") for name in node.input]
-    return found
+    return restored
 
 
 def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
@@ -257,18 +257,18 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     """
     from tensorflow.core.framework import graph_pb2
 
-    made = graph_pb2.GraphDef()
-    made.CopyFrom(graph)
-    held = {
+    graph_of_step = graph_pb2.GraphDef()
+    graph_of_step.CopyFrom(graph)
+    initial_values = {
         node.input[0]: _op(node.input[1])
-        for node in made.node
+        for node in graph_of_step.node
         if node.op == "AssignVariableOp" and f"{_op(node.input[1])}:0" in assets
     }
-    reads = {node.name: node.input[0] for node in made.node if node.op == "ReadVariableOp"}
-    names = {name: held[variable] for name, variable in reads.items() if variable in held}
-    for node in made.node:
+    reads = {node.name: node.input[0] for node in graph_of_step.node if node.op == "ReadVariableOp"}
+    names = {name: initial_values[variable] for name, variable in reads.items() if variable in initial_values}
+    for node in graph_of_step.node:
         if node.op == "VarHandleOp":
             node.attr["shared_name"].s = node.name.encode()
         for position, name in enumerate(node.input):
             node.input[position] = names.get(name, name)
-    return made
+    return graph_of_step

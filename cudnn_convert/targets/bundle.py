@@ -61,13 +61,13 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
 def _shards(variables: Mapping[str, Tensor]) -> Iterator[list[str]]:
     """The keys in order, those of a data file together."""
     names: list[str] = []
-    held = 0
+    bytes_taken = 0
     for name in sorted(variables):
-        if held >= _SHARD:
+        if bytes_taken >= _SHARD:
             yield names
-            names, held = [], 0
+            names, bytes_taken = [], 0
         names.append(name)
-        held += size(variables[name])
+        bytes_taken += size(variables[name])
     yield names
 
 

@@ -174,8 +174,8 @@ def _moved(name: str, old: str, new: str) -> str:
     return f"{new}{name.removeprefix(old)}".strip("/") if _inside(name, old) else name
 
 
-def _some(found: Mapping[str, str]) -> str:
-    names = sorted(found.values())
+def _some(renamed: Mapping[str, str]) -> str:
+    names = sorted(renamed.values())
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 

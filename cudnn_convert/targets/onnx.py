@@ -187,12 +187,12 @@ def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[
 
 def _placed(tensor: Any, location: str, start: int) -> Any:
     """A constant whose values lie in a file beside the model's."""
-    made = onnx.TensorProto(
+    tensor_proto = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
         data_location=onnx.TensorProto.EXTERNAL,
     )
     for key, value in {"location": location, "offset": start, "length": _size(tensor)}.items():
-        made.external_data.add(key=key, value=str(value))
-    return made
+        tensor_proto.external_data.add(key=key, value=str(value))
+    return tensor_proto

@@ -150,8 +150,8 @@ def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
             renamed[node.name] = name
     for node in result.node:
         node.name = renamed.get(node.name, node.name)
-        for position, found in enumerate(node.input):
-            node.input[position] = _renamed(found, renamed)
+        for position, input_name in enumerate(node.input):
+            node.input[position] = _renamed(input_name, renamed)
     return result
 
 
@@ -167,10 +167,10 @@ def describe(proto: Any, signature: Signature, seen: tf.Graph) -> None:
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():
-            found = seen.get_tensor_by_name(name)
+            tensor_info = seen.get_tensor_by_name(name)
             infos[key].name = tensor(name)
-            infos[key].dtype = found.dtype.base_dtype.as_datatype_enum
-            infos[key].tensor_shape.CopyFrom(found.shape.as_proto())
+            infos[key].dtype = tensor_info.dtype.base_dtype.as_datatype_enum
+            infos[key].tensor_shape.CopyFrom(tensor_info.shape.as_proto())
 
 
 _PROTOS: Final = ("saved_model.pb", "saved_model.pbtxt")

@@ -270,7 +270,9 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
     """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)
-    message = worst.message or next((found.message for found in group if found.message), "")
+    message = worst.message or next(
+        (difference_of_output.message for difference_of_output in group if difference_of_output.message), ""
+    )
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
     figures = error_statistics.merge_figures([difference.figures for difference in group])
     return OutputReport(

@@ -137,10 +137,10 @@ def _differ(actual: Array, expected: Array) -> bool:
     if expected.dtype.kind not in "fcV":
         return bool(np.any(actual != expected))
     bound = compare.tolerance(expected.dtype, 0.0)
-    one, other = (np.asarray(value, np.complex128) for value in (actual, expected))
+    left, other = (np.asarray(value, np.complex128) for value in (actual, expected))
     with np.errstate(invalid="ignore"):
-        gap = np.abs(one - other) > bound.atol + bound.rtol * np.abs(other)
-    return bool(np.any(gap | (np.isnan(one) != np.isnan(other))))
+        gap = np.abs(left - other) > bound.atol + bound.rtol * np.abs(other)
+    return bool(np.any(gap | (np.isnan(left) != np.isnan(other))))
 
 
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.

@@ -233,8 +233,8 @@ def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
         (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
         for recurrence in plan.recurrences
     ]
-    found = [shape[0 if recurrence.time_major else 1] for shape, recurrence in shapes if shape.rank]
-    return min((steps for steps in found if steps), default=None)
+    fixed = [shape[0 if recurrence.time_major else 1] for shape, recurrence in shapes if shape.rank]
+    return min((steps for steps in fixed if steps), default=None)
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
@@ -296,14 +296,14 @@ def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str,
     seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
     for key, name in named.items():
-        wanted, found = seen.get_tensor_by_name(name), values[key]
+        wanted, given = seen.get_tensor_by_name(name), values[key]
         dtype = wanted.dtype
-        is_cut_off = npz_archive.are_cut_off(found.dtype, np.dtype(dtype.as_numpy_dtype))
-        if is_cut_off or not wanted.shape.is_compatible_with(found.shape):
-            what = f"{found.dtype}{list(found.shape)}"
+        is_cut_off = npz_archive.are_cut_off(given.dtype, np.dtype(dtype.as_numpy_dtype))
+        if is_cut_off or not wanted.shape.is_compatible_with(given.shape):
+            what = f"{given.dtype}{list(given.shape)}"
             reasons.append(f"{where}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
         else:
-            feed[name] = found.astype(dtype.as_numpy_dtype)
+            feed[name] = given.astype(dtype.as_numpy_dtype)
     if reasons:
         raise UsageError(*reasons)
     return feed
@@ -377,7 +377,7 @@ def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:
 
 def _value(
     rng: np.random.Generator,
-    found: Any,
+    operand: Any,
     roles: tuple[str, ...],
     rows: int | None,
     sizes: tuple[int, int],
@@ -388,14 +388,14 @@ def _value(
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
     left = iter(roles)
-    shape = [by_role[next(left)] if width is None else width for width in found.shape.as_list()]
-    dtype = found.dtype.as_numpy_dtype
-    if found.dtype == tf.string:
+    shape = [by_role[next(left)] if width is None else width for width in operand.shape.as_list()]
+    dtype = operand.dtype.as_numpy_dtype
+    if operand.dtype == tf.string:
         return rng.choice(np.array([*words, _UNKNOWN], object), shape)
-    if found.dtype.is_bool:
+    if operand.dtype.is_bool:
         lengths = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1]) if shape else 1
         return np.asarray(np.arange(shape[-1]) < lengths if shape else rng.integers(2) == 1)
-    if found.dtype.is_integer:
+    if operand.dtype.is_integer:
         # Integers that pick from no table are lengths: at least one step, at most all.
         steps = min(by_role["time"], longest or by_role["time"])
         low, high = (0, rows) if rows else (1, steps + 1)

@@ -87,16 +87,16 @@ def compute_beams(graph: Any) -> list[Any]:
 
 def beams(ids: Array, parents: Array, lengths: Array, end: Array) -> Array:
     """The whole beams `[time, batch, beam]`."""
-    found = ids * 0 + end
+    outputs = ids * 0 + end
     for row, length in enumerate(lengths):
         for beam in range(ids.shape[2]):
             at = beam
             for t in range(min(int(length), len(ids)) - 1, -1, -1):
-                found[t, row, beam], at = ids[t, row, at], parents[t, row, at]
-            ends = (found[:, row, beam] == end).nonzero()[0]
+                outputs[t, row, beam], at = ids[t, row, at], parents[t, row, at]
+            ends = (outputs[:, row, beam] == end).nonzero()[0]
             if len(ends):
-                found[ends[0] :, row, beam] = end
-    return found
+                outputs[ends[0] :, row, beam] = end
+    return outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
             fed = {name: value for name, value in feeds.items() if name not in memory.starts}
             fetched = [name for name in wanted if name not in memory.ends]
             values, _ = running.run((fetched, memory.writes), fed)
-            found = dict(zip(fetched, values, strict=True)) | memory.held()
-            answers = [np.asarray(found[name]) for name in wanted]
+            answers_by_name = dict(zip(fetched, values, strict=True)) | memory.held()
+            answers = [np.asarray(answers_by_name[name]) for name in wanted]
             if key is not None:
                 answered[key] = _Answered(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
             return answers

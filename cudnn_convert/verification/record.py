@@ -164,9 +164,11 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
     for node in index.consumers(variable):
         if node.op in _ASSIGNS and split(node.input[0])[0] == variable:
             value = split(node.input[1])[0]
-            reads = [one for name in index.ancestors([value]) if (one := index.nodes[name]).op in _RESTORES]
+            reads = [
+                reading for name in index.ancestors([value]) if (reading := index.nodes[name]).op in _RESTORES
+            ]
             if reads and index.nodes[value] not in reads:
-                return str(node.name), tuple(sorted({tensor(one.input[0]) for one in reads}))
+                return str(node.name), tuple(sorted({tensor(reading.input[0]) for reading in reads}))
     return None, ()
 
 
@@ -211,13 +213,13 @@ def _answers(
 
 def _plain(value: Any) -> Array:
     """The array without objects, which a file could only pickle."""
-    found = np.asarray(value)
-    if found.dtype != object:
-        return np.char.encode(found, "utf-8") if found.dtype.kind == "U" else found
-    texts = [item.encode() if isinstance(item, str) else bytes(item) for item in found.ravel()]
+    plain_value = np.asarray(value)
+    if plain_value.dtype != object:
+        return np.char.encode(plain_value, "utf-8") if plain_value.dtype.kind == "U" else plain_value
+    texts = [item.encode() if isinstance(item, str) else bytes(item) for item in plain_value.ravel()]
     if any(text.endswith(b"\0") for text in texts):
         raise UsageError("strings: expected none that ends in a zero byte, which a file of arrays would drop")
-    return np.array(texts, "S").reshape(found.shape)
+    return np.array(texts, "S").reshape(plain_value.shape)
 
 
 def _described(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:

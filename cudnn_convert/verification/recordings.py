@@ -69,9 +69,9 @@ _SIDES: Final = ("inputs", "outputs")
 _FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", "devices", "tf32")
 
 
-def _is_ends(told: Any) -> bool:
+def _is_ends(ends_given: Any) -> bool:
     """Whether this is what `describe_tensors` gives."""
-    ends = told.values() if isinstance(told, dict) else [None]
+    ends = ends_given.values() if isinstance(ends_given, dict) else [None]
     names = [end.get(name) if isinstance(end, dict) else None for end in ends for name in ("tensor", "dtype")]
     return all(isinstance(name, str) for name in names)
 
@@ -218,17 +218,17 @@ class Golden:
         `keys`: the outputs' keys by tensor. Raises UsageError where a shape or a type is not the source's.
         """
         reasons: list[str] = []
-        found = []
+        parts = []
         for k, (values, answers) in enumerate(zip(exact, self.answers, strict=True)):
-            found.append([answers.get(name, value) for name, value in zip(wanted, values, strict=True)])
-            for name, value, array in zip(wanted, values, found[-1], strict=True):
+            parts.append([answers.get(name, value) for name, value in zip(wanted, values, strict=True)])
+            for name, value, array in zip(wanted, values, parts[-1], strict=True):
                 if array.shape != value.shape or not _is_same_type(array.dtype, value.dtype):
-                    expected, what = (f"{one.dtype}{list(one.shape)}" for one in (value, array))
+                    expected, what = (f"{each.dtype}{list(each.shape)}" for each in (value, array))
                     where = f"{FLAG} {self.recording.path}: feed{k}/out/{keys.get(name, name)}"
                     reasons.append(f"{where}: expected {expected} as the source gives it, found {what}")
         if reasons:
             raise UsageError(*reasons)
-        return found
+        return parts
 
     def bound(self, bound: compare.Tolerance, dtype: np.dtype[Any]) -> compare.Tolerance:
         """The tolerance of an output of `dtype`, wide enough for TF32 where the device used it.

@@ -122,7 +122,7 @@ def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entr
     needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(safe_ops.others(needed)):
         return {}
-    with tf.Graph().as_default() as made, tf.compat.v1.Session(graph=made) as running:
+    with tf.Graph().as_default() as scratch, tf.compat.v1.Session(graph=scratch) as running:
         tf.import_graph_def(node_defs.strip_devices(needed), name="")
         given = {name: index.data_inputs(index.nodes[name])[1:3] for name in wanted}
         values = running.run(given)

@@ -215,12 +215,12 @@ def hoist_loop_invariants(graph: Any) -> Any:
         enter = _enter(index, merge)
         if enter is None:
             continue
-        made = _constant_enter(enter, unique(f"{enter.name}/constant", index.nodes))
-        constant.append(made)
-        moved[f"{merge.name}:0"] = made.name
+        lifted = _constant_enter(enter, unique(f"{enter.name}/constant", index.nodes))
+        constant.append(lifted)
+        moved[f"{merge.name}:0"] = lifted.name
         for switch in index.consumers(merge.name, 0):
             if switch.op == "Switch":
-                moved[f"{switch.name}:1"] = made.name
+                moved[f"{switch.name}:1"] = lifted.name
                 exits = [reader for reader in index.consumers(switch.name, 0) if reader.op == "Exit"]
                 moved |= {f"{reader.name}:0": enter.input[0] for reader in exits}
     result = node_defs.with_nodes(graph, [*graph.node, *constant])

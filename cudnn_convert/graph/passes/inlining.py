@@ -125,18 +125,18 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
         copy.CopyFrom(node)
         copy.name = f"{name}/{node.name}"
         del copy.input[:]
-        copy.input.extend(_moved(found, name, renamed) for found in node.input)
+        copy.input.extend(_moved(input_name, name, renamed) for input_name in node.input)
         if not node.input:
             copy.input.append(anchor)
         nodes.append(copy)
-    outputs = [_moved(found, name, renamed) for found in body.outputs]
+    outputs = [_moved(input_name, name, renamed) for input_name in body.outputs]
     return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
 
-def _moved(found: str, name: str, renamed: Mapping[str, str]) -> str:
-    if found.startswith("^"):
-        return f"^{name}/{found[1:]}"
-    op, k = split(found)
+def _moved(input_name: str, name: str, renamed: Mapping[str, str]) -> str:
+    if input_name.startswith("^"):
+        return f"^{name}/{input_name[1:]}"
+    op, k = split(input_name)
     return renamed[op] if op in renamed else reference(f"{name}/{op}:{k}")
 
 
@@ -323,9 +323,9 @@ def _waits(index: Index, node: Any) -> list[str]:
     """What a call waited for beside its arguments."""
     scope = node.name.partition("/input_control_node/")[0]
     sources = {
-        split(found.input[0])[0]
-        for name, found in index.nodes.items()
-        if name.startswith(f"{scope}/input/") and found.op == "Identity"
+        split(each_node.input[0])[0]
+        for name, each_node in index.nodes.items()
+        if name.startswith(f"{scope}/input/") and each_node.op == "Identity"
     }
     return [name[1:] for name in node.input if name[1:] not in sources]
 

@@ -275,12 +275,12 @@ def with_values(graph: node_defs.Graph, outputs: Sequence[str]) -> tuple[node_de
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
     """Dtype and shape of a tensor, or of the variable whose handle or reference it is."""
-    found = seen.get_tensor_by_name(name)
-    if found.op.type == "VarHandleOp":
-        return found.op.get_attr("dtype"), tf.TensorShape(found.op.get_attr("shape"))
-    if found.dtype in (tf.resource, tf.variant):
+    placed = seen.get_tensor_by_name(name)
+    if placed.op.type == "VarHandleOp":
+        return placed.op.get_attr("dtype"), tf.TensorShape(placed.op.get_attr("shape"))
+    if placed.dtype in (tf.resource, tf.variant):
         raise UsageError(f"tensor {name}: expected numbers, found a handle; cut behind what reads it")
-    return found.dtype.base_dtype, found.shape
+    return placed.dtype.base_dtype, placed.shape
 
 
 def _noted_shape(node: Any, k: int) -> tf.TensorShape:

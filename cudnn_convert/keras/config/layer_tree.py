@@ -191,12 +191,14 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         call = todo.pop()
         if call not in needed:
             needed.add(call)
-            todo += [found[:2] for found in references(calls[call])]
+            todo += [call_reference[:2] for call_reference in references(calls[call])]
     numbers: dict[Call, int] = {}
     for layer, number in calls:
         if (layer, number) in needed:
-            own = [found for name, found in calls if name == layer]
-            numbers[layer, number] = own[0] + sum((layer, found) in needed for found in own if found < number)
+            own = [call_reference for name, call_reference in calls if name == layer]
+            numbers[layer, number] = own[0] + sum(
+                (layer, call_reference) in needed for call_reference in own if call_reference < number
+            )
 
     def counted(reference: Reference) -> Reference:
         return reference[0], numbers[reference[0], reference[1]], reference[2]
@@ -210,12 +212,16 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
                 [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
             )
             entries.append({**entry, "inbound_nodes": nodes_of_calls})
-    starts = [found for found in references(model["config"]["input_layers"]) if found[:2] in needed]
+    starts = [
+        call_reference
+        for call_reference in references(model["config"]["input_layers"])
+        if call_reference[:2] in needed
+    ]
     config = {
         **model["config"],
         "layers": entries,
-        "input_layers": [list(found) for found in starts],
-        "output_layers": [list(counted(found)) for found in ends],
+        "input_layers": [list(call_reference) for call_reference in starts],
+        "output_layers": [list(counted(call_reference)) for call_reference in ends],
     }
     return {**model, "config": config}
 

@@ -47,8 +47,8 @@ def require(path: Path, where: str, config: Mapping[str, Any]) -> None:
     """Raises ReadError where the config of a model, from `where` in the file at `path`, is none."""
     faults = chain(_values(config), _model(config, "model"))
     if fault := next(faults, None):
-        place, expected, actual = fault
-        raise ReadError(path, f"{where}: {place}", expected=expected, found=actual)
+        layer_path, expected, actual = fault
+        raise ReadError(path, f"{where}: {layer_path}", expected=expected, found=actual)
 
 
 def _told(value: object) -> str:

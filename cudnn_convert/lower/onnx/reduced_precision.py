@@ -206,12 +206,14 @@ def _alone(tensor: Any) -> Iterator[Array]:
 def _scales(name: str, parts: Parts, directions: int) -> Array:
     """What one step of int8 is worth, `[directions, rows]`, or `[directions, 1]`; zeros alone have none."""
     largest = [np.abs(part).reshape(-1, part.shape[-1]).max(axis=1) for part in parts()]
-    found = np.concatenate(largest).astype("<f4").reshape(directions, -1)
-    found = found.max(axis=1, keepdims=True) if found.shape[1] <= 4 * _FEW_UNITS else found
-    scales: Array = found / np.float32(_MOST)
+    scales_found = np.concatenate(largest).astype("<f4").reshape(directions, -1)
+    scales_found = (
+        scales_found.max(axis=1, keepdims=True) if scales_found.shape[1] <= 4 * _FEW_UNITS else scales_found
+    )
+    scales: Array = scales_found / np.float32(_MOST)
     if not np.isfinite(scales).all():
-        found = scales[~np.isfinite(scales)][0]
-        what = f"expected finite numbers to store as int8, found {found:g}"
+        scales_found = scales[~np.isfinite(scales)][0]
+        what = f"expected finite numbers to store as int8, found {scales_found:g}"
         raise UnsupportedModelError("onnx", [f"{name}: {what}; leave out --quantize and --max-error"])
     scales[scales == 0] = 1
     return scales

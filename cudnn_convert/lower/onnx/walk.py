@@ -69,7 +69,7 @@ def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
     while todo:
         k = todo[-1]
         missing = [producers[name] for name in nodes[k][1] if name in producers]
-        missing = [found for found in missing if found not in placed]
+        missing = [left for left in missing if left not in placed]
         if missing and k not in placed:
             todo += reversed(missing)
         else:

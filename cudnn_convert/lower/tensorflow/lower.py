@@ -99,9 +99,9 @@ def lower(
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
             variables[name], nodes_by_name[name] = value, _variable(name, value)
-            found, carried = _carried(index, loops, recurrence, f"{name}/read")
+            read_name, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
-            weights.append(found)
+            weights.append(read_name)
         compute = form.compute(recurrence) if form else layer_stack.stack(recurrence, lowering)
         if not recurrence.lengths:
             compute = _without_lengths(compute)
@@ -156,26 +156,26 @@ def _carried(
     index: Index, loops: Mapping[str, tuple[str, ...]], recurrence: Recurrence, read: str
 ) -> tuple[str, list[Any]]:
     """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
-    found, nodes = read, []
+    read_name, nodes = read, []
     dtype = tf.as_dtype(recurrence.dtype)
     # A constant or computed blob may stand inside the loop itself, where no Enter shows the way in.
     root = parameter_source.find_parameters(index, index.nodes[recurrence.node]).op
     for level, frame in enumerate(loops.get(root, ())):
         nodes.append(
-            control_flow.enter(index, f"{recurrence.node}/{read}/enter_{level}", found, frame, dtype)
+            control_flow.enter(index, f"{recurrence.node}/{read}/enter_{level}", read_name, frame, dtype)
         )
-        found = nodes[-1].name
+        read_name = nodes[-1].name
     for name in recurrence.passage:
         original = index.nodes[name]
         copy = type(original)()
         copy.CopyFrom(original)
         copy.name = f"{recurrence.node}/{read}/{name}"
-        copy.input[0] = found
+        copy.input[0] = read_name
         copy.op = original.op.removeprefix("Ref")
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
-        found = reference(f"{copy.name}:{_side(index, recurrence, name)}")
-    return found, nodes
+        read_name = reference(f"{copy.name}:{_side(index, recurrence, name)}")
+    return read_name, nodes
 
 
 def _side(index: Index, recurrence: Recurrence, passage: str) -> int:

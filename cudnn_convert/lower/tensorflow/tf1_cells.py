@@ -150,7 +150,10 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
             prefix = canonical.scope
         prefixes[name] = (prefix, _kind(sizes.mode, cell).scope, sizes.directions)
     places = [*prefixes.values()]
-    return {name: place[0] if places.count(place) == 1 else f"{name}/" for name, place in prefixes.items()}
+    return {
+        name: described_prefix[0] if places.count(described_prefix) == 1 else f"{name}/"
+        for name, described_prefix in prefixes.items()
+    }
 
 
 def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:

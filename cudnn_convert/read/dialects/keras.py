@@ -156,7 +156,7 @@ Weights = dict[str, Tensor]
 
 def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParameters]) -> Plain:
     """What the layers look like beside the recurrences that `canonical` keys may be of."""
-    doubtful = [found.scope for found in canonical]
+    doubtful = [dialect_set.scope for dialect_set in canonical]
     scopes: dict[str, Weights] = {}
     for key, tensor in tensors.items():
         if not _BESIDE.fullmatch(key):

@@ -265,10 +265,14 @@ def _sliced(
 ) -> Stored:
     spans = []
     for key, each in zip(keys, entry.slices, strict=True):
-        held, extents = known.get(key), entries.resolve_slice(each, entry.shape)
-        if held is None or held.slices or (held.dtype, held.shape) != (entry.dtype, shape(extents)):
+        entry_known, extents = known.get(key), entries.resolve_slice(each, entry.shape)
+        if (
+            entry_known is None
+            or entry_known.slices
+            or (entry_known.dtype, entry_known.shape) != (entry.dtype, shape(extents))
+        ):
             raise ValueError(f"no entry for the slice {list(extents)} of the shape {entry.shape}")
-        spans.append(Span(prefix, shards, held, extents))
+        spans.append(Span(prefix, shards, entry_known, extents))
     return Stored(entry.shape, entry.dtype, tuple(spans))
 
 

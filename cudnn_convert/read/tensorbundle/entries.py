@@ -57,8 +57,8 @@ _NUMBERS: Final = MappingProxyType(
 
 def of(number: int) -> np.dtype[Any]:
     """The dtype of a type: `object` for strings, and for what has no numbers, which `numeric` refuses."""
-    found: Any = _NUMBERS.get(number, np.object_)
-    dtype: np.dtype[Any] = np.dtype(found)
+    dtype_stored: Any = _NUMBERS.get(number, np.object_)
+    dtype: np.dtype[Any] = np.dtype(dtype_stored)
     return dtype
 
 

@@ -56,11 +56,11 @@ def fields(data: memoryview) -> Fields:
             value, offset = varint(data, offset)
         elif kind == _LENGTH or kind in _FIXED:
             size, offset = varint(data, offset) if kind == _LENGTH else (_FIXED[kind], offset)
-            held = data[offset : offset + size]
-            if len(held) < size:
+            body = data[offset : offset + size]
+            if len(body) < size:
                 raise ValueError("a message that ends within a field")
             offset += size
-            value = held if kind == _LENGTH else int.from_bytes(held, "little")
+            value = body if kind == _LENGTH else int.from_bytes(body, "little")
         else:
             raise ValueError(f"a field of kind {kind}")
         fields_by_number.setdefault(tag >> 3, []).append(value)
@@ -98,17 +98,17 @@ def numbers(message: Fields, number: int, width: int) -> npt.NDArray[np.uint64] 
     if not width:
         chunks = [varints(v) if isinstance(v, memoryview) else np.array([v], np.uint64) for v in values]
         return np.concatenate(chunks) if chunks else np.empty(0, np.uint64)
-    held = [v if isinstance(v, memoryview) else v.to_bytes(8, "little")[:width] for v in values]
-    return np.frombuffer(held[0] if len(held) == 1 else b"".join(held), np.uint8)
+    raw = [v if isinstance(v, memoryview) else v.to_bytes(8, "little")[:width] for v in values]
+    return np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8)
 
 
 def varints(data: memoryview) -> npt.NDArray[np.uint64]:
     """All the numbers of a packed field. Raises ValueError."""
-    held = np.frombuffer(data, np.uint8)
-    if not held.size:
+    raw = np.frombuffer(data, np.uint8)
+    if not raw.size:
         return np.zeros(0, np.uint64)
-    ends = np.flatnonzero(held < 0x80)
-    if not ends.size or ends[-1] != held.size - 1:
+    ends = np.flatnonzero(raw < 0x80)
+    if not ends.size or ends[-1] != raw.size - 1:
         raise ValueError("a number without an end")
     starts = np.concatenate([[0], ends[:-1] + 1])
     lengths = ends - starts + 1
@@ -117,7 +117,7 @@ def varints(data: memoryview) -> npt.NDArray[np.uint64]:
     values = np.zeros(ends.size, np.uint64)
     for count in range(int(lengths.max())):
         longer = lengths > count
-        values[longer] |= (held[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
+        values[longer] |= (raw[starts[longer] + count] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(
             7 * count
         )
     return values
@@ -181,13 +181,13 @@ class Table:
             footer = np.empty(_FOOTER, np.uint8)
             stream.seek(-_FOOTER, 2)
             fill(stream, footer)
-            held = footer.data
-            if held[-len(MAGIC) :] != MAGIC:
+            footer_bytes = footer.data
+            if footer_bytes[-len(MAGIC) :] != MAGIC:
                 raise ValueError("a file that does not end as a table")
-            _, offset = _handle(held, 0)
+            _, offset = _handle(footer_bytes, 0)
             index = [
                 (key, _handle(value, 0)[0])
-                for key, value in _entries(self._block(stream, _handle(held, offset)[0]))
+                for key, value in _entries(self._block(stream, _handle(footer_bytes, offset)[0]))
             ]
         self._lasts, self._handles = [key for key, _ in index], [handle for _, handle in index]
         if any(last >= other for last, other in zip(self._lasts, self._lasts[1:], strict=False)):
@@ -256,10 +256,10 @@ def _decompressed(stored: Any) -> memoryview:
         raise ValueError(str(cause)) from cause
 
 
-def _handle(data: memoryview, place: int) -> tuple[Handle, int]:
-    offset, place = varint(data, place)
-    size, place = varint(data, place)
-    return (offset, size), place
+def _handle(data: memoryview, cursor: int) -> tuple[Handle, int]:
+    offset, cursor = varint(data, cursor)
+    size, cursor = varint(data, cursor)
+    return (offset, size), cursor
 
 
 def _entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:

@@ -166,9 +166,11 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
             copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
         nodes[name] = copy
         del copy.input[:]
-        copy.input.extend(ends.get(one) or _carried(one, index) for one in read)
-        todo += [split(one)[0] for one in read if one not in ends]
-    fed = frozenset(one for name_of_input in nodes.values() for one in name_of_input.input) & {*ends.values()}
+        copy.input.extend(ends.get(input_name) or _carried(input_name, index) for input_name in read)
+        todo += [split(input_name)[0] for input_name in read if input_name not in ends]
+    fed = frozenset(input_name for name_of_input in nodes.values() for input_name in name_of_input.input) & {
+        *ends.values()
+    }
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
     placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
     return _Carved(node_defs.with_nodes(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
@@ -246,8 +248,14 @@ def inline_artifact(artifact: Artifact) -> Laid:
     laid = inlining.inline_functions(graph, [name for name in ends if split(name)[0] in there])
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
-    ours = (one for one in meta.graph_def.library.function if one.signature.name not in known)
-    laid.library.function.extend(one for one in ours if one.signature.name.startswith(_OURS))
+    ours = (
+        library_function
+        for library_function in meta.graph_def.library.function
+        if library_function.signature.name not in known
+    )
+    laid.library.function.extend(
+        library_function for library_function in ours if library_function.signature.name.startswith(_OURS)
+    )
     inputs: dict[str, list[str]] = {}
     index = Index(laid)
     for node in laid.node:

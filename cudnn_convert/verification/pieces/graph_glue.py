@@ -196,8 +196,8 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
     known = control_flow.certain(index)
     once = (needed & known & index.descendants(fed | nodes)) - index.descendants(others) - nodes
     floats = (name for name in sorted(once) if _is_of_floats(index.nodes[name]))
-    found = {f"{name}:0": index.nodes[name].op in PRODUCTS for name in floats}
-    return found, any(index.nodes[name].op in PRODUCTS for name in needed - known)
+    is_product = {f"{name}:0": index.nodes[name].op in PRODUCTS for name in floats}
+    return is_product, any(index.nodes[name].op in PRODUCTS for name in needed - known)
 
 
 def _is_of_floats(node: Any) -> bool:

@@ -189,8 +189,8 @@ class _Worst:
             )
         self.needed = max(self.needed, worst)
 
-    def _where(self, name: str, place: Sequence[Any]) -> str:
-        index = [int(k) for k in place]
+    def _where(self, name: str, indices: Sequence[Any]) -> str:
+        index = [int(k) for k in indices]
         stack = self._stack
         if name == "y":
             direction, unit = divmod(index[2], stack.cells[-1].width)

@@ -42,7 +42,7 @@ _CALLED: Final = {
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction."""
     layers, reasons = layers_of(artifact, recurrences)
-    found = [
+    listing = [
         Piece(
             recurrence.node,
             (0,),
@@ -53,7 +53,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         for recurrence in recurrences
         if recurrence.node in layers
     ]
-    return Pieces(tuple(found), reasons)
+    return Pieces(tuple(listing), reasons)
 
 
 def layers_of(
@@ -66,8 +66,8 @@ def layers_of(
         for _, model_of_part in artifact.answer.runners
         if isinstance(model_of_part, Layers)
     ]
-    layers = [found for model in models for found in _recurrent(model, ())]
-    found: dict[str, tuple[str, Any]] = {}
+    layers = [layer_of_model for model in models for layer_of_model in _recurrent(model, ())]
+    layer_of_model: dict[str, tuple[str, Any]] = {}
     reasons = {}
     for model_of_part in recurrences:
         *around, scope = model_of_part.shared.split("/")[:-1] or [""]
@@ -79,8 +79,8 @@ def layers_of(
             reasons[model_of_part.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
             continue
         ((path, layer),) = named
-        found[model_of_part.node] = ("/".join(path), layer)
-    return found, reasons
+        layer_of_model[model_of_part.node] = ("/".join(path), layer)
+    return layer_of_model, reasons
 
 
 def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

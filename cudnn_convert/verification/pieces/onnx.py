@@ -42,7 +42,7 @@ _LENGTHS, _H, _C = 4, 5, 6
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """Every fused node that the files of an artifact say to be a layer of a recurrence."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
-    found: list[Piece] = []
+    listing: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
@@ -55,8 +55,8 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
                 continue
             cut = partial(_cut, model, *nodes[piece], file.parent)
             projected = not known[name].sizes.projection
-            found.append(Piece(name, (layer,), piece, _asking(cut), projected=projected))
-    return Pieces(tuple(found), dict.fromkeys(known, reason))
+            listing.append(Piece(name, (layer,), piece, _asking(cut), projected=projected))
+    return Pieces(tuple(listing), dict.fromkeys(known, reason))
 
 
 def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
@@ -88,8 +88,8 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
     import onnxruntime
 
     given = [*node.input, *[""] * (8 - len(node.input))]
-    made, kept = onnx.NodeProto(), []
-    made.CopyFrom(node)
+    cut_node, kept = onnx.NodeProto(), []
+    cut_node.CopyFrom(node)
     for position in _WEIGHTS:
         if given[position]:
             kept.append(_constant(constants[given[position]], folder, f"constant_{position}"))
@@ -98,14 +98,14 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
     given[_C] = "c" if node.op_type == "LSTM" else ""
     while not given[-1]:
         given.pop()
-    del made.input[:], made.output[:]
-    made.input.extend(given)
-    made.output.extend(["Y", "Y_h", *(["Y_c"] if node.op_type == "LSTM" else [])])
+    del cut_node.input[:], cut_node.output[:]
+    cut_node.input.extend(given)
+    cut_node.output.extend(["Y", "Y_h", *(["Y_c"] if node.op_type == "LSTM" else [])])
     types = {"X": _FLOAT, "lengths": onnx.TensorProto.INT32, "h": _FLOAT, "c": _FLOAT}
     ends = [helper.make_tensor_value_info(name, types[name], None) for name in given if name in types]
-    outputs = [helper.make_tensor_value_info(name, _FLOAT, None) for name in made.output]
+    outputs = [helper.make_tensor_value_info(name, _FLOAT, None) for name in cut_node.output]
     alone = helper.make_model(
-        helper.make_graph([made], "piece", ends, outputs, kept), opset_imports=model.opset_import
+        helper.make_graph([cut_node], "piece", ends, outputs, kept), opset_imports=model.opset_import
     )
     alone.ir_version = model.ir_version
     options = onnxruntime.SessionOptions()
@@ -118,16 +118,16 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
 
 def _constant(tensor: Any, folder: Path, name: str) -> Any:
     """A constant of float32 with its values, under another name."""
-    held = onnx.TensorProto()
-    held.CopyFrom(tensor)
-    if external_data_helper.uses_external_data(held):
-        external_data_helper.load_external_data_for_tensor(held, str(folder))
-        held.ClearField("external_data")
-        held.data_location = onnx.TensorProto.DEFAULT
-    if held.data_type != _FLOAT:
-        return numpy_helper.from_array(numpy_helper.to_array(held).astype(np.float32), name)
-    held.name = name
-    return held
+    tensor_proto = onnx.TensorProto()
+    tensor_proto.CopyFrom(tensor)
+    if external_data_helper.uses_external_data(tensor_proto):
+        external_data_helper.load_external_data_for_tensor(tensor_proto, str(folder))
+        tensor_proto.ClearField("external_data")
+        tensor_proto.data_location = onnx.TensorProto.DEFAULT
+    if tensor_proto.data_type != _FLOAT:
+        return numpy_helper.from_array(numpy_helper.to_array(tensor_proto).astype(np.float32), name)
+    tensor_proto.name = name
+    return tensor_proto
 
 
 def _asking(cut: Any) -> Any:
@@ -137,7 +137,7 @@ def _asking(cut: Any) -> Any:
         running = session()
         given = {"X": asked.x, "h": asked.h, "c": asked.c}
         fed = {name: value.astype(np.float32) for name, value in given.items()} | {"lengths": asked.lengths}
-        names = [one.name for one in running.get_inputs()]
+        names = [value_info.name for value_info in running.get_inputs()]
         y, h, *c = running.run(None, {name: fed[name] for name in names})
         steps, directions, batch, units = y.shape
         together = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * units)
@@ -335,7 +335,7 @@ def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part
             (f"{_WHAT[position]} of {part.prefix}{name}", actual[position], expected[position])
             for position in actual
         ]
-    names = [one.name for one in model.graph.output]
+    names = [value_info.name for value_info in model.graph.output]
     keys = pair_names.keys(part.signature.outputs, names)
     outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
     products = {

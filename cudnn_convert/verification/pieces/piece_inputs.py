@@ -87,7 +87,7 @@ class Pieces:
         node = self.same.get(recurrence.node, recurrence.node)
         own = [piece for piece in self.found if piece.node == node]
         wanted = (recurrence.shared, recurrence.sizes, recurrence.dtype)
-        twins = [one.node for one in others if (one.shared, one.sizes, one.dtype) == wanted]
+        twins = [other.node for other in others if (other.shared, other.sizes, other.dtype) == wanted]
         return own or [piece for piece in self.found if piece.node in twins]
 
 

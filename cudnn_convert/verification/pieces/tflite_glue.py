@@ -284,9 +284,11 @@ class _Running:
         interpreter = cache(partial(open_subgraph, self.model, alone))
 
         def run(values: _Values) -> None:
-            given = [values[place] for place in alone.inputs]
+            given = [values[index_of_tensor] for index_of_tensor in alone.inputs]
             values.update(zip(alone.outputs, run_subgraph(interpreter(), given), strict=True))
-            self.products.update({name: values[place] for name, place in products.items()})
+            self.products.update(
+                {name: values[index_of_tensor] for name, index_of_tensor in products.items()}
+            )
 
         return _Step(reads, frozenset(makes), run)
 

@@ -175,8 +175,10 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     interpreter.invoke()
     # Of a tensor without elements the interpreter gives nothing but the shape.
     return [
-        interpreter.get_tensor(one["index"]) if one["shape"].all() else np.empty(one["shape"], one["dtype"])
-        for one in interpreter.get_output_details()
+        interpreter.get_tensor(output_detail["index"])
+        if output_detail["shape"].all()
+        else np.empty(output_detail["shape"], output_detail["dtype"])
+        for output_detail in interpreter.get_output_details()
     ]
 
 
