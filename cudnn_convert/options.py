@@ -16,6 +16,7 @@ from cudnn_convert.formats import FORMATS
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
+MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 _SPEC: Final = "[KEY=]TENSOR[[shape]],..."
 _ALONE: Final = "sources without a graph"
@@ -41,7 +42,7 @@ def _reading(default: Any, description: str, **metadata: Any) -> Any:
 class Options:
     """The flags of a conversion, by their own names."""
 
-    format: str = _flag("savedmodel", choices=tuple(FORMATS))
+    format: str = _flag("savedmodel", choices=FORMATS)
     inputs: Sequence[str] = _reading((), "tensors to take; repeatable", metavar=_SPEC)
     outputs: Sequence[str] = _reading((), "tensors to give; repeatable", metavar=_SPEC)
     set: Sequence[str] = _reading((), "bind a constant; repeatable", metavar="TENSOR=VALUE")
@@ -52,9 +53,7 @@ class Options:
         0.0, "added to the forget gate of canonical LSTM biases; default 0", metavar="X"
     )
     gate_order: str = _reading("tf", "of the source; default %(default)s", choices=("tf", "lingvo", "miopen"))
-    mode: str | None = _reading(
-        None, "what the recurrence is", section=_ALONE, choices=("lstm", "gru", "rnn_tanh", "rnn_relu")
-    )
+    mode: str | None = _reading(None, "what the recurrence is", section=_ALONE, choices=MODES)
     layers: int | None = _reading(None, "how many", section=_ALONE, metavar="N")
     units: int | None = _reading(None, "of one direction", section=_ALONE, metavar="N")
     directions: int | None = _reading(None, "2 where it is bidirectional", section=_ALONE, most=2)
