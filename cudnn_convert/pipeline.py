@@ -253,15 +253,14 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
         pair = plan_for_artifact(source, artifact, options)
         return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
-        report_of_conversion = convert(source, Path(folder, "out"), options)
+        result = convert(source, Path(folder, "out"), options)
     shared = {
-        name: getattr(report_of_conversion, name)
-        for name in ("inputs", "outputs", "recurrences", "notes", "weights")
+        name: getattr(result, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")
     }
     return Subject(
-        report_of_conversion.source,
-        report_of_conversion.kind,
-        report_of_conversion.format,
+        result.source,
+        result.kind,
+        result.format,
         artifact=None,
         **shared,
     )
@@ -339,16 +338,16 @@ def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] |
 
 
 def _subject(plan: Plan, source: Path, artifact: Path, options: Options) -> Subject:
-    report_of_plan = _report(plan, source, artifact, options)
+    summary = _report(plan, source, artifact, options)
     return Subject(
-        source=report_of_plan.source,
-        kind=report_of_plan.kind,
-        format=report_of_plan.format,
+        source=summary.source,
+        kind=summary.kind,
+        format=summary.format,
         artifact=str(artifact),
-        inputs=report_of_plan.inputs,
-        outputs=report_of_plan.outputs,
-        recurrences=report_of_plan.recurrences,
-        notes=report_of_plan.notes,
+        inputs=summary.inputs,
+        outputs=summary.outputs,
+        recurrences=summary.recurrences,
+        notes=summary.notes,
         weights=_weights(plan, artifact, options) if options.lineage else None,
     )
 

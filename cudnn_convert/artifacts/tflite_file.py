@@ -111,9 +111,9 @@ def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
     fields_by_slot = {}
     for name, read in vars(reader).items():
         if isinstance(read, FunctionType) and name != "Init" and not name.endswith(_OTHERS):
-            table_reader, stand_in = reader(), _StandIn()
-            table_reader._tab = stand_in
-            value = read(table_reader, *[0] * (read.__code__.co_argcount - 1))
+            table, stand_in = reader(), _StandIn()
+            table._tab = stand_in
+            value = read(table, *[0] * (read.__code__.co_argcount - 1))
             field = stand_in.found
             if field.table:
                 field = _Field(table=type(value), is_vector=field.is_vector)

@@ -138,15 +138,15 @@ def _behind(index: Index, table: Any) -> list[str]:
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
     """The keys of the tables of strings that `ops` filled in a session."""
-    keys_found: list[bytes] = []
+    keys: list[bytes] = []
     with running.graph.as_default():
         for op in ops:
             handle = running.graph.get_operation_by_name(op).inputs[0]
             if handle.dtype == tf.resource and handle.op.get_attr("key_dtype") == tf.string:
                 types = {"Tkeys": tf.string, "Tvalues": handle.op.get_attr("value_dtype")}
                 exported = tf.raw_ops.LookupTableExportV2(table_handle=handle, **types)
-                keys_found += sorted(running.run(exported.keys).tolist())
-    return tuple(keys_found)
+                keys += sorted(running.run(exported.keys).tolist())
+    return tuple(keys)
 
 
 def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:

@@ -91,7 +91,7 @@ def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
 
 def replace_nodes(graph: Any, changes: Mapping[str, Any]) -> Any:
     """A copy of `graph` in which each node named in `changes` is replaced in its place."""
-    return with_nodes(graph, (changes.get(each_node.name, each_node) for each_node in graph.node))
+    return with_nodes(graph, (changes.get(item.name, item) for item in graph.node))
 
 
 def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
@@ -182,20 +182,18 @@ def _disable_evaluation(graph: Any) -> Any:
 
     Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
     """
-    taken = {each_node.name for each_node in graph.node}
-    for each_node in list(safe_ops.ops_run_by_import(graph.node)):
-        if (dtype := _first_input(each_node)) is None:
+    taken = {item.name for item in graph.node}
+    for item in list(safe_ops.ops_run_by_import(graph.node)):
+        if (dtype := _first_input(item)) is None:
             expected = "nodes that hold or take their values"
-            raise InvalidModelError(
-                each_node.name, expected=expected, found=f"{each_node.op}, which reads them"
-            )
-        name = unique(f"{each_node.name}/unevaluated", taken)
+            raise InvalidModelError(item.name, expected=expected, found=f"{item.op}, which reads them")
+        name = unique(f"{item.name}/unevaluated", taken)
         taken.add(name)
-        source = [each_node.input[0]]
+        source = [item.input[0]]
         graph.node.append(
             node(name, "PlaceholderWithDefault", source, dtype=dtype, shape=tf.TensorShape(None))
         )
-        each_node.input[0] = name
+        item.input[0] = name
     return graph
 
 
@@ -213,11 +211,7 @@ def _first_input(node_def: Any) -> tf.DType | None:
 def unknown(graph: Any) -> list[Any]:
     """The nodes whose op TensorFlow does not know, such as those of another package."""
     library = {function.signature.name for function in graph.library.function}
-    return [
-        each_node
-        for each_node in graph.node
-        if tf_private.find_op(each_node.op) is None and each_node.op not in library
-    ]
+    return [item for item in graph.node if tf_private.find_op(item.op) is None and item.op not in library]
 
 
 def _replace_unknown_ops(graph: Any) -> Any:

@@ -92,7 +92,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
         called = [node.op, *_named(node.attr.values())]
         while called:
             for function in library.pop(called.pop(), ()):
-                todo += [(inner_node, function.signature.name) for inner_node in function.node_def]
+                todo += [(inner, function.signature.name) for inner in function.node_def]
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 

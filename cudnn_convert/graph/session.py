@@ -105,27 +105,27 @@ def session(
     Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
     `assets` by the tensors that hold their names.
     """
-    graph_of_session = node_defs.import_graph(graph)
+    scratch = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
     config = tf.compat.v1.ConfigProto(graph_options=options)
     with (
-        graph_of_session.as_default(),
-        tf.compat.v1.Session(graph=graph_of_session, config=config) as running,
+        scratch.as_default(),
+        tf.compat.v1.Session(graph=scratch, config=config) as running,
     ):
         restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
         _assign(running, others, variables)
         for restore in restores:
             running.run(
-                graph_of_session.get_operation_by_name(restore.op),
+                scratch.get_operation_by_name(restore.op),
                 dict.fromkeys(restore.files, str(restore.prefix)),
             )
-        names = {op.name for op in graph_of_session.get_operations()}
+        names = {op.name for op in scratch.get_operations()}
         fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}
-        running.run([graph_of_session.get_operation_by_name(op) for op in initializers], fed)
+        running.run([scratch.get_operation_by_name(op) for op in initializers], fed)
         yield running
 
 

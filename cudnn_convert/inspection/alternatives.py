@@ -128,11 +128,7 @@ def _out(source: Path, form: str) -> Path:
     # An OUT inside of the source, or of the SavedModel that it is a file of, is refused.
     folders = (path.resolve() for path in paths.of(source) if path.is_dir())
     folder = next(
-        (
-            folder_of_source.parent
-            for folder_of_source in folders
-            if Path.cwd().is_relative_to(folder_of_source)
-        ),
+        (whole_folder.parent for whole_folder in folders if Path.cwd().is_relative_to(whole_folder)),
         Path(),
     )
     suffix = FORMATS[form].suffix or "" if FORMATS[form].layers else ""
@@ -184,14 +180,12 @@ def with_ways(inspection: Inspection, source: Path, ways: Ways, options: Options
     A way that says something of the model, as its number of directions, is never the only one: whoever
     knows the model must say whether that is so.
     """
-    alternatives_of = [replace(given, format=options.format) for given, _ in ways.plans]
+    found_ways = [replace(given, format=options.format) for given, _ in ways.plans]
     inspection = replace(inspection, reasons=ways.reasons)
-    claims = any(
-        getattr(given, name) != getattr(options, name) for given in alternatives_of for name in _CLAIMS
-    )
-    if len(alternatives_of) == 1 and not claims:
-        return replace(inspection, command=command(source, alternatives_of[0]), notes=ways.plans[0][1].notes)
-    listed = tuple(Way(flags(given), command(source, given)) for given in alternatives_of)
+    claims = any(getattr(given, name) != getattr(options, name) for given in found_ways for name in _CLAIMS)
+    if len(found_ways) == 1 and not claims:
+        return replace(inspection, command=command(source, found_ways[0]), notes=ways.plans[0][1].notes)
+    listed = tuple(Way(flags(given), command(source, given)) for given in found_ways)
     return replace(inspection, candidates=listed)
 
 

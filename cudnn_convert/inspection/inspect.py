@@ -107,21 +107,21 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
     )
 
 
-def _convention(alternatives_tried: Ways, options: Options) -> Convention:
+def _convention(tried: Ways, options: Options) -> Convention:
     """That of the only way, where a refusal's advice led to it."""
-    taken = alternatives_tried.plans[0][0] if len(alternatives_tried.plans) == 1 else options
+    taken = tried.plans[0][0] if len(tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
-def _checked(alternatives_tried: Ways) -> bool:
+def _checked(tried: Ways) -> bool:
     """Whether the plan compared the copies of all weights."""
-    return len(alternatives_tried.plans) == 1 and alternatives_tried.plans[0][0].weights == "auto"
+    return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
-def _live(seen: Graph, whole: Model, alternatives_tried: Ways, options: Options) -> dict[str, bool]:
+def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str, bool]:
     """Whether a node is needed: by all plans or none, or where there is none, by the file's signatures."""
-    if alternatives_tried.plans:
-        needed = [{node.name for node in plan.graph.node} for _, plan in alternatives_tried.plans]
+    if tried.plans:
+        needed = [{node.name for node in plan.graph.node} for _, plan in tried.plans]
         counts = {node.name: sum(node.name in nodes_needed for nodes_needed in needed) for node in seen.nodes}
         return {name: bool(count) for name, count in counts.items() if count in (0, len(needed))}
     given = [name for nodes_needed in whole.signatures.values() for name in nodes_needed.outputs.values()]
@@ -131,17 +131,17 @@ def _live(seen: Graph, whole: Model, alternatives_tried: Ways, options: Options)
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], alternatives_tried: Ways) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
     """A plan makes sure that everything else does."""
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing):
         return False
-    return True if alternatives_tried.plans and None not in needing else None
+    return True if tried.plans and None not in needing else None
 
 
-def _signatures(seen: Graph, model: Model, alternatives_tried: Ways) -> Iterator[Offered]:
+def _signatures(seen: Graph, model: Model, tried: Ways) -> Iterator[Offered]:
     """Those of the file, or what was chosen from its graph."""
-    plans = [plan for _, plan in alternatives_tried.plans]
+    plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
         yield _offered(seen, "", plans[0].source, taken=True)

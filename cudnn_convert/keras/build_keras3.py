@@ -78,9 +78,9 @@ def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, A
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
     """
-    model_of_parts = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
-    settle_seeds(model_of_parts)
-    return model_of_parts
+    unconnected = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
+    settle_seeds(unconnected)
+    return unconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +155,16 @@ class _Pieces:
 
     def _shared(self, model: Entry, listed: Listed) -> dict[str, Listed]:
         """Whose weights those of a model in a model are, by the names of its layers in theirs."""
-        weights_by_layer: dict[str, list[tuple[str, Tensor]]] = {
+        weights: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
         }
         for name, tensor in listed:
-            owners = [part for part in name.split("/")[:-1] if part in weights_by_layer]
+            owners = [part for part in name.split("/")[:-1] if part in weights]
             if len(owners) != 1:
                 message = f"expected weights named after its layers, found {name}; write --format h5"
                 raise self._refused(model, message)
-            weights_by_layer[owners[0]].append((name, tensor))
-        return dict(weights_by_layer)
+            weights[owners[0]].append((name, tensor))
+        return dict(weights)
 
     def _ways(self, entry: Entry, listed: Listed) -> dict[str, Any]:
         """Both directions of a Bidirectional, whose weights say which they are of."""
@@ -211,10 +211,8 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
     part = layer_tree.model_until(_outputs_counted(config, -1), layers)
     if part is None:
         raise ValueError("nothing stands before the first layer of a class that is not here")
-    counts_of_outputs = _outputs_counted(part, 1)
-    model = keras.saving.deserialize_keras_object(
-        counts_of_outputs, custom_objects=dict(custom_objects), safe_mode=True
-    )
+    counts = _outputs_counted(part, 1)
+    model = keras.saving.deserialize_keras_object(counts, custom_objects=dict(custom_objects), safe_mode=True)
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "part.weights.h5"
         model.save_weights(saved)

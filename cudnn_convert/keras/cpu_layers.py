@@ -196,7 +196,7 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     A bias of 8 or 6 times the units has no other reading in Keras, whatever the weights are called. `stride`
     is how far the weights of one layer stand from each other.
     """
-    triples_by_position = []
+    triples = []
     taken: set[int] = set()
     for position in range(len(listed) - 2 * stride):
         places = (position, position + stride, position + 2 * stride)
@@ -205,8 +205,8 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
         mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)
-            triples_by_position.append((position, mode, (kernel, recurrent, bias)))
-    return triples_by_position
+            triples.append((position, mode, (kernel, recurrent, bias)))
+    return triples
 
 
 def _mode(kernel: tuple[int, ...], recurrent: tuple[int, ...], bias: tuple[int, ...]) -> Mode | None:

@@ -68,13 +68,13 @@ def _built(path: Path, described: Architecture, vouched: classes.Vouched) -> Any
     import keras
 
     refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
-    reasons_of_refusal = [str(replace(refusal, library="Keras 3")) for refusal in refused]
+    reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
     config = classes.by_name(vouched.keras, described.config)
-    if not reasons_of_refusal and (names := validate.modules(config)):
+    if not reasons and (names := validate.modules(config)):
         message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
-        reasons_of_refusal = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
-    if reasons_of_refusal:
-        raise UnsupportedModelError(path, reasons_of_refusal)
+        reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
     try:
         built = keras.saving.deserialize_keras_object(
             config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust

@@ -178,12 +178,12 @@ class Calls:
                 return dict(node)
             return {"args": [{key: self._tensor(value) for key, value in node.items()}], "kwargs": {}}
         tensors = [self._tensor(reference) for reference in node]
-        entry_of_call: Mapping[str, Any] = next(
+        entry: Mapping[str, Any] = next(
             (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
         )
-        if not isinstance(entry_of_call, Mapping):
-            raise ValueError(f"{str(entry_of_call)[:60]}")
-        kwargs = {key: self._argument(value) for key, value in entry_of_call.items() if value is not None}
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{str(entry)[:60]}")
+        kwargs = {key: self._argument(value) for key, value in entry.items() if value is not None}
         if len(tensors) == 1:
             return {"args": tensors, "kwargs": kwargs}
         if layer["class_name"] in _STATEFUL_CALLS:

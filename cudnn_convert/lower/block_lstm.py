@@ -37,7 +37,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
     if not wanted:
         return graph, ()
     _refuse_nested(Index(graph), wanted)
-    nodes_by_name: dict[str, list[Any]] = {}
+    replacements: dict[str, list[Any]] = {}
     recurrences = []
     library = {function.signature.name: function for function in graph.library.function}
     for block in wanted:
@@ -47,11 +47,11 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
         for node in nodes:
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
             node.attr.pop(inlining.LOWERED, None)
-        nodes_by_name[block.node.name] = nodes
+        replacements[block.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
     result = node_defs.with_nodes(
-        graph, (node for old in graph.node for node in nodes_by_name.get(old.name, [old]))
+        graph, (node for old in graph.node for node in replacements.get(old.name, [old]))
     )
     del result.library.function[:]
     result.library.function.extend(library[name] for name in sorted(library))

@@ -51,10 +51,10 @@ def _random(index: Index) -> Iterator[str]:
     explained: set[str] = set()
     drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
     for node in index.nodes.values():
-        mask_of_node = mask(index, f"{node.name}:0") if node.op in _MASKS else None
-        if mask_of_node is None:
+        mask_ = mask(index, f"{node.name}:0") if node.op in _MASKS else None
+        if mask_ is None:
             continue
-        rate, neutral = mask_of_node
+        rate, neutral = mask_
         # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
         explained |= index.ancestors([node.name], stop=drawn) & drawn
         cure = _cure(index, rate, neutral)
@@ -95,19 +95,19 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
     library = {function.signature.name for function in graph.library.function}
-    nodes_by_op: dict[tuple[str, str], list[str]] = {}
+    nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
         if node.op in library or node.op in CUDNN_OPS:
             continue
         if tf_private.find_op(node.op) is None:
-            nodes_by_op.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
+            nodes.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
         elif not _has_cpu_kernel(node.op):
-            nodes_by_op.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
-    for (op, what), names in sorted(nodes_by_op.items()):
+            nodes.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
+    for (op, what), names in sorted(nodes.items()):
         shown = ", ".join(names[:_SHOWN]) + (
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
-        avoid = {name for others in nodes_by_op.values() for name in others}
+        avoid = {name for others in nodes.values() for name in others}
         cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
         yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
 

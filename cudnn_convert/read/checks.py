@@ -153,14 +153,14 @@ def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
     """The functions of `library` that a node names."""
     names = [node.op]
     for attr in node.attr.values():
-        names += [attr.func.name, *(func.name for func in attr.list.func)]
+        names += [attr.func.name, *(f.name for f in attr.list.func)]
     return (name for name in names if name in library)
 
 
 def _listed(names: Iterable[str]) -> str:
-    listing = [*names]
-    shown = ", ".join(map(_shown, listing[:_SHOWN]))
-    return f"{shown} and {len(listing) - _SHOWN} more" if len(listing) > _SHOWN else shown
+    all_names = [*names]
+    shown = ", ".join(map(_shown, all_names[:_SHOWN]))
+    return f"{shown} and {len(all_names) - _SHOWN} more" if len(all_names) > _SHOWN else shown
 
 
 def _shown(name: str) -> str:
@@ -203,10 +203,10 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
             if is_needed:
                 return f"no {kind} for {name}"
             continue
-        kind_given = node.attr[name].WhichOneof("value")
-        if kind_given != wanted and not (is_template and kind_given == _TOLD_LATER):
+        field = node.attr[name].WhichOneof("value")
+        if field != wanted and not (is_template and field == _TOLD_LATER):
             return f"no {kind} for {name}"
-        if not _is_value(kind_given, node.attr[name], is_read=node.op in _READ):
+        if not _is_value(field, node.attr[name], is_read=node.op in _READ):
             return f"no {kind} for {name}"
     return _fault_of_value(node) if node.op == "Const" else None
 

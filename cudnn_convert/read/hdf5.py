@@ -48,10 +48,10 @@ def fault(stream: BinaryIO) -> str | None:
     size = stream.seek(0, 2)
     room = size // _HEADER
     # A reference may lead to any, also to one in what looks like another: all are walked, in so many steps.
-    for offset_of in _places(stream):
-        for step in _steps(stream, offset_of, size):
+    for end in _places(stream):
+        for step in _steps(stream, end, size):
             if not step:
-                return f"a heap without an end at byte {offset_of}"
+                return f"a heap without an end at byte {end}"
             if not room:
                 return "heaps with more objects than there is room for"
             room -= 1
@@ -90,9 +90,9 @@ def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
     while offset + _HEADER <= end:
         stream.seek(offset)
         header = stream.read(_HEADER)
-        size_here = int.from_bytes(header[8:], "little")
+        length = int.from_bytes(header[8:], "little")
         is_free = header[:2] == b"\0\0"
-        step = size_here if is_free else (_HEADER + (size_here + 7) // 8 * 8) % (1 << 64)
+        step = length if is_free else (_HEADER + (length + 7) // 8 * 8) % (1 << 64)
         yield step
         offset += step
 

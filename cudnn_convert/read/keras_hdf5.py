@@ -82,8 +82,8 @@ def with_architecture(model: Model, path: Path) -> Model:
         else:
             weights = _weights(store, _holder(store, file))
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
-    model_architecture = Architecture(config, weights, keras_version=version, backend=backend)
-    return Model(model.path, KIND, None, {}, architecture=model_architecture, keras=KerasFile.HDF5)
+    architecture = Architecture(config, weights, keras_version=version, backend=backend)
+    return Model(model.path, KIND, None, {}, architecture=architecture, keras=KerasFile.HDF5)
 
 
 def _holder(store: Store, file: Any) -> Any:

@@ -82,15 +82,15 @@ class Values:
 
 def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
     """The variables of a MetaGraph whose values are not simply the entries of `tensors` of their names."""
-    tensors_by_name: dict[str, Tensor] = {}
+    resolved: dict[str, Tensor] = {}
     places = _places(meta, tensors)
     for name, (key, slices) in places.items():
-        tensors_by_name |= _value(name, key, slices, tensors)
+        resolved |= _value(name, key, slices, tensors)
     for name, key, slices in _declared(meta):
-        if name not in tensors and name not in tensors_by_name and key in tensors:
-            tensors_by_name |= _value(name, key, slices, tensors)
-    keys = {name: key for name, (key, _) in places.items() if name in tensors_by_name and key != name}
-    return Values(tensors_by_name, keys, tuple(_notes(keys, tensors)))
+        if name not in tensors and name not in resolved and key in tensors:
+            resolved |= _value(name, key, slices, tensors)
+    keys = {name: key for name, (key, _) in places.items() if name in resolved and key != name}
+    return Values(resolved, keys, tuple(_notes(keys, tensors)))
 
 
 def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[str, Place]:
@@ -102,7 +102,7 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
     chosen = _restored(nodes, writer) if writer else {}
-    places_left = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
+    places = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
     savers = [_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
     several: dict[str, set[Place]] = {}
@@ -112,9 +112,9 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
                 several.setdefault(name, set()).add(origin)
     for name, known in several.items():
         # Two savers that call one variable by two keys say nothing of which is meant.
-        if len(known) == 1 and name not in places_left and (not chosen or name not in tensors):
-            places_left[name] = next(iter(known))
-    return places_left
+        if len(known) == 1 and name not in places and (not chosen or name not in tensors):
+            places[name] = next(iter(known))
+    return places
 
 
 def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTensor]) -> Iterator[str]:

@@ -335,9 +335,9 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     nodes = [*_to_float64(index.nodes[op] for op in sorted(ops - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        nodes_by_op = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
+        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
-        tf.import_graph_def(nodes_by_op, inputs, name="packing")
+        tf.import_graph_def(names, inputs, name="packing")
         with tf.compat.v1.Session(graph=graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)

@@ -72,10 +72,10 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
             build_keras3.build_model(source, modern).save(saved)
         else:
             brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
-            model_of_parts = build_keras3.build_unconnected(
+            unconnected = build_keras3.build_unconnected(
                 source, model, classes.by_all_names(brought, model.config)
             )
-            _save(model_of_parts, modern.config, saved)
+            _save(unconnected, modern.config, saved)
         _rewrite(saved, path, provenance)
 
 
@@ -97,7 +97,7 @@ def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
 
 def _rewrite(saved: Path, path: Path, provenance: str) -> None:
     """The archive with one date in it, and no addresses of objects in its config."""
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as archive_written:
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as written:
         for name in sorted(archive.namelist()):
             content = archive.read(name)
             if name == "metadata.json":
@@ -111,7 +111,7 @@ def _rewrite(saved: Path, path: Path, provenance: str) -> None:
                 content = json.dumps(_numbered(json.loads(content), {})).encode()
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.external_attr = 0o644 << 16
-            archive_written.writestr(info, content)
+            written.writestr(info, content)
 
 
 def _numbered(value: Any, seen: dict[int, int]) -> Any:

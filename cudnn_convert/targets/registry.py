@@ -85,12 +85,12 @@ def errors(result: Verification) -> dict[str, float]:
 
 def note(result: Verification, options: Options) -> str:
     """What a report says of a gate that held."""
-    errors_of_result = errors(result)
-    worst = max(errors_of_result, key=lambda name: errors_of_result[name], default=None)
+    figures = errors(result)
+    worst = max(figures, key=lambda name: figures[name], default=None)
     message = (
         "all outputs are choices"
         if worst is None
-        else f"largest error {errors_of_result[worst]:.2e} in output {worst}"
+        else f"largest error {figures[worst]:.2e} in output {worst}"
     )
     return f"{options.quantize}: {message}, on {options.data}; --max-error {options.max_error:g}"
 

@@ -150,8 +150,8 @@ def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
             renamed[node.name] = name
     for node in result.node:
         node.name = renamed.get(node.name, node.name)
-        for position, input_name in enumerate(node.input):
-            node.input[position] = _renamed(input_name, renamed)
+        for position, source in enumerate(node.input):
+            node.input[position] = _renamed(source, renamed)
     return result
 
 

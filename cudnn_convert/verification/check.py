@@ -150,13 +150,13 @@ def _judged(
 
 def _values(fed: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The values of each tensor in all feeds, as rows of its last axis where that is one in all."""
-    values_by_name = {}
+    values = {}
     for name in fed[0]:
         arrays = [feed[name] for feed in fed]
         widths = {value.shape[-1] if value.ndim > 1 else 0 for value in arrays}
         rows = (-1, *widths) if len(widths) == 1 and 0 not in widths else (-1,)
-        values_by_name[name] = np.concatenate([value.reshape(rows) for value in arrays])
-    return values_by_name
+        values[name] = np.concatenate([value.reshape(rows) for value in arrays])
+    return values
 
 
 def _milder(
@@ -175,9 +175,7 @@ def _milder(
     judged_on: list[dict[str, Array]] = []
     plan = whole.plan
     for spread, size in judges.MILDER:
-        if all(report_of_output.judged for report_of_output in reports) or not all(
-            report_of_output.passed for report_of_output in reports
-        ):
+        if all(report.judged for report in reports) or not all(report.passed for report in reports):
             break
         with judges.judge_for(plan).opened(plan, trust=trust) as judge:
             try:
@@ -192,10 +190,10 @@ def _milder(
         what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
         on_these = _judged(again, fed, seed=seed, trust=trust)
         new = tuple(
-            _instead(report_of_output, other, what=what, feed=len(whole.exact) + len(judged_on))
-            if not report_of_output.judged and other.judged and again.spread(other.output)
-            else report_of_output
-            for report_of_output, other in zip(reports, on_these, strict=True)
+            _instead(report, other, what=what, feed=len(whole.exact) + len(judged_on))
+            if not report.judged and other.judged and again.spread(other.output)
+            else report
+            for report, other in zip(reports, on_these, strict=True)
         )
         judged_on += fed if new != reports else []
         reports = new

@@ -200,22 +200,19 @@ class Whole:
 
     def bounds(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
-        bounds_of_outputs = {}
+        bounds = {}
         for key, kind, floor in zip(self.plan.signature.outputs, self.kinds, noise, strict=False):
             of = self.given
             margin = 2 if kind.name in COARSE else compare.MARGIN
             bound = compare.tolerance(kind, floor, atol=of.atol, rtol=of.rtol, most=of.most, margin=margin)
-            bounds_of_outputs[key] = self.told.bound(bound, kind) if self.told else bound
-        return bounds_of_outputs
+            bounds[key] = self.told.bound(bound, kind) if self.told else bound
+        return bounds
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Each output over all feeds."""
         bounds, expected = self.bounds(noise), self.expected
         least = max(self.told.floor if self.told else 0.0, self.given.most or 0.0)
-        floors = {
-            name: max(noise_of_output, least)
-            for name, noise_of_output in zip(self.wanted, noise, strict=True)
-        }
+        floors = {name: max(floor, least) for name, floor in zip(self.wanted, noise, strict=True)}
         outputs = self.plan.signature.outputs
         axes = {
             key: error_statistics.axis_of_time([values[position].shape for values in expected], self.seen)

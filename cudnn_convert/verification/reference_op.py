@@ -58,8 +58,8 @@ def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _T
     fitting = [call for call in fitting if call.x.shape == x.shape]
     if not fitting:
         raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
-    nearest_taking: _Taking = min(fitting, key=distance)
-    return nearest_taking
+    taking: _Taking = min(fitting, key=distance)
+    return taking
 
 
 #: The share of its spread by which a recurrence is disturbed.
@@ -105,9 +105,9 @@ def computation(
     sizes, time_major = recurrence.sizes, recurrence.time_major
     is_lstm = sizes.mode.value == "lstm"
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
-    steps_of_layers = steps(recurrence, dtype)
+    layers = steps(recurrence, dtype)
     # Large weights are read again in every call, so that no call is made twice.
-    natural = steps_of_layers if large else tuple(steps_of_layers)
+    natural = layers if large else tuple(layers)
     drawn: dict[int, Sequence[Any]] = {0: natural}
     known: dict[tuple[bytes | None, ...], list[Array]] = {}
 

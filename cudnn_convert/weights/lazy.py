@@ -340,14 +340,12 @@ def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], .
         return matrices_of | {"projection": take(width, units)} if sizes.projection else matrices_of
 
     ways = range(sizes.directions)
-    cells_of = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
+    cells = [[matrices(layer) for _ in ways] for layer in range(sizes.layers)]
     biases = [
-        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in cells_of
+        [{"bias": take(gates, units), "recurrent_bias": take(gates, units)} for _ in ways] for _ in cells
     ]
     return tuple(
-        tuple(
-            Cell(sizes.mode, **cells_of[layer][direction], **biases[layer][direction]) for direction in ways
-        )
+        tuple(Cell(sizes.mode, **cells[layer][direction], **biases[layer][direction]) for direction in ways)
         for layer in range(sizes.layers)
     )
 

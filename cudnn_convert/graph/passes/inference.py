@@ -304,16 +304,16 @@ def _constant(index: Index, tensor: str) -> Any | None:
 
 def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
     """The name of a copy of a constant, and of what hands it on, that has the negated value."""
-    name_of_negated = unique(f"{name}/negated", index.nodes)
-    if name_of_negated not in added:
+    negated = unique(f"{name}/negated", index.nodes)
+    if negated not in added:
         original = index.nodes[name]
         copy = type(original)()
         copy.CopyFrom(original)
-        copy.name = name_of_negated
+        copy.name = negated
         if original.op == "Const":
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))
         else:
             copy.input[0] = _negate_constant(index, split(original.input[0])[0], added)
-        added[name_of_negated] = copy
-    return name_of_negated
+        added[negated] = copy
+    return negated

@@ -125,11 +125,11 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
         copy.CopyFrom(node)
         copy.name = f"{name}/{node.name}"
         del copy.input[:]
-        copy.input.extend(_moved(input_name, name, renamed) for input_name in node.input)
+        copy.input.extend(_moved(source, name, renamed) for source in node.input)
         if not node.input:
             copy.input.append(anchor)
         nodes.append(copy)
-    outputs = [_moved(input_name, name, renamed) for input_name in body.outputs]
+    outputs = [_moved(source, name, renamed) for source in body.outputs]
     return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
 
@@ -214,7 +214,7 @@ def functions(node: Any) -> list[str]:
     """The functions that a node names: those it calls."""
     names = [node.op]
     for attr in node.attr.values():
-        names += [attr.func.name] if attr.func.name else [func.name for func in attr.list.func]
+        names += [attr.func.name] if attr.func.name else [f.name for f in attr.list.func]
     return names
 
 
@@ -323,9 +323,9 @@ def _waits(index: Index, node: Any) -> list[str]:
     """What a call waited for beside its arguments."""
     scope = node.name.partition("/input_control_node/")[0]
     sources = {
-        split(each_node.input[0])[0]
-        for name, each_node in index.nodes.items()
-        if name.startswith(f"{scope}/input/") and each_node.op == "Identity"
+        split(item.input[0])[0]
+        for name, item in index.nodes.items()
+        if name.startswith(f"{scope}/input/") and item.op == "Identity"
     }
     return [name[1:] for name in node.input if name[1:] not in sources]
 

@@ -155,17 +155,17 @@ def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
-    index, seen, values_by_variable = graph.index, node_defs.import_graph(graph.definition), {}
+    index, seen, starts = graph.index, node_defs.import_graph(graph.definition), {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
         shapes = [seen.get_tensor_by_name(name).shape for name in values]
         ranks = {shape.rank for shape in shapes}
         if len(ranks) == 1 and not ranks & {None, 0}:
             columns = zip(*(shape.as_list() for shape in shapes), strict=True)
-            values_by_variable[state.variable] = tf.TensorShape(
+            starts[state.variable] = tf.TensorShape(
                 [widths[0] if len({*widths}) == 1 else None for widths in columns]
             )
-    return values_by_variable
+    return starts
 
 
 def _start(
@@ -226,9 +226,9 @@ class _Detachment:
         self.order = recurrent_state.Order(self.index, state)
 
     def made(self) -> tuple[Any, str]:
-        uses_of_state = [*recurrent_state.uses(self.index, self.state.variable)]
+        uses = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
-        places = [(use, self.order.stage_of(use)) for use in uses_of_state]
+        places = [(use, self.order.stage_of(use)) for use in uses]
         aliases = self._held()
         for use, (stage, within) in places:
             self._rewire(use, aliases[stage] if within is None else within.op, within)
@@ -287,11 +287,11 @@ class _Detachment:
         """An assignment becomes its value; what waited for it waits for that."""
         old, value, *control = node.input
         if node.op in recurrent_state.OVERWRITES:
-            node_of_value = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
+            reader = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
         else:
             op = "AddV2" if node.op in ("AssignAdd", "AssignAddVariableOp") else "Sub"
-            node_of_value = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
-        node.CopyFrom(node_of_value)
+            reader = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
+        node.CopyFrom(reader)
 
     def _plain(self) -> None:
         """Carriers of the variable carry its value now."""

@@ -288,7 +288,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
         yield "loading needs safe_mode=False"
     for version in dict.fromkeys(coded.values()):
         if version is not None:
-            paths = ", ".join(path for path, version_of_code in coded.items() if version_of_code == version)
+            paths = ", ".join(path for path, release in coded.items() if release == version)
             yield f"{paths}: its bytecode is of Python {version}, and runs in the very version that wrote it"
 
 
@@ -304,11 +304,11 @@ def python(code: Any) -> str | None:
         return None
     if not raw.startswith(_CODE):
         return None
-    for count, version_of_python in _PYTHONS.items():
+    for count, version in _PYTHONS.items():
         start = 1 + 4 * count
         if raw.startswith(_BYTES, start) and len(raw) >= start + 5:
             (length,) = struct.unpack_from("<i", raw, start + 1)
             operations = raw[start + 5 : start + 5 + length : 2]
             if 0 < length <= len(raw) - start - 5:
-                return _NEWER if count == 5 and _RESUME.intersection(operations[:8]) else version_of_python
+                return _NEWER if count == 5 and _RESUME.intersection(operations[:8]) else version
     return None

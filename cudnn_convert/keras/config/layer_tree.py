@@ -46,8 +46,8 @@ def layer_name(entry: Entry) -> str:
 def layer_entries(entry: Entry) -> list[Entry]:
     """The entries of a model; before Keras 2.2.3 a Sequential's config was the list itself."""
     config = entry["config"]
-    entries_of_config = config if isinstance(config, list) else config.get("layers", [])
-    return [layer for layer in entries_of_config if is_entry(layer)]
+    entries = config if isinstance(config, list) else config.get("layers", [])
+    return [layer for layer in entries if is_entry(layer)]
 
 
 def inside(entry: Entry) -> list[Entry]:
@@ -129,20 +129,20 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
         kept = entries[: min(names.index(layer) for layer in layers)]
         return [(layer_name(kept[-1]), 0, 0)] if _compute(kept) else []
     reached = _reachable_calls(model, layers)
-    references_of_ends = [*references(model["config"]["output_layers"])]
+    ends_ = [*references(model["config"]["output_layers"])]
     for call, value in _calls(model).items():
-        references_of_ends += references(value) if call not in reached else []
+        ends_ += references(value) if call not in reached else []
     inputs = {layer_name(entry) for entry in entries if not entry.get("inbound_nodes")}
-    return [end for end in dict.fromkeys(references_of_ends) if end[:2] in reached and end[0] not in inputs]
+    return [end for end in dict.fromkeys(ends_) if end[:2] in reached and end[0] not in inputs]
 
 
 def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
     """The model up to its top-level `layers`, with their `ends` for outputs; None where there are none."""
-    references_of_ends = ends(model, layers)
-    if not references_of_ends or not _is_row(model):
-        return _down_to(model, references_of_ends) if references_of_ends else None
+    ends_ = ends(model, layers)
+    if not ends_ or not _is_row(model):
+        return _down_to(model, ends_) if ends_ else None
     entries, config = layer_entries(model), model["config"]
-    kept = entries[: [layer_name(entry) for entry in entries].index(references_of_ends[0][0]) + 1]
+    kept = entries[: [layer_name(entry) for entry in entries].index(ends_[0][0]) + 1]
     return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
 
 
@@ -162,10 +162,10 @@ def _calls(model: Entry) -> dict[Call, Any]:
     named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}
     calls: dict[Call, Any] = {}
     for entry in entries:
-        layer, nodes_of_calls = layer_name(entry), entry.get("inbound_nodes") or [[]]
+        layer, nodes = layer_name(entry), entry.get("inbound_nodes") or [[]]
         # The call that made an inner model's own outputs comes first, and is not written down.
         first = 1 if is_model(entry) and (layer, 0) not in named else 0
-        calls |= {(layer, first + number): call for number, call in enumerate(nodes_of_calls)}
+        calls |= {(layer, first + number): call for number, call in enumerate(nodes)}
     return calls
 
 
@@ -208,10 +208,8 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         layer = layer_name(entry)
         kept = [call for call_key, call in calls.items() if call_key[0] == layer and call_key in needed]
         if kept:
-            nodes_of_calls = (
-                [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
-            )
-            entries.append({**entry, "inbound_nodes": nodes_of_calls})
+            nodes = [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            entries.append({**entry, "inbound_nodes": nodes})
     starts = [
         call_reference
         for call_reference in references(model["config"]["input_layers"])

@@ -94,9 +94,9 @@ def stack(
         y, h, *c = ops.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
         y, h = _times(ops, y, out_of, axis=1), _times(ops, h, out_of, axis=0)
         x = _merge_directions(ops, y, directions=sizes.directions, units=sizes.width)
-        for states_of, name in zip(ends, [h, *c], strict=True):
-            states_of.append(name)
-    finals = [ops("Concat", states_of, axis=0) if len(states_of) > 1 else states_of[0] for states_of in ends]
+        for initial, name in zip(ends, [h, *c], strict=True):
+            initial.append(name)
+    finals = [ops("Concat", initial, axis=0) if len(initial) > 1 else initial[0] for initial in ends]
     if empty:
         # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
         # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.

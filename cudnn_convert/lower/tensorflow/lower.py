@@ -81,7 +81,7 @@ def lower(
     """
     index = Index(graph)
     loops, scopes = control_flow.frames(index), _scopes(recurrences)
-    nodes_by_name: dict[str, list[Any]] = {}
+    replacements: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
     library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
     for recurrence in recurrences:
@@ -98,7 +98,7 @@ def lower(
             arrays = _weights(recurrence, scope, block=block)
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
-            variables[name], nodes_by_name[name] = value, _variable(name, value)
+            variables[name], replacements[name] = value, _variable(name, value)
             read_name, carried = _carried(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(read_name)
@@ -108,9 +108,9 @@ def lower(
         taken = [reference(name) for name in [*inputs, *weights]]
         called = _compiled if lowering == layer_stack.COMPILED else _inlined
         computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
-        nodes_by_name[recurrence.node] = [*nodes, *computing]
+        replacements[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
-    whole = _assemble(graph, nodes_by_name, library)
+    whole = _assemble(graph, replacements, library)
     pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
         return Lowered(pruned.definition, variables)

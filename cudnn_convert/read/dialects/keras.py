@@ -58,9 +58,9 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
                 alone[match["scope"]] = layer
     pairs = _pairs(alone)
     both = {scope for pair in pairs.values() for scope in pair}
-    layers_of = {scope: [layer] for scope, layer in alone.items() if scope not in both}
-    layers_of |= {scope: [alone[name] for name in pair] for scope, pair in pairs.items()}
-    return tuple(parameters(scope, ways) for scope, ways in sorted(layers_of.items()))
+    layers = {scope: [layer] for scope, layer in alone.items() if scope not in both}
+    layers |= {scope: [alone[name] for name in pair] for scope, pair in pairs.items()}
+    return tuple(parameters(scope, ways) for scope, ways in sorted(layers.items()))
 
 
 def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:

@@ -265,14 +265,14 @@ def _sliced(
 ) -> Stored:
     spans = []
     for key, each in zip(keys, entry.slices, strict=True):
-        entry_known, extents = known.get(key), entries.resolve_slice(each, entry.shape)
+        known_entry, extents = known.get(key), entries.resolve_slice(each, entry.shape)
         if (
-            entry_known is None
-            or entry_known.slices
-            or (entry_known.dtype, entry_known.shape) != (entry.dtype, shape(extents))
+            known_entry is None
+            or known_entry.slices
+            or (known_entry.dtype, known_entry.shape) != (entry.dtype, shape(extents))
         ):
             raise ValueError(f"no entry for the slice {list(extents)} of the shape {entry.shape}")
-        spans.append(Span(prefix, shards, entry_known, extents))
+        spans.append(Span(prefix, shards, known_entry, extents))
     return Stored(entry.shape, entry.dtype, tuple(spans))
 
 

@@ -47,7 +47,7 @@ def varint(data: memoryview, offset: int) -> tuple[int, int]:
 
 def fields(data: memoryview) -> Fields:
     """The fields of a message by number, each in order: a number, or the bytes of all else."""
-    fields_by_number: Fields = {}
+    by_number: Fields = {}
     offset = 0
     while offset < len(data):
         tag, offset = varint(data, offset)
@@ -63,8 +63,8 @@ def fields(data: memoryview) -> Fields:
             value = body if kind == _LENGTH else int.from_bytes(body, "little")
         else:
             raise ValueError(f"a field of kind {kind}")
-        fields_by_number.setdefault(tag >> 3, []).append(value)
-    return fields_by_number
+        by_number.setdefault(tag >> 3, []).append(value)
+    return by_number
 
 
 def integer(message: Fields, number: int) -> int:

@@ -166,9 +166,9 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
             copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
         nodes[name] = copy
         del copy.input[:]
-        copy.input.extend(ends.get(input_name) or _carried(input_name, index) for input_name in read)
-        todo += [split(input_name)[0] for input_name in read if input_name not in ends]
-    fed = frozenset(input_name for name_of_input in nodes.values() for input_name in name_of_input.input) & {
+        copy.input.extend(ends.get(source) or _carried(source, index) for source in read)
+        todo += [split(source)[0] for source in read if source not in ends]
+    fed = frozenset(source for name_of_input in nodes.values() for source in name_of_input.input) & {
         *ends.values()
     }
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}

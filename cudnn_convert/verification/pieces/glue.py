@@ -153,7 +153,7 @@ def judge_glue(
     the source with its matrices rounded to that, where they are: so far an artifact may be off.
     """
     passes = _passes(plan, judge, feed)
-    if not any(run_of_layer.calls for run_of_layer in passes):
+    if not any(call.calls for call in passes):
         return GlueReport(asked=False, message="no recurrence runs on these inputs")
     try:
         seen = [*run(passes)]
@@ -165,28 +165,24 @@ def judge_glue(
     lost: list[str] = []
     hidden: list[str] = []
     answers = _answers(judge, passes, names, rough)
-    for number, (run_of_layer, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
+    for number, (call, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
         which = f"call {number + 1}: " if number else ""
         count = len(plan.signature.outputs)
         for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=False):
-            if key in run_of_layer.outputs:
-                worst.see(f"{which}output {key}", run_of_layer.outputs[key], value, floor)
-        for name, actual, expected in run_of_layer.entered:
+            if key in call.outputs:
+                worst.see(f"{which}output {key}", call.outputs[key], value, floor)
+        for name, actual, expected in call.entered:
             worst.see(f"{which}{name}", actual, expected, 0.0)
-        known_values = [*map(_Held, exact[count:], floors[count:], known.products.values())]
-        known_values += [_Held(value, 0.0, is_product=True) for value in run_of_layer.beside]
-        missing = [*_missing(run_of_layer.products, known_values, worst)]
-        unknown = {name for name in missing if name in run_of_layer.repeated and known.repeats}
+        values = [*map(_Held, exact[count:], floors[count:], known.products.values())]
+        values += [_Held(value, 0.0, is_product=True) for value in call.beside]
+        missing = [*_missing(call.products, values, worst)]
+        unknown = {name for name in missing if name in call.repeated and known.repeats}
         lost += [f"{which}{name}" for name in missing if name not in unknown]
-        hidden += [name for name in (*run_of_layer.hidden, *sorted(unknown)) if name not in hidden]
+        hidden += [name for name in (*call.hidden, *sorted(unknown)) if name not in hidden]
     if lost and worst.needed <= 1:
         worst.needed = np.inf
         worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
-    idle = sorted(
-        {run_of_layer.node for run_of_layer in plan.recurrences}.difference(
-            *(run_of_layer.nodes for run_of_layer in passes)
-        )
-    )
+    idle = sorted({call.node for call in plan.recurrences}.difference(*(call.nodes for call in passes)))
     hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
     if hidden and worst.needed <= 1:
         worst.message = f"not looked at: {', '.join(hidden)}"
@@ -213,7 +209,7 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
 
 def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
     """What products may be in the source's graph; where there are none, no graph need be there."""
-    if not any(run_of_layer.products for run_of_layer in seen):
+    if not any(run.products for run in seen):
         return Candidates({})
     from cudnn_convert.verification.pieces import graph_glue
 
@@ -321,11 +317,9 @@ def _given(
     """By pass a source's tensors where recurrences give what is given, moved by rounding."""
     judge.restart()
     givens = []
-    for run_of_layer in passes:
-        judge.give(
-            {node: [_moved(call, draw) for call in calls] for node, calls in run_of_layer.by_node.items()}
-        )
-        givens.append(judge.run(end_to_end.perturb_feed(run_of_layer.feed, seed=1, draw=draw), wanted))
+    for run in passes:
+        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in run.by_node.items()})
+        givens.append(judge.run(end_to_end.perturb_feed(run.feed, seed=1, draw=draw), wanted))
     judge.give({})
     return givens
 
@@ -374,17 +368,15 @@ def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool
     is_blunt = not spread or least * largest > sharp * spread
     scale = min(1.0, spread) or 1.0
     same = [
-        known_value
-        for known_value in known_values
-        if known_value.value.size == value.size and known_value.value.dtype.kind == "f"
+        candidate
+        for candidate in known_values
+        if candidate.value.size == value.size and candidate.value.dtype.kind == "f"
     ]
     hidden = False
     for order in (np.asarray, np.sort):
-        for known_value in same:
-            share = _share(
-                order(flat), order(known_value.value.ravel()), known_value.floor, least, scale=scale
-            )
+        for candidate in same:
+            share = _share(order(flat), order(candidate.value.ravel()), candidate.floor, least, scale=scale)
             if share is not None and share <= 1:
                 return None if is_blunt else True
-            hidden |= share is None and known_value.is_product
+            hidden |= share is None and candidate.is_product
     return None if hidden else False

@@ -159,8 +159,8 @@ def runner(artifact: Artifact) -> Run:
     """Runs the glue of a model, or of one model for each part, also in branches and loops."""
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
-        for run_of_layer in passes:
-            yield _joined([_run(artifact, part, run_of_layer) for part in artifact.plan.parts])
+        for call in passes:
+            yield _joined([_run(artifact, part, call) for part in artifact.plan.parts])
 
     return run
 
@@ -169,14 +169,12 @@ def _joined(seen: Sequence[Seen]) -> Seen:
     """What several files answered, as one."""
     outputs: dict[str, Array] = {}
     products: dict[str, Array] = {}
-    for run_of_layer in seen:
-        outputs |= run_of_layer.outputs
-        products |= run_of_layer.products
-    entered = [value for run_of_layer in seen for value in run_of_layer.entered]
-    beside = [value for run_of_layer in seen for value in run_of_layer.beside]
-    return Seen(
-        outputs, entered, products, beside, [name for run_of_layer in seen for name in run_of_layer.hidden]
-    )
+    for run in seen:
+        outputs |= run.outputs
+        products |= run.products
+    entered = [value for run in seen for value in run.entered]
+    beside = [value for run in seen for value in run.beside]
+    return Seen(outputs, entered, products, beside, [name for run in seen for name in run.hidden])
 
 
 def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
@@ -262,15 +260,15 @@ def _session(model: Any, fused: list[Any]) -> Any:
     """The model without the fused nodes; every tensor that is looked at is an output."""
     import onnxruntime
 
-    model_of_session = onnx.ModelProto()
-    model_of_session.CopyFrom(model)
-    graph, gone = model_of_session.graph, {node.name for node in fused}
+    small = onnx.ModelProto()
+    small.CopyFrom(model)
+    graph, gone = small.graph, {node.name for node in fused}
     kept = [node for node in graph.node if node.name not in gone]
     read = [
-        node.input[name_of_input]
+        node.input[source]
         for node in fused
-        for name_of_input in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
-        if len(node.input) > name_of_input
+        for source in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
+        if len(node.input) > source
     ]
     read += [node.output[0] for node in kept if node.op_type in _PRODUCTS]
     del graph.node[:]
@@ -289,7 +287,7 @@ def _session(model: Any, fused: list[Any]) -> Any:
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(
-        model_of_session.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        small.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 
 

@@ -143,18 +143,18 @@ def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
         part.ask(x, (h[direction], c[direction]), asked.lengths) for direction, part in enumerate(parts)
     ]
     y, *last = zip(*answers, strict=True)
-    ends = [np.stack(values_of_steps) for values_of_steps in last]
+    ends = [np.stack(values) for values in last]
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
 def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
     """A loop of a model as one that can be asked. Raises UncutError."""
-    cut_of_loop = cut(model, *loop, backward=direction > 0)
+    part = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
     return _Part(
-        cache(partial(open_subgraph, model, cut_of_loop.alone)),
-        cut_of_loop.inputs,
-        "y" in cut_of_loop.gives,
+        cache(partial(open_subgraph, model, part.alone)),
+        part.inputs,
+        "y" in part.gives,
         sizes,
         direction > 0,
     )
