@@ -158,10 +158,10 @@ def verify_plan(
     if not result.passed:
         wrong = (output for output in result.outputs if not output.passed)
         lines = [f"{plan.model.path}: output {output.output}: {output.message}" for output in wrong]
-        inside = (output for output in result.recurrences if not output.passed)
+        failed = (piece for piece in result.recurrences if not piece.passed)
         lines += [
-            f"{plan.model.path}: recurrence {output.node}, by itself: {output.message}; in {output.piece}"
-            for output in inside
+            f"{plan.model.path}: recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"
+            for piece in failed
         ]
         if result.glue is not None and not result.glue.passed:
             lines.append(f"{plan.model.path}: around the recurrences: {result.glue.message}")
@@ -190,7 +190,7 @@ def _mapped(
 def _unproven(node: str, result: Verification) -> str:
     """Why nothing was shown of a recurrence."""
     why = next(
-        (recurrence.message for recurrence in result.recurrences if recurrence.node == node),
+        (piece.message for piece in result.recurrences if piece.node == node),
         "not asked by itself",
     )
     expected = "expected an output that depends on it and can be judged"
