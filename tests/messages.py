@@ -15,7 +15,7 @@ PACKAGE: Final = ROOT / "cudnn_convert"
 _FLAG: Final = re.compile(r"--[a-z]")
 #: Calls whose strings are no message: what argparse declares, and patterns.
 _DECLARING: Final = frozenset(
-    {"add", "add_argument", "add_argument_group", "addoption", "getoption", "compile"}
+    {"_flag", "add", "add_argument", "add_argument_group", "addoption", "getoption", "compile"}
 )
 #: Flags by which a message begins: the place of a mistake. `--layers, --units: `, `{path}: --tag: `.
 _PLACE: Final = re.compile(r"(\{\}: )?--[a-z-]+(, --[a-z-]+)*(( \{\}| \w+)?: |$)")

@@ -41,6 +41,7 @@ OF_PROCESS: Final = MappingProxyType(
 EXCEPTIONS: Final = MappingProxyType(
     {
         "cli/tables.py: what --format {} writes": "the title of a map",
+        "options.py: --format checkpoint": "the title of a section of the help",
         "targets/registry.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "inspection/alternatives.py: --units N": "looked for in the message of recurrences/graphless.py",
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
