@@ -50,16 +50,16 @@ _BEFORE: Final = (
 _REASON: Final = re.compile(rf"(?!(?:{_BEFORE})$)(?:\(\d+\) [A-Z_]+: )?(.+)")
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return f"{text[: _PART - 100]}...{text[-100:]}" if len(text) > _PART else text
 
 
 def _part(text: str) -> str:
-    return _shortened(visible(text))
+    return _shorten(visible(text))
 
 
 def _reason(text: str) -> str:
-    return _WORD.sub(lambda word: _shortened(word[0]), visible(text))
+    return _WORD.sub(lambda word: _shorten(word[0]), visible(text))
 
 
 def first_line(cause: BaseException) -> str:
@@ -193,10 +193,10 @@ def visible(text: str) -> str:
 
 def command(words: Iterable[str]) -> str:
     """The words as a line for a shell: printable, and what bash, zsh and ksh read is the words again."""
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     if _PLAIN.fullmatch(word):
         return word
     if word.isprintable():

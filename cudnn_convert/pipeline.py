@@ -44,7 +44,7 @@ def convert(
     atomic_output.refuse(destination)
     model = prepare.read_source(source, options, tag=options.tag)
     if prepare.is_portable(model, options) and not options.force_convert:
-        summary = _left_alone(model, source, options)
+        summary = _report_portable(model, source, options)
         ready(summary)
         return summary
     registry.check_source(model, options)
@@ -55,7 +55,7 @@ def convert(
     text = report.provenance(
         summary,
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
-        options={"version": __version__, **_recorded(options)},
+        options={"version": __version__, **_options_record(options)},
     )
     with atomic_output.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
@@ -87,7 +87,7 @@ def apart(source: Path, options: Options, artifact: Path | None = None) -> list[
     return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
 
-def _left_alone(model: Model, source: Path, options: Options) -> Report:
+def _report_portable(model: Model, source: Path, options: Options) -> Report:
     """The report of a conversion that is none."""
     note = "portable already: nothing reaches a cuDNN op, so nothing was written; --force-convert writes it"
     return Report(
@@ -152,7 +152,7 @@ def verify_plan(
             vouched=prepare.user_code(options),
         )
     if isinstance(artifact, Path):
-        result = _mapped(result, plan, artifact, options, is_copy=is_copy)
+        result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     if not result.passed and options.quantize:
         raise VerificationError(result, f"{plan.model.path}: {registry.failure_message(result, options)}")
     if not result.passed:
@@ -174,7 +174,7 @@ def verify_plan(
     return result
 
 
-def _mapped(
+def _check_weight_map(
     result: Verification, plan: Plan, artifact: Path, options: Options, *, is_copy: bool
 ) -> Verification:
     """A verification that also fails where weights lie in the artifact as they should not."""
@@ -218,7 +218,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
     )
 
 
-def _recorded(options: Options) -> dict[str, Any]:
+def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
     settings |= registry.gate_provenance(options) | {"seed": _seed(options)}
@@ -298,7 +298,7 @@ class Pair:
 def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plans a source as an artifact's provenance says, or as the options where it carries none."""
     with context.on(artifact):
-        form, path, recorded = _opened(artifact, trust=options.trust)
+        form, path, recorded = _open(artifact, trust=options.trust)
     is_whole = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
@@ -326,7 +326,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     return Pair(plan, path, options, is_copy)
 
 
-def _opened(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
+def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
     """What an artifact is, and its provenance; its files lie in its folder, unless it is trusted."""
     try:
         paths.refuse(artifact, trust=trust)

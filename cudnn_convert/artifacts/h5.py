@@ -17,7 +17,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
     """What an attribute says of its origin."""
     from cudnn_convert.read import hdf5
 
-    with hdf5.Store(path).checked().open() as file:
+    with hdf5.Store(path).check().open() as file:
         text = file.attrs.get(KERAS_PROVENANCE)
     return None if text is None else origin.parse(path, text)
 

@@ -63,7 +63,7 @@ class Opened:
                 with context.on(self.path):
                     answered = runner(fed)
             except Exception as cause:
-                raise _refused(self.path, f"one that {self.form}'s runtime can run", cause) from cause
+                raise _read_error(self.path, f"one that {self.form}'s runtime can run", cause) from cause
             answers |= {part.prefix + key: value for key, value in answered.items()}
         return answers
 
@@ -104,7 +104,7 @@ def read_arrays(form: str, artifact: Path) -> dict[str, Array]:
     except CudnnConvertError:
         raise
     except Exception as cause:  # each format's library has exceptions of its own
-        raise _refused(artifact, f"weights as {form} has them", cause) from cause
+        raise _read_error(artifact, f"weights as {form} has them", cause) from cause
     return arrays
 
 
@@ -123,8 +123,8 @@ def _loading(form: str, path: Path) -> Iterator[None]:
     except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
-        raise _refused(path, f"one that loads as {form}", cause) from cause
+        raise _read_error(path, f"one that loads as {form}", cause) from cause
 
 
-def _refused(path: Path, expected: str, cause: Exception) -> ReadError:
+def _read_error(path: Path, expected: str, cause: Exception) -> ReadError:
     return ReadError(path, "artifact", expected=expected, found=first_line(cause))

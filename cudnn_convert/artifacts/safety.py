@@ -67,19 +67,19 @@ def refuse(
     running = node_defs.extract_nodes(graph, ran | filling)
     named = control_flow.holding(running, lambda node: files if node.name in filling else (), calls + signed)
 
-    def known(node: Any, function: str) -> bool:
+    def is_known(node: Any, function: str) -> bool:
         if node.op not in lookup_tables.FROM_FILE:
             return node.op in _OWN
         name = node.input[1]
         return name in named[function] if function else node.name in filling and tensor(name) in files
 
-    safe_ops.refuse(path, running, cure=_CURE, known=known)
-    safe_ops.refuse(path, _calling(graph, signed), cure=_CURE, known=known)
+    safe_ops.refuse(path, running, cure=_CURE, known=is_known)
+    safe_ops.refuse(path, _calling(graph, signed), cure=_CURE, known=is_known)
     safe_ops.refuse(
         path,
         _calling(graph, calls),
         cure=_CURE,
-        known=lambda node, function: node.op in _EXPORTS or known(node, function),
+        known=lambda node, function: node.op in _EXPORTS or is_known(node, function),
     )
     _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
 
@@ -93,12 +93,12 @@ def _refuse_restoring(path: Path, graph: Any, ops: Collection[str], saver: Any) 
     prefix = {tensor(saver.filename_tensor_name)}
     named = control_flow.holding(node_defs.extract_nodes(graph, ops), lambda node: prefix)
 
-    def known(node: Any, function: str) -> bool:
+    def is_known(node: Any, function: str) -> bool:
         if node.op in _RESTORES:
             return node.input[0] in named[function] if function else tensor(node.input[0]) in prefix
         return node.op in _OWN
 
-    safe_ops.refuse(path, node_defs.extract_nodes(graph, ops), cure=_CURE, known=known)
+    safe_ops.refuse(path, node_defs.extract_nodes(graph, ops), cure=_CURE, known=is_known)
 
 
 def _refuse_evaluated(path: Path, graph: Any) -> None:
@@ -142,10 +142,10 @@ def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[Call]:
         if 0 <= number < len(objects.nodes):
             node = objects.nodes[number]
             names = [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
-            yield from (Call(name, _captured(objects, name)) for name in names if name)
+            yield from (Call(name, _find_captured_assets(objects, name)) for name in names if name)
 
 
-def _captured(objects: Any, function: str) -> tuple[bool, ...]:
+def _find_captured_assets(objects: Any, function: str) -> tuple[bool, ...]:
     """Whether each object that a function captured, its last arguments, is an asset."""
     if function not in objects.concrete_functions:
         return ()

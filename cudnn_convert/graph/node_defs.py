@@ -264,7 +264,10 @@ def fold_constant(
     ops = index.ancestors([op], control=False, stop=given)
     if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
         return None
-    nodes = [_taken(index.nodes[name], given) if name in given else index.nodes[name] for name in sorted(ops)]
+    nodes = [
+        _replace_with_constant(index.nodes[name], given) if name in given else index.nodes[name]
+        for name in sorted(ops)
+    ]
     try:
         graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
     except InvalidModelError:
@@ -281,7 +284,7 @@ def fold_constant(
             return None
 
 
-def _taken(node: Any, given: Mapping[str, float]) -> Any:
+def _replace_with_constant(node: Any, given: Mapping[str, float]) -> Any:
     dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
     return constant(node.name, np.asarray(given[node.name], dtype))
 

@@ -60,7 +60,7 @@ def refuse(
     a node of a function may have any node's name.
     """
     listed: dict[str, list[str]] = {}
-    for node, function in _located(graph):
+    for node, function in _locate_nodes(graph):
         if not known(node, function):
             listed.setdefault(node.op, []).append(node.name)
     if listed:
@@ -73,10 +73,10 @@ def refuse(
 
 def others(graph: Any) -> Iterator[Any]:
     """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
-    return (node for node, _ in _located(graph))
+    return (node for node, _ in _locate_nodes(graph))
 
 
-def _located(graph: Any) -> Iterator[tuple[Any, str]]:
+def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
     """The same nodes, each with the function that it lies in, "" for the graph itself."""
     library: dict[str, list[Any]] = {}
     twins: dict[bytes, list[str]] = {}
@@ -89,7 +89,7 @@ def _located(graph: Any) -> Iterator[tuple[Any, str]]:
         # A function of the name of an op of TensorFlow's may be either.
         if not is_pure(node) and (node.op not in names or tf_private.find_op(node.op) is not None):
             yield node, inside
-        called = [node.op, *_named(node.attr.values())]
+        called = [node.op, *_list_functions(node.attr.values())]
         while called:
             for function in library.pop(called.pop(), ()):
                 todo += [(inner, function.signature.name) for inner in function.node_def]
@@ -132,10 +132,10 @@ def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
     return True
 
 
-def _named(attributes: Iterable[Any]) -> Iterator[str]:
+def _list_functions(attributes: Iterable[Any]) -> Iterator[str]:
     """The functions that attributes name, also those that a function is to be made with."""
     for attribute in attributes:
         functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
         for function in functions:
             yield function.name
-            yield from _named(function.attr.values())
+            yield from _list_functions(function.attr.values())

@@ -240,7 +240,7 @@ def _ways(reason: str, model: Model, options: Options) -> list[Change]:
         return [{"directions": 1}, *({**sizes, "directions": 2} for sizes in whole)]
     changes: list[Change] = []
     for part in _BETWEEN.split(reason):
-        change = dict(_named(part))
+        change = dict(_read_flags(part))
         if change and change not in changes and all(_is_open(options, *sizes) for sizes in change.items()):
             changes.append(change)
     if not changes and "--signature" in reason and options.signature is None:
@@ -248,7 +248,7 @@ def _ways(reason: str, model: Model, options: Options) -> list[Change]:
     return changes
 
 
-def _named(part: str) -> Iterator[tuple[str, Any]]:
+def _read_flags(part: str) -> Iterator[tuple[str, Any]]:
     for flag, text in _FLAG.findall(part):
         name, value = flag.replace("-", "_"), text.rstrip(",").strip("'")
         if name not in READING or not value or _STANDS_IN.fullmatch(value.rpartition("=")[2]):

@@ -91,7 +91,9 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
-    leaves = tuple(leaf for name in origin.leaves if (leaf := _held(model, index, name)) is not None)
+    leaves = tuple(
+        leaf for name in origin.leaves if (leaf := _describe_tensor(model, index, name)) is not None
+    )
     if node.op not in CUDNN_OPS:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
@@ -112,10 +114,10 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
         keys=None if facts.projection else _keys(model, facts, origin, blob),
     )
     elements = int(np.prod(blob.shape)) if blob else tensors[PARAMS].shape.num_elements()
-    return _sized(known, facts, elements)
+    return _with_sizes(known, facts, elements)
 
 
-def _sized(known: Seen, facts: weight_copies.Facts, elements: int | None) -> Seen:
+def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -> Seen:
     """With the sizes that its canonical keys have, or that the length of its parameters leaves."""
     if known.keys is not None:
         keys = known.keys
@@ -147,7 +149,7 @@ def _keys(
     return matches
 
 
-def _held(model: Model, index: Index, name: str) -> Held | None:
+def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
     """A variable or a constant, without its value."""
     if name in model.variables:
         tensor = model.variables[name]
@@ -201,11 +203,11 @@ class Graph:
             *parameter_source.cpu_recurrences(self.index),
         ]
         self._keys = weights_only.canonical_tensors(model)
-        self._seen = _seen(
+        self._seen = _import_needed(
             self.graph, self.index, [*(node.name for node in self.nodes), *map(_op, [*ends, *more])]
         )
 
-    def reached(self, outputs: Collection[str]) -> set[str]:
+    def find_needed(self, outputs: Collection[str]) -> set[str]:
         """The ops that the tensors `outputs` need."""
         return self.index.ancestors(map(_op, outputs))
 
@@ -233,28 +235,28 @@ class Graph:
             needed = [live[node.name] for node in group if node.name in live]
             node = next((node for node in group if live.get(node.name)), group[0])
             tensors = None if self._seen is None else self._seen.get_operation_by_name(node.name).inputs
-            described = _described(self.model, self.index, node, tensors)
+            described = _try_describe(self.model, self.index, node, tensors)
             if described is not None:
                 keys = described.matrices or (
                     self._keys.get(described.keys.scope, ()) if described.keys else ()
                 )
-                agree = "" if node.name in checked else self._compared(described, convention)
+                agree = "" if node.name in checked else self._compare(described, convention)
                 raw = (described.blob,) if described.blob else ()
                 is_live = True if any(needed) else False if len(needed) == len(group) else None
-                shown = replace(described.found(node), function=function or None, live=is_live)
+                shown = replace(described.describe(node), function=function or None, live=is_live)
                 yield replace(
                     shown, raw=raw, canonical=keys, copies=weights_only.describe_copies(raw, keys, agree)
                 )
-        yield from _uncalled(self.model, groups)
+        yield from _find_uncalled(self.model, groups)
 
-    def _compared(self, node: Seen, convention: Convention) -> str | None:
+    def _compare(self, node: Seen, convention: Convention) -> str | None:
         blob = self.model.variables.get(node.blob.name) if node.blob else None
         if node.keys is None or blob is None or node.sizes is None:
             return None
         return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
 
 
-def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
+def _try_describe(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
     """None for a node with attributes that no cuDNN op has, as a refusal says."""
     try:
         return describe_node(model, index, node, tensors)
@@ -262,7 +264,7 @@ def _described(model: Model, index: Index, node: Any, tensors: Any) -> Seen | No
         return None
 
 
-def _uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
+def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
     """The cuDNN nodes of functions that no signature and no object calls: here each is called once."""
     graph: Any = model.graph
     called = {name for name, _ in known}
@@ -283,9 +285,9 @@ def _uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Foun
     wanted = {function.signature.name for function in functions}
     for node in parameter_source.recurrences(index):
         function, name = inlining.origin(node) or ("", "")
-        described = _described(model, index, node, seen.get_operation_by_name(node.name).inputs)
+        described = _try_describe(model, index, node, seen.get_operation_by_name(node.name).inputs)
         if function in wanted and described is not None:
-            shown = described.found(node)
+            shown = described.describe(node)
             yield replace(shown, name=f"{function}/{name}", function=function, live=False)
 
 
@@ -301,7 +303,7 @@ def _flat(graph: Any, keep: Sequence[str]) -> Any:
         return graph
 
 
-def _seen(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
+def _import_needed(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
     """What `ops` need as TensorFlow sees it, None where it does not know an op."""
     try:
         return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))

@@ -37,7 +37,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in tried.plans]
     recurrences = tuple(
-        weights_only.recurrences(model, plans, _convention(tried, options), checked=_checked(tried))
+        weights_only.recurrences(model, plans, _convention(tried, options), checked=_has_compared(tried))
     )
     names = [
         name for plan in plans for single in plan.singles for name in (single.name, single.recurrence.shared)
@@ -74,7 +74,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     )
     checked = (
         {signature.node for _, plan in tried.plans for signature in plan.recurrences}
-        if _checked(tried)
+        if _has_compared(tried)
         else set()
     )
     recurrences = tuple(
@@ -100,9 +100,7 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
         model,
         runs_on_cpu=True,
         recurrences=seen.recurrences({}, (), Convention()),
-        signatures=[
-            _offered(seen, key, signature, taken=False) for key, signature in model.signatures.items()
-        ],
+        signatures=[_offer(seen, key, signature, taken=False) for key, signature in model.signatures.items()],
         reasons=[alternatives.PORTABLE],
     )
 
@@ -113,7 +111,7 @@ def _convention(tried: Ways, options: Options) -> Convention:
     return Convention(taken.gate_order, taken.forget_bias)
 
 
-def _checked(tried: Ways) -> bool:
+def _has_compared(tried: Ways) -> bool:
     """Whether the plan compared the copies of all weights."""
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
@@ -127,7 +125,7 @@ def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str,
     given = [name for nodes_needed in whole.signatures.values() for name in nodes_needed.outputs.values()]
     if options.outputs or not given:
         return {}
-    reached = seen.reached(given)
+    reached = seen.find_needed(given)
     return {node.name: node.name in reached for node in seen.nodes}
 
 
@@ -144,16 +142,16 @@ def _signatures(seen: Graph, model: Model, tried: Ways) -> Iterator[Offered]:
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
-        yield _offered(seen, "", plans[0].source, taken=True)
+        yield _offer(seen, "", plans[0].source, taken=True)
     for key, signature in model.signatures.items():
         # An artifact with one signature calls it so, whichever of the source's it is.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(signature.outputs)
         # Its inputs are those of the plan, which may begin behind a parser.
         offered = plans[0].source if same else signature
-        yield _offered(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
+        yield _offer(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
 
-def _offered(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offered:
+def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offered:
     inputs, outputs = (
         {name: seen.end(tensor) for name, tensor in of.items()}
         for of in (signature.inputs, signature.outputs)

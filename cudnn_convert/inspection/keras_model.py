@@ -39,10 +39,10 @@ def describe_layers(model: Architecture) -> Iterator[Found]:
         recurrences, left = [*_recurrent(top)], _triples(listed)
         # A CPU layer's config may have weights that a cuDNN layer saved: what cuDNN layers leave of them.
         ordered = sorted(recurrences, key=lambda pair: not classes.is_cudnn(pair[1]))
-        taken = {path: _taken(left, entry, around) for path, entry, around in ordered}
+        taken = {path: _take_weights(left, entry, around) for path, entry, around in ordered}
         for path, entry, around in recurrences:
             tensors = taken[path] or _plain_tensors(path, listed)
-            yield _found(path, entry, around, tensors)
+            yield _describe_layer(path, entry, around, tensors)
 
 
 def _recurrent(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry, Entry | None]]:
@@ -67,17 +67,21 @@ def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
     """The weights of each cuDNN layer in a list, with the name of its kernel, and as they are shown."""
     names = {id(tensor): name for name, tensor in listed}
     return [
-        (name, triple, tuple(_held(names[id(tensor)], tensor) for tensor in triple.tensors.values()))
+        (
+            name,
+            triple,
+            tuple(_describe_tensor(names[id(tensor)], tensor) for tensor in triple.tensors.values()),
+        )
         for name, triple in keras_hdf5.triples(listed)
     ]
 
 
-def _held(name: str, tensor: Tensor) -> Held:
+def _describe_tensor(name: str, tensor: Tensor) -> Held:
     """A tensor by its place in the file, which its name need not tell."""
     return Held(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
 
 
-def _taken(
+def _take_weights(
     left: list[tuple[str, Layer, tuple[Held, ...]]], entry: Entry, around: Entry | None
 ) -> tuple[Held, ...]:
     """The weights of a layer, out of those left: of its sizes, those named after it before others."""
@@ -96,11 +100,13 @@ def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
     """The weights of a CPU layer: all of a top-level layer's, in a model those that are named after it."""
     parts = path.split("/")
     return tuple(
-        _held(name, tensor) for name, tensor in listed if len(parts) == 1 or f"/{parts[-1]}/" in f"/{name}"
+        _describe_tensor(name, tensor)
+        for name, tensor in listed
+        if len(parts) == 1 or f"/{parts[-1]}/" in f"/{name}"
     )
 
 
-def _found(path: str, entry: Entry, around: Entry | None, helds: tuple[Held, ...]) -> Found:
+def _describe_layer(path: str, entry: Entry, around: Entry | None, helds: tuple[Held, ...]) -> Found:
     config = entry["config"]
     settings = {key: config[key] for key in _SETTINGS if config.get(key)}
     if around is not None:

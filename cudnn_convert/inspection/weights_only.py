@@ -64,7 +64,7 @@ class Seen:
             self.projection,
         )
 
-    def found(self, node: Any) -> Found:
+    def describe(self, node: Any) -> Found:
         """What the inspection shows of the node by itself."""
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
         return Found(
@@ -186,15 +186,15 @@ def recurrences(
             singles.setdefault(single_or_set.recurrence.shared, []).append(single_or_set)
     for variable, single in singles.items():
         scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
-        recurrence = _planned(model, variable, single, keys.get(scope, ()))
+        recurrence = _describe_planned(model, variable, single, keys.get(scope, ()))
         comparison = (
-            recurrence.copies if checked else _compared(model, recurrence, scope, single[0], convention)
+            recurrence.copies if checked else _compare(model, recurrence, scope, single[0], convention)
         )
         yield replace(recurrence, copies=comparison, live=True if len(single) == len(plans) else None)
     if not plans:
         for scope in dict.fromkeys(single_or_set.scope for single_or_set in model.canonical):
             sets = [single_or_set for single_or_set in model.canonical if single_or_set.scope == scope]
-            yield _keyed(sets, _raw(model, blobs.get(scope, "")), keys[scope])
+            yield _describe_keys(sets, _raw(model, blobs.get(scope, "")), keys[scope])
         for blob in graphless.blob_keys(model):
             if blob not in blobs.values():
                 yield _blob(model, blob)
@@ -213,21 +213,21 @@ def signatures(plan: Plan) -> Iterator[Offered]:
         yield Offered(single.name, True, *ends)
 
 
-def _planned(
+def _describe_planned(
     model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[Held, ...]
 ) -> Found:
     """One recurrence of all plans that have it; where they do not agree on a size, None."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
-    recurrence = _found(
-        singles[0].name, _agreed(sizes, "mode"), first.dtype.name, batch_major=singles[0].batch_major
+    recurrence = _describe_unknown(
+        singles[0].name, _agree(sizes, "mode"), first.dtype.name, batch_major=singles[0].batch_major
     )
     return replace(
         recurrence,
-        layers=_agreed(sizes, "layers"),
-        directions=_agreed(sizes, "directions"),
-        units=_agreed(sizes, "units"),
-        input_size=_agreed(sizes, "input_size"),
+        layers=_agree(sizes, "layers"),
+        directions=_agree(sizes, "directions"),
+        units=_agree(sizes, "units"),
+        input_size=_agree(sizes, "input_size"),
         lengths=first.lengths,
         raw=raw,
         canonical=keys,
@@ -235,18 +235,22 @@ def _planned(
     )
 
 
-def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]) -> Found:
+def _describe_keys(
+    sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]
+) -> Found:
     """A scope's canonical keys; `sets` are all that keys and shapes fit."""
     parameters = sets[0]
     modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
     is_half = any(each_set.may_be_half for each_set in sets)
     return replace(
-        _found(parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major),
-        layers=_agreed(sets, "layers"),
-        directions=None if is_half else _agreed(sets, "directions"),
-        units=_agreed(sets, "units"),
-        input_size=_agreed(sets, "input_size"),
+        _describe_unknown(
+            parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major
+        ),
+        layers=_agree(sets, "layers"),
+        directions=None if is_half else _agree(sets, "directions"),
+        units=_agree(sets, "units"),
+        input_size=_agree(sets, "input_size"),
         raw=raw,
         canonical=keys,
         copies=describe_copies(raw, keys, None),
@@ -256,17 +260,19 @@ def _keyed(sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tup
 def _blob(model: Model, key: str) -> Found:
     """A blob on its own: its length alone is known, and perhaps its mode, by its scope."""
     mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
-    recurrence = _found(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
+    recurrence = _describe_unknown(
+        graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False
+    )
     return replace(recurrence, raw=_raw(model, key), copies=RAW)
 
 
-def _agreed(items: Sequence[Any], name: str) -> Any:
+def _agree(items: Sequence[Any], name: str) -> Any:
     """What all of them say, None where they do not agree."""
     values = {getattr(item, name) for item in items}
     return values.pop() if len(values) == 1 else None
 
 
-def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
+def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
     """A recurrence of which no size is known yet, nor which tensors hold it."""
     return Found(
         name=name,
@@ -290,7 +296,7 @@ def _found(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Fo
     )
 
 
-def _compared(
+def _compare(
     model: Model, inspection: Found, scope: str, single: graphless.Single, convention: Convention
 ) -> str:
     """What the copies are, where no plan compared them."""

@@ -110,18 +110,18 @@ class _Pieces:
             return _stand_in(entry, listed)
         if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
             message = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
-            raise self._refused(entry, f"{message}; write --format h5")
+            raise self._refuse(entry, f"{message}; write --format h5")
         if not classes.has_foreign(entry, self.brought):
             return self._own(entry, listed)
         if layer_tree.is_model(entry):
-            return self.model(entry, self._shared(entry, listed))
+            return self.model(entry, self._share(entry, listed))
         if kind == "Bidirectional":
             parts = self._ways(entry, listed)
         elif kind in _HOLDS:
             parts = {_HOLDS[kind]: self.layer(layer_tree.inside(entry)[0], listed)}
         else:
             message = f"expected Keras's own layers in a {kind} for Keras 3, found another"
-            raise self._refused(entry, f"{message}; write --format h5, or bring it with --custom-objects")
+            raise self._refuse(entry, f"{message}; write --format h5, or bring it with --custom-objects")
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
@@ -132,13 +132,13 @@ class _Pieces:
             refuse_open_steps(self.source, layer)
             if fill_variables(layer, entry, listed):
                 return layer
-        elif (shaped := self._shaped(entry, config, listed)) is not None:
+        elif (shaped := self._build_layer(entry, config, listed)) is not None:
             return shaped
         stored = ", ".join(str(list(tensor.shape)) for _, tensor in listed)
         expected = f"the weights of a {entry['class_name']} of Keras 3"
-        raise self._refused(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
+        raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
 
-    def _shaped(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
+    def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
         """A layer that holds the weights listed for it; None where it takes others. One without any may stay
         without a shape, if it takes none of those tried."""
         unshaped = None if listed else deserialize(self.source, config, self.brought)
@@ -153,7 +153,7 @@ class _Pieces:
             unshaped = None
         return unshaped
 
-    def _shared(self, model: Entry, listed: Listed) -> dict[str, Listed]:
+    def _share(self, model: Entry, listed: Listed) -> dict[str, Listed]:
         """Whose weights those of a model in a model are, by the names of its layers in theirs."""
         weights: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
@@ -162,7 +162,7 @@ class _Pieces:
             owners = [part for part in name.split("/")[:-1] if part in weights]
             if len(owners) != 1:
                 message = f"expected weights named after its layers, found {name}; write --format h5"
-                raise self._refused(model, message)
+                raise self._refuse(model, message)
             weights[owners[0]].append((name, tensor))
         return dict(weights)
 
@@ -173,14 +173,14 @@ class _Pieces:
             ways["/backward_" in f"/{name}"].append((name, tensor))
         if bool(ways[0]) != bool(ways[1]):
             message = "expected weights of both directions by their names, found one; write --format h5"
-            raise self._refused(entry, message)
+            raise self._refuse(entry, message)
         layers = [
             self.layer(inner, direction)
             for inner, direction in zip(layer_tree.inside(entry), ways, strict=True)
         ]
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
-    def _refused(self, entry: Entry, reason: str) -> UnsupportedModelError:
+    def _refuse(self, entry: Entry, reason: str) -> UnsupportedModelError:
         return UnsupportedModelError(self.source, [f"layer {layer_tree.layer_name(entry)}: {reason}"])
 
 
@@ -231,14 +231,14 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
     entries = layer_tree.layer_entries(model)
     inner = {layer_tree.layer_name(entry) for entry in entries if entry["class_name"] == "Functional"}
 
-    def counted(value: Any) -> Any:
+    def count_names(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: counted(item) for key, item in value.items()}
+            return {key: count_names(item) for key, item in value.items()}
         if isinstance(value, list) and value and isinstance(value[0], str):
             return [value[0], value[1] + (more if value[0] in inner else 0), value[2]]
-        return [counted(item) for item in value]
+        return [count_names(item) for item in value]
 
-    return {**model, "config": {**config, "output_layers": counted(config["output_layers"])}}
+    return {**model, "config": {**config, "output_layers": count_names(config["output_layers"])}}
 
 
 def _copy(weights: bytes, path: Path) -> None:
@@ -270,7 +270,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     return layer
 
 
-def scaled_layers(model: Architecture) -> tuple[str, ...]:
+def find_scaled(model: Architecture) -> tuple[str, ...]:
     """The paths of the layers whose gates get other weights than the source's, for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
@@ -331,16 +331,16 @@ def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
     for (variable, mode), (_, tensor) in zip(pairs, listed, strict=True):
-        variable.assign(_scaled(mode, tensor))
+        variable.assign(_scale_kernel(mode, tensor))
     return True
 
 
 def _pairs(layer: Any, entry: Entry) -> Pairs:
-    trained, rest = _ordered(layer, entry)
+    trained, rest = _order_variables(layer, entry)
     return [*trained, *rest]
 
 
-def _scaled(mode: Mode | None, tensor: Tensor) -> Array:
+def _scale_kernel(mode: Mode | None, tensor: Tensor) -> Array:
     return tensor.read() if mode is None else layouts.scale_keras(mode, tensor.read(), _SHARPER)
 
 
@@ -353,7 +353,7 @@ def _scale(entry: Entry) -> Mode | None:
     )
 
 
-def _ordered(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
+def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
     """The trained and the other variables of a built layer, in the order in which Keras 2 saved them.
 
     Inside a model that is the order of the config, which Keras 3 may have changed.
@@ -367,7 +367,7 @@ def _ordered(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
             (weight, mode) for weight in layer.non_trainable_weights
         ]
     for part, below in parts:
-        more, fixed = _ordered(part, below)
+        more, fixed = _order_variables(part, below)
         trained += more
         rest += fixed
     return trained, rest

@@ -84,7 +84,7 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
     """
     weights = convert_weights(path, model)
     optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
-    config = _with_dtype(model, layer_tree.map_entries(model.config, _changed))
+    config = _with_dtype(model, layer_tree.map_entries(model.config, _change))
     changed = replace(model, config=config, weights=weights, optimizer=optimizer)
     notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
     return Rewritten(changed, tuple(classes.cudnn_layers(model)), notes)
@@ -106,7 +106,7 @@ def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:
     stride = max((1, 2, 3), key=lambda stride: len(_triples(listed, stride)))
     if not _triples(listed, stride):
         return (), ", for none of it has the shapes of a cuDNN layer"
-    return _converted(listed, stride, halves=True), ""
+    return _convert(listed, stride, halves=True), ""
 
 
 def _with_dtype(model: Architecture, config: Any) -> Any:
@@ -119,7 +119,7 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
     if dtype.kind != "f" or dtype == np.float32:
         return config
 
-    def said(entry: Entry) -> Entry:
+    def with_dtype(entry: Entry) -> Entry:
         own = (
             classes.is_keras_class(entry)
             and not layer_tree.is_model(entry)
@@ -127,10 +127,10 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
         )
         return {**entry, "config": {"dtype": dtype.name, **entry["config"]}} if own else entry
 
-    return layer_tree.map_entries(config, said)
+    return layer_tree.map_entries(config, with_dtype)
 
 
-def _changed(entry: Entry) -> Entry:
+def _change(entry: Entry) -> Entry:
     if classes.is_cudnn(entry):
         kind = str(entry["class_name"])
         more = {"reset_after": True} if classes.MODES[kind] is Mode.GRU else {}
@@ -147,20 +147,20 @@ def _changed(entry: Entry) -> Entry:
 def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tuple[tuple[str, Tensor], ...]:
     """A top-level layer's weights, those of its cuDNN layers converted."""
     counts = Counter((mode, _units(three)) for _, mode, three in _triples(listed))
-    expected = Counter(_described(entry, cudnn=True))
+    expected = Counter(_list_recurrent(entry, cudnn=True))
     # A CPU layer's config over weights that a cuDNN layer saved: Keras 2 converts such on loading too.
-    spare = Counter(_described(entry, cudnn=False))
+    spare = Counter(_list_recurrent(entry, cudnn=False))
     if expected - counts or (counts - expected) - spare:
         raise ReadError(
             path,
             f"layer {name}",
-            expected=f"the weights of {_told(expected) or 'no cuDNN layer'}",
-            found=f"weights of {_told(counts) or 'none'} by their shapes",
+            expected=f"the weights of {_list_counts(expected) or 'no cuDNN layer'}",
+            found=f"weights of {_list_counts(counts) or 'none'} by their shapes",
         )
-    return _converted(listed) if counts else tuple(listed)
+    return _convert(listed) if counts else tuple(listed)
 
 
-def _described(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:
+def _list_recurrent(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:
     """`(mode, units)` of the cuDNN layers of an entry, or of the CPU layers that compute the same."""
     for _, below in layer_tree.walk(entry) if entry is not None else ():
         config, kind = below["config"], str(below["class_name"])
@@ -178,11 +178,11 @@ def _described(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]
             yield classes.MODES[kind], int(config.get("units", 0))
 
 
-def _told(counts: Counter[tuple[Mode, int]]) -> str:
+def _list_counts(counts: Counter[tuple[Mode, int]]) -> str:
     return ", ".join(f"{count} x {mode.value} of {units} units" for (mode, units), count in counts.items())
 
 
-def _converted(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[tuple[str, Tensor], ...]:
+def _convert(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[tuple[str, Tensor], ...]:
     changed = list(listed)
     for first, mode, three in _triples(listed, stride):
         for position, name in zip(range(first, len(changed), stride), _NAMES, strict=False):

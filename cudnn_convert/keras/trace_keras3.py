@@ -40,7 +40,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
         found = f"KERAS_BACKEND={keras.backend.backend()}"
         reason = f"expected KERAS_BACKEND=tensorflow, found {found}; set it in the environment"
         raise MissingDependencyError(f"{model.path}: {reason}")
-    built = _built(model.path, model.architecture, vouched)
+    built = _build(model.path, model.architecture, vouched)
     _assign(model.path, model.architecture, built)
     with keras_private.trace_as_on_gpu():
         concrete = _function(built)
@@ -64,7 +64,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
 
 
-def _built(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
+def _build(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
     import keras
 
     refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())

@@ -60,7 +60,7 @@ def lower_tflite(
     """
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
-    lowered = _unchecked(_single(_lower(lowered, blocks, {}, ends) if blocks else lowered))
+    lowered = _drop_checks(_single(_lower(lowered, blocks, {}, ends) if blocks else lowered))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -113,7 +113,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
     return replaced
 
 
-def _unchecked(graph: Any) -> Any:
+def _drop_checks(graph: Any) -> Any:
     """`graph`, changed in place: a check of a shape that nothing says beforehand is left out, as in ONNX."""
     seen = node_defs.import_graph(graph)
     for node in graph.node:
@@ -187,7 +187,7 @@ def _apart(x: Any) -> Any:
     no tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
     compiler/mlir/lite/transforms/optimize.cc.
     """
-    same = _written(x, x[:1], 0)
+    same = _write_rows(x, x[:1], 0)
     same.set_shape(x.shape)
     return same
 
@@ -225,10 +225,10 @@ def _layer(
                 alive = tf.expand_dims(at < lengths, 1)
                 new = tuple(tf.where(alive, value, other) for value, other in zip(new, old, strict=True))
                 y = tf.where(alive, y, tf.zeros_like(y))
-            return t + 1, _written(steps, y[None], t - first), *new
+            return t + 1, _write_rows(steps, y[None], t - first), *new
 
         _, steps, *new = _repeat(step, tf.minimum(first + _STEPS, time), (first, empty, *old))
-        return first + _STEPS, _written(items, steps, first), *new
+        return first + _STEPS, _write_rows(items, steps, first), *new
 
     _, y, *last = _repeat(block, time, (tf.constant(0), blocks, *state), name=names[arrays[0].ref()])
     y = tf.ensure_shape(y[:time], [None, None, width])
@@ -243,7 +243,7 @@ def _repeat(
     return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes, name=name)
 
 
-def _written(items: Any, rows: Any, at: Any) -> Any:
+def _write_rows(items: Any, rows: Any, at: Any) -> Any:
     """`held [time, batch, width]` with `rows` from row `at` on."""
     return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 

@@ -241,13 +241,13 @@ def _is_leaf(walk: Walk, name: str) -> bool:
 def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
 
-    def listed() -> list[str]:
+    def list_candidates() -> list[str]:
         return order_candidates(graph, walk, names, sources)
 
     if not names:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
-        single = listed()
-        raise AmbiguousSourceError(path, [_asked(reason, [*_together(walk, single), *single])])
+        single = list_candidates()
+        raise AmbiguousSourceError(path, [_ask(reason, [*_together(walk, single), *single])])
     doubts = {
         name: source.name
         for name in names
@@ -260,18 +260,18 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: 
         is_whole = bool(rest) and not _aside(walk, rest, sources)[0]
         ways = [",".join(rest), ",".join(names)] if is_whole else [",".join(names)]
         raise AmbiguousSourceError(
-            path, [_asked(f"outputs: {needs}, which may hold labels", [*ways, *listed()])]
+            path, [_ask(f"outputs: {needs}, which may hold labels", [*ways, *list_candidates()])]
         )
     aside, nodes = _aside(walk, names, sources)
     if aside:
         reason = f"outputs: {', '.join(names[:_SHOWN])} leave out {', '.join(aside[:_SHOWN])}"
-        single = listed()
+        single = list_candidates()
         whole = [name for name in single if split(name)[0] in nodes]
         more = [",".join([*_heads(walk, whole), *names])] if whole else []
-        raise AmbiguousSourceError(path, [_asked(reason, [*more, ",".join(names), *single])])
+        raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _asked(reason: str, ways: list[str]) -> str:
+def _ask(reason: str, ways: list[str]) -> str:
     listed = flags(ways)
     return f"{reason}; choose with {listed}" if listed else f"{reason}; name --outputs"
 

@@ -92,7 +92,7 @@ def plan_weights(
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
     model, copy = use_moving_averages(model, weights)
-    alone = _chosen(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
+    alone = _choose(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
     left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
     return join_plans(
         model,
@@ -132,7 +132,7 @@ def join_plans(
     )
 
 
-def _chosen(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
+def _choose(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
     chosen = [single for single in alone if signature in (None, single.name)]
     if not chosen:
         listed = ", ".join(sorted(single.name for single in alone))

@@ -49,7 +49,7 @@ def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
         if match is None:
             raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]], found {item!r}")
         specs.append(
-            Spec(_unquoted(match["key"]), tensor(match["tensor"]), _shape(match["shape"], flag, item))
+            Spec(_unquote(match["key"]), tensor(match["tensor"]), _shape(match["shape"], flag, item))
         )
     return specs
 
@@ -61,7 +61,7 @@ def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> st
     return f"{quoted}={name}" + ("" if shape is None else f"[{','.join(widths)}]")
 
 
-def _unquoted(key: str | None) -> str | None:
+def _unquote(key: str | None) -> str | None:
     if key is None or not re.fullmatch(_QUOTED.removesuffix("(?==)"), key):
         return key
     return re.sub(r"\\(.)", r"\1", key[1:-1])

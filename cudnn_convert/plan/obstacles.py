@@ -192,11 +192,11 @@ def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
     """All inputs as `--inputs` takes them, for it names all or none; the shapes are by the plan's tensors."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
     return shlex.quote(
-        ",".join(f"{key}={tensor}{_bracketed(shapes.get(name))}" for (key, tensor), name in pairs)
+        ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
     )
 
 
-def _bracketed(shape: Shape | None) -> str:
+def _bracket(shape: Shape | None) -> str:
     return "" if shape is None else subgraphs.shape_as_text(shape)
 
 

@@ -56,7 +56,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         interface = _interface(options)
         return from_weights.plan_weights(
             model,
-            _said(options),
+            _describe(options),
             # Weights are written for uses that nobody knows: states belong to all of them.
             replace(interface, states=True) if form.alone else interface,
             signature=options.signature,
@@ -121,7 +121,7 @@ def _needs_no_graph(model: Model, options: Options) -> bool:
     return not has_layers and FORMATS[options.format].states_recurrences and not cut
 
 
-def _said(options: Options) -> Described:
+def _describe(options: Options) -> Described:
     mode = Mode(options.mode) if options.mode else None
     return Described(mode, options.layers, options.units, options.directions)
 
@@ -134,7 +134,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
     """The model with a graph of its own, or of ours where it has none. Raises UnsupportedModelError,
     AmbiguousSourceError, UsageError.
     """
-    described, interface = _said(options), _interface(options)
+    described, interface = _describe(options), _interface(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
     if model.architecture is not None:
         model = _trace(model, model.architecture, options)

@@ -41,7 +41,9 @@ def _key(variable: str) -> str:
     return variable.replace("/", "_")
 
 
-def requested_states(index: Index, graph: Any, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
+def find_requested_states(
+    index: Index, graph: Any, outputs: Sequence[str], inputs: Iterable[Spec]
+) -> set[str]:
     """Which of the inputs asked for are state: those leave their variables whatever the format."""
     tensors = [spec.tensor for spec in inputs]
     named = {name for name in tensors if index.nodes[split(name)[0]].op in VARIABLES}
@@ -145,7 +147,7 @@ def request(
 ) -> Request:
     """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
     index = graph.index
-    given, wanted, ends, choice = _wanted(model, graph, inputs, outputs, signature)
+    given, wanted, ends, choice = _choose_parts(model, graph, inputs, outputs, signature)
     ends = with_updates(index, ends)
     names = [spec.tensor for spec in ends]
     writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
@@ -154,13 +156,13 @@ def request(
     bound = _constants(model, index, constants, names)
     _refuse_bound(wanted, bound)
     refuse_bound(graph, names, bound)
-    asked = frozenset(requested_states(index, model.graph, names, wanted))
+    asked = frozenset(find_requested_states(index, model.graph, names, wanted))
     return Request(
         given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
     )
 
 
-def _wanted(
+def _choose_parts(
     model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
     """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
@@ -169,7 +171,7 @@ def _wanted(
     wanted_inputs = notes.parse(inputs, flag="--inputs")
     wanted_outputs = notes.parse(outputs, flag="--outputs")
     _refuse_repeated(wanted_inputs)
-    given = () if wanted_outputs else _given(model, signature)
+    given = () if wanted_outputs else _choose_signatures(model, signature)
     if not wanted_outputs:
         wanted_outputs = [spec for part in given for spec in _specs(part, part.signature.outputs)]
         wanted_inputs = wanted_inputs or [
@@ -202,7 +204,7 @@ def require(model: Model, signature: str | None) -> None:
         raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
 
 
-def _given(model: Model, wanted: str | None) -> tuple[Part, ...]:
+def _choose_signatures(model: Model, wanted: str | None) -> tuple[Part, ...]:
     """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
     signatures = model.signatures
     require(model, wanted)

@@ -40,7 +40,7 @@ def require(path: Path, graph: Any) -> None:
     _require_nodes(path, "graph", graph.node, ())
     for function in graph.library.function:
         arguments = [argument.name for argument in function.signature.input_arg]
-        _require_nodes(path, f"function {_shown(function.signature.name)}", function.node_def, arguments)
+        _require_nodes(path, f"function {_show(function.signature.name)}", function.node_def, arguments)
     _require_finite(path, graph)
 
 
@@ -48,22 +48,22 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
     names = [node.name for node in nodes]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ReadError(path, where, expected="nodes of different names", found=f"{_listed(twice)} twice")
+        raise ReadError(path, where, expected="nodes of different names", found=f"{_join_names(twice)} twice")
     inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
     known = {*names, *arguments}
-    lost = [f"{name} without {_shown(op)}" for name, ops in inputs.items() for op in ops if op not in known]
+    lost = [f"{name} without {_show(op)}" for name, ops in inputs.items() for op in ops if op not in known]
     if lost:
-        raise ReadError(path, where, expected="nodes with all their inputs", found=_listed(lost))
+        raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
     back = {node.name for node in nodes if node.op in _BACK}
     if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
         raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
     for node in nodes:
         if fault := node_fault(node, is_template=where != "graph"):
-            expected = f"a {_shown(node.op)} as TensorFlow writes it"
-            raise ReadError(path, f"{where}: {_shown(node.name)}", expected=expected, found=fault)
-        _require_countable(path, f"{where}: {_shown(node.name)}", node)
+            expected = f"a {_show(node.op)} as TensorFlow writes it"
+            raise ReadError(path, f"{where}: {_show(node.name)}", expected=expected, found=fault)
+        _require_countable(path, f"{where}: {_show(node.name)}", node)
         if node.op == "Const":
-            _require_stored(path, f"{where}: {_shown(node.name)}", node.attr["value"].tensor)
+            _require_stored(path, f"{where}: {_show(node.name)}", node.attr["value"].tensor)
 
 
 def strings(node: Any) -> list[str]:
@@ -97,7 +97,7 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
             left[reader] -= 1
             if not left[reader]:
                 ready.append(reader)
-    return _listed(left)
+    return _join_names(left)
 
 
 def _require_countable(path: Path, where: str, node: Any) -> None:
@@ -131,12 +131,12 @@ def _require_finite(path: Path, graph: Any) -> None:
         if is_through:
             sizes[opened.pop()] = _size(library[name].node_def, sizes)
         elif name in opened:
-            actual = " -> ".join(map(_shown, [*opened[opened.index(name) :][:_SHOWN], name]))
+            actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:_SHOWN], name]))
             raise ReadError(path, "functions", expected="none that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
             todo.append((name, True))
-            called = {called for node in library[name].node_def for called in _called(node, library)}
+            called = {called for node in library[name].node_def for called in _list_callees(node, library)}
             todo += [(callee, False) for callee in sorted(called)]
     most = max([_size(graph.node, sizes), *sizes.values()])
     if most > context.current().nodes:
@@ -146,10 +146,10 @@ def _require_finite(path: Path, graph: Any) -> None:
 
 
 def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
-    return sum(1 + sum(sizes[called] for called in _called(node, sizes)) for node in nodes)
+    return sum(1 + sum(sizes[called] for called in _list_callees(node, sizes)) for node in nodes)
 
 
-def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
+def _list_callees(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
     """The functions of `library` that a node names."""
     names = [node.op]
     for attr in node.attr.values():
@@ -157,13 +157,13 @@ def _called(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
     return (name for name in names if name in library)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     all_names = [*names]
-    shown = ", ".join(map(_shown, all_names[:_SHOWN]))
+    shown = ", ".join(map(_show, all_names[:_SHOWN]))
     return f"{shown} and {len(all_names) - _SHOWN} more" if len(all_names) > _SHOWN else shown
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     """A name in one line, and not all of one that is a page long."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= _LONG else f"{shown[:_LONG]}..."

@@ -78,7 +78,7 @@ def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
 
 def read(path: Path) -> Model:
     """The model in a file. Raises ReadError, UnsupportedModelError where it is not frozen."""
-    graph = _parsed(path)
+    graph = _parse(path)
     left = [node.name for node in graph.node if node.op in _VARIABLES]
     if left:
         shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
@@ -88,7 +88,7 @@ def read(path: Path) -> Model:
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
 
 
-def _parsed(path: Path) -> Any:
+def _parse(path: Path) -> Any:
     from tensorflow.core.framework import graph_pb2
 
     graph, data = graph_pb2.GraphDef(), path.read_bytes()

@@ -127,7 +127,7 @@ class Store:
         """How messages call it."""
         return self.member or "HDF5"
 
-    def checked(self) -> Store:
+    def check(self) -> Store:
         """This store, once its heaps are known to have an end. Raises ReadError, OSError."""
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
             damage = fault(stream)

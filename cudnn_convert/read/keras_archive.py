@@ -56,7 +56,7 @@ def read(path: Path) -> Model:
         raise ReadError(path, _CONFIG, expected="class_name and config", found=", ".join(config))
     validate.require(path, _CONFIG, {key: value for key, value in config.items() if key in _KEPT})
     metadata = hdf5.parse_json(path, METADATA, member(path, METADATA, default=b"{}"))
-    store = Store(path, _WEIGHTS, member(path, _WEIGHTS)).checked()
+    store = Store(path, _WEIGHTS, member(path, _WEIGHTS)).check()
     with store.open() as file:
         weights = read_weights(store, file, config)
         optimizer: tuple[tuple[str, Tensor], ...] = ()

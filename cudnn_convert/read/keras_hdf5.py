@@ -50,7 +50,7 @@ def read(path: Path) -> Model:
 
     Raises ReadError where the file is damaged or of another program.
     """
-    store = Store(path).checked()
+    store = Store(path).check()
     with store.open() as file:
         if "model_config" in file.attrs:
             architecture = _architecture(store, file)
@@ -104,7 +104,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
         keras_version=hdf5.text(version),
         backend=hdf5.text(backend),
         training=None if stored is None else hdf5.parse_json(store.path, "training_config", stored),
-        optimizer=_listed(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
+        optimizer=_list_weights(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
         extras=dict(_extras(store, file)),
         attributes={name: value for name, value in file.attrs.items() if name not in _ATTRIBUTES},
     )
@@ -116,14 +116,14 @@ def _weights(store: Store, holder: Any) -> Weights:
         actual = ", ".join(list(holder)[:5]) or "nothing"
         expected = "layer_names, as Keras writes"
         raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=actual)
-    if _TOP_LEVEL in holder and _listed(store, holder, _TOP_LEVEL):
+    if _TOP_LEVEL in holder and _list_weights(store, holder, _TOP_LEVEL):
         reason = "model: expected weights in layers alone, found some of the model itself"
         raise UnsupportedModelError(store.path, [f"{reason}; save it with those in a layer"])
-    listed = {name: _listed(store, holder, name) for name in layers}
+    listed = {name: _list_weights(store, holder, name) for name in layers}
     return {name: weights for name, weights in listed.items() if weights}
 
 
-def _listed(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], ...]:
+def _list_weights(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], ...]:
     """The weights of one group, in the order of its `weight_names`."""
     group = hdf5.descend(store, holder, name) if name in holder else None
     listed = None if group is None else hdf5.names(group, "weight_names")

@@ -30,10 +30,10 @@ FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
 def of(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, itself the first. Raises OSError."""
-    return list(dict.fromkeys([path, *_saved_model(path), *prefix_files(prefix(path))]))
+    return list(dict.fromkeys([path, *_find_saved_models(path), *prefix_files(prefix(path))]))
 
 
-def _saved_model(path: Path) -> Iterator[Path]:
+def _find_saved_models(path: Path) -> Iterator[Path]:
     above = path.parent.parent if path.parent.name in FOLDERS else path
     folders = (saved_model.recognise(folder) for folder in (path, above))
     yield from (folder for folder in folders if folder is not None)

@@ -39,8 +39,8 @@ def read(folder: Path, tag: str | None) -> Model:
 
     Raises ReadError, UsageError, AmbiguousSourceError, UnsupportedModelError.
     """
-    saved = _parsed(folder)
-    meta, notes = _chosen(folder, saved.meta_graphs, tag)
+    saved = _parse(folder)
+    meta, notes = _choose(folder, saved.meta_graphs, tag)
     if not meta.graph_def.node:
         raise ReadError(folder, "graph_def", expected="nodes", found="none", advice=AGAIN)
     checks.require(folder, meta.graph_def)
@@ -57,7 +57,7 @@ def read(folder: Path, tag: str | None) -> Model:
     if of_objects:
         graph, values = (
             variable_keys.plain(meta.graph_def, files),
-            variable_keys.restored_variables(meta, tensors),
+            variable_keys.find_restored_variables(meta, tensors),
         )
     else:
         renamed = variable_keys.find(meta, tensors)
@@ -78,7 +78,7 @@ def read(folder: Path, tag: str | None) -> Model:
     )
 
 
-def _parsed(folder: Path) -> Any:
+def _parse(folder: Path) -> Any:
     from tensorflow.core.protobuf import saved_model_pb2
 
     path = next(folder / name for name in _FILES if (folder / name).is_file())
@@ -96,22 +96,22 @@ def _parsed(folder: Path) -> Any:
     return saved
 
 
-def _chosen(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
+def _choose(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
     """The MetaGraph whose tags are exactly those asked for, as TensorFlow's loader chooses."""
     wanted = frozenset((tag or _SERVE).split(","))
     fitting = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
     if len(fitting) == 1:
         return fitting[0], ()
     if len(metas) == 1 and tag is None:
-        return metas[0], (f"no MetaGraph has the tag {_SERVE}; took the only one, of {_listed(metas)}",)
+        return metas[0], (f"no MetaGraph has the tag {_SERVE}; took the only one, of {_list_tags(metas)}",)
     if tag is not None and not fitting:
-        raise UsageError(f"{folder}: --tag: expected one of {_listed(metas)}, found {tag}")
-    reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_listed(metas)}"
+        raise UsageError(f"{folder}: --tag: expected one of {_list_tags(metas)}, found {tag}")
+    reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_list_tags(metas)}"
     sets = Counter(frozenset(meta.meta_info_def.tags) for meta in metas)
     is_choice = any(tags and count == 1 for tags, count in sets.items())
     cure = "choose with --tag" if is_choice else "save them again with tags that differ"
     raise AmbiguousSourceError(folder, [f"{reason}; {cure}"])
 
 
-def _listed(metas: Any) -> str:
+def _list_tags(metas: Any) -> str:
     return " | ".join(",".join(meta.meta_info_def.tags) or "no tags" for meta in metas)

@@ -86,7 +86,7 @@ def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
     places = _places(meta, tensors)
     for name, (key, slices) in places.items():
         resolved |= _value(name, key, slices, tensors)
-    for name, key, slices in _declared(meta):
+    for name, key, slices in _list_declared(meta):
         if name not in tensors and name not in resolved and key in tensors:
             resolved |= _value(name, key, slices, tensors)
     keys = {name: key for name, (key, _) in places.items() if name in resolved and key != name}
@@ -101,9 +101,9 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
-    chosen = _restored(nodes, writer) if writer else {}
+    chosen = _find_restored(nodes, writer) if writer else {}
     places = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
-    savers = [_restored(nodes, op) for op in _restore_ops(meta, nodes)]
+    savers = [_find_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
     several: dict[str, set[Place]] = {}
     for saver in able or savers:
@@ -135,7 +135,7 @@ def _value(
         return {}
 
 
-def _declared(meta: Any) -> Iterator[tuple[str, str, str]]:
+def _list_declared(meta: Any) -> Iterator[tuple[str, str, str]]:
     """`(op, key, slice)` of each variable, which may say what part of another it is."""
     from tensorflow.core.framework import variable_pb2
 
@@ -166,7 +166,7 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
     return listed or [name for name, node in nodes.items() if node.op == "NoOp" and _ALL.fullmatch(name)]
 
 
-def _restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
+def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
     """The place of each variable that a restore op has assigned to as it is stored."""
     restored: dict[str, Place] = {}
     seen: set[str] = set()
@@ -211,7 +211,7 @@ def _op(name: str) -> str:
     return name.partition(":")[0]
 
 
-def restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a checkpoint by the name of the VarHandleOp that they are restored into."""
     root = {node.name: node for node in meta.graph_def.node}
     functions = {function.signature.name: function for function in meta.graph_def.library.function}
@@ -223,12 +223,12 @@ def restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Te
     handles = {name: given for name, given in arguments if given in root}
     return {
         handles[argument]: tensors[key]
-        for argument, key in _assigned(function)
+        for argument, key in _list_assigned(function)
         if argument in handles and root[handles[argument]].op == "VarHandleOp" and key in tensors
     }
 
 
-def _assigned(function: Any) -> Iterator[tuple[str, str]]:
+def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
     """The argument of each assignment in a restore function, and the key of what is assigned to it."""
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:

@@ -54,7 +54,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
         _save_tensors(Path(part), names, tensors)
         written += sum(size(variables[name]) for name in names)
         context.report_progress("writing", written, total)
-    with _said():
+    with _as_os_error():
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(prefix))
 
 
@@ -83,7 +83,7 @@ def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> Non
             "shape_and_slices": tf.constant([""] * len(names), tf.string),
             "tensors": tensors,
         }
-        with _said():
+        with _as_os_error():
             tf.raw_ops.SaveV2(prefix=str(prefix), **arguments)
 
 
@@ -95,7 +95,7 @@ def _tensor(array: Array) -> Any:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _as_os_error() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as cause:  # TensorFlow's name for what the system said

@@ -117,19 +117,19 @@ def _with_library(graph: Any) -> Any:
     """A copy whose library has the functions that its nodes call; others may hold ops unknown elsewhere."""
     functions = {function.signature.name: function for function in graph.library.function}
     wanted: set[str] = set()
-    todo = list(_called(graph.node))
+    todo = list(_list_ops(graph.node))
     while todo:
         name = todo.pop()
         if name in functions and name not in wanted:
             wanted.add(name)
-            todo += _called(functions[name].node_def)
+            todo += _list_ops(functions[name].node_def)
     result = node_defs.strip_devices(graph)
     del result.library.function[:], result.library.gradient[:]
     result.library.function.extend(functions[name] for name in sorted(wanted))
     return result
 
 
-def _called(nodes: Iterable[Any]) -> Iterable[str]:
+def _list_ops(nodes: Iterable[Any]) -> Iterable[str]:
     for node in nodes:
         yield node.op
         for attr in node.attr.values():
@@ -151,7 +151,7 @@ def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]
         old, new = old.strip("/"), new.strip("/")
         if not equals or not old:
             raise UsageError(f"--rename: expected OLD=NEW, found {setting!r}")
-        moved = {name: _moved(now, old, new) for name, now in keys.items()}
+        moved = {name: _move(now, old, new) for name, now in keys.items()}
         if not any(_inside(now, old) for now in keys.values()):
             what = f"expected OLD to be a key or a scope, found no {old} among {_some(keys)}"
             raise UsageError(f"--rename: {what}")
@@ -170,7 +170,7 @@ def _inside(name: str, old: str) -> bool:
     return name == old or name.startswith(f"{old}/")
 
 
-def _moved(name: str, old: str, new: str) -> str:
+def _move(name: str, old: str, new: str) -> str:
     return f"{new}{name.removeprefix(old)}".strip("/") if _inside(name, old) else name
 
 

@@ -51,7 +51,7 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
         lines.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
     if model.training is not None:
         lines.append("training config dropped: compile the model to train it on")
-    scaled = build_keras3.scaled_layers(model)
+    scaled = build_keras3.find_scaled(model)
     if scaled:
         message = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"
         lines.append(f"{', '.join(scaled)}: {message}")
@@ -108,19 +108,19 @@ def _rewrite(saved: Path, path: Path, provenance: str) -> None:
                 }
                 content = json.dumps(metadata).encode()
             elif name == "config.json":
-                content = json.dumps(_numbered(json.loads(content), {})).encode()
+                content = json.dumps(_number(json.loads(content), {})).encode()
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.external_attr = 0o644 << 16
             written.writestr(info, content)
 
 
-def _numbered(value: Any, seen: dict[int, int]) -> Any:
+def _number(value: Any, seen: dict[int, int]) -> Any:
     """A config whose shared objects are counted; Keras numbers them by their addresses."""
     if isinstance(value, list):
-        return [_numbered(item, seen) for item in value]
+        return [_number(item, seen) for item in value]
     if isinstance(value, dict):
         return {
-            key: seen.setdefault(item, len(seen)) if key == "shared_object_id" else _numbered(item, seen)
+            key: seen.setdefault(item, len(seen)) if key == "shared_object_id" else _number(item, seen)
             for key, item in value.items()
         }
     return value

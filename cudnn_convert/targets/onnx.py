@@ -171,7 +171,7 @@ def _beside(
             _put(data, piece)
             context.report_progress("writing", data.tell(), total)
     return {
-        constant.name: _inside(_placed(constant, path.name, starts[constant.name]), None)
+        constant.name: _inside(_place_outside(constant, path.name, starts[constant.name]), None)
         for constant in moved
     }
 
@@ -185,7 +185,7 @@ def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[
             yield constant.name, constant.raw_data
 
 
-def _placed(tensor: Any, location: str, start: int) -> Any:
+def _place_outside(tensor: Any, location: str, start: int) -> Any:
     """A constant whose values lie in a file beside the model's."""
     tensor_proto = onnx.TensorProto(
         name=tensor.name,

@@ -151,11 +151,11 @@ def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
     for node in result.node:
         node.name = renamed.get(node.name, node.name)
         for position, source in enumerate(node.input):
-            node.input[position] = _renamed(source, renamed)
+            node.input[position] = _rename(source, renamed)
     return result
 
 
-def _renamed(name: str, renamed: Mapping[str, str]) -> str:
+def _rename(name: str, renamed: Mapping[str, str]) -> str:
     op, k = split(name)
     if op not in renamed:
         return name
@@ -186,7 +186,7 @@ def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, t
     elsewhere.
     """
     _refuse_links(source, trust=trust)
-    shutil.copytree(source, folder, ignore=_exchanged(source), dirs_exist_ok=True)
+    shutil.copytree(source, folder, ignore=_ignore_rewritten(source), dirs_exist_ok=True)
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if (source / _FINGERPRINT).is_file():
         _write_fingerprint(folder)
@@ -224,13 +224,13 @@ def _refuse_links(source: Path, *, trust: bool) -> None:
         raise UnsupportedModelError(source, reasons)
 
 
-def _exchanged(source: Path) -> Callable[[str, list[str]], list[str]]:
+def _ignore_rewritten(source: Path) -> Callable[[str, list[str]], list[str]]:
     """What `copytree` is to leave out: the files of the model itself that are written anew."""
 
-    def left_out(folder: str, names: list[str]) -> list[str]:
+    def ignore(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(folder) == source and name in (*_PROTOS, _FINGERPRINT)]
 
-    return left_out
+    return ignore
 
 
 _ASSETS: Final = "saved_model_assets"

@@ -91,7 +91,7 @@ def write(
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
-        content = _converted(folder, cuts, built_in=built_in)
+        content = _run_converter(folder, cuts, built_in=built_in)
     model = unpack_model(content)
     model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))
     model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
@@ -99,7 +99,7 @@ def write(
     return flex_ops(path)
 
 
-def _converted(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
+def _run_converter(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _BUILT_IN)
     except Exception as error:  # the converter raises its own, MLIR's and Python's

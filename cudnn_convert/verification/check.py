@@ -56,11 +56,11 @@ def verify_artifact(
     wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
     golden_file = recordings.open_recording(plan, recording) if recording else None
     with judging.opened(plan, trust=trust) as judge:
-        fed = _fed(plan, judge, golden_file, data, more=_more(plan, form), seed=seed)
+        fed = _choose_feeds(plan, judge, golden_file, data, more=_more(plan, form), seed=seed)
         judge.restart()
         exact, seen = [], []
-        for feed in _counted(fed, 0):
-            exact.append(_answered(plan, judge, feed, wanted))
+        for feed in _count_feeds(fed, 0):
+            exact.append(_call_judge(plan, judge, feed, wanted))
             seen.append([*judge.sizes])
 
         nodes, runs = [recurrence.node for recurrence in plan.recurrences], _Runs(fed, exact, wanted)
@@ -68,11 +68,11 @@ def verify_artifact(
     answer = (
         runners.open_artifact(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
     )
-    answers = _called(plan, answer, fed)
+    answers = _call_artifact(plan, answer, fed)
     dtype = _coarsest(plan, form, weights_dtype)
     given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
     whole = Whole(plan, form, exact, answers, wanted, scores, golden_file, given, seen)
-    reports = _judged(whole, fed, seed=seed, trust=trust)
+    reports = _judge_outputs(whole, fed, seed=seed, trust=trust)
     milder: list[dict[str, Array]] = []
     usual = {recurrence.output for recurrence in reports if recurrence.judged}
     if golden_file is None and not (given.is_given or plan.states or _are_large(plan)):
@@ -112,7 +112,7 @@ def verify_artifact(
     )
 
 
-def _judged(
+def _judge_outputs(
     whole: Whole, fed: Sequence[dict[str, Array]], *, seed: int, trust: bool
 ) -> tuple[OutputReport, ...]:
     """The outputs on some feeds, held against what rounding does there."""
@@ -126,7 +126,7 @@ def _judged(
                 rough.draw(draw)
                 if number == 0:
                     rough.restart()
-                return _answered(
+                return _call_judge(
                     plan, rough, end_to_end.perturb_feed(fed[number], seed=seed, draw=draw), wanted
                 )
 
@@ -184,11 +184,11 @@ def _milder(
             except UnsupportedModelError:  # a model may take no other sizes
                 continue
             judge.restart()
-            exact = [_answered(plan, judge, feed, whole.wanted) for feed in fed]
+            exact = [_call_judge(plan, judge, feed, whole.wanted) for feed in fed]
             sizes = [*judge.sizes]
-        again = replace(whole, exact=exact, found=_called(plan, answer, fed), seen=[sizes])
+        again = replace(whole, exact=exact, found=_call_artifact(plan, answer, fed), seen=[sizes])
         what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
-        on_these = _judged(again, fed, seed=seed, trust=trust)
+        on_these = _judge_outputs(again, fed, seed=seed, trust=trust)
         new = tuple(
             _instead(report, other, what=what, feed=len(whole.exact) + len(judged_on))
             if not report.judged and other.judged and again.spread(other.output)
@@ -235,19 +235,19 @@ def _moving(plan: Plan, judge: Source, runs: _Runs, nodes: Sequence[str]) -> fro
 
     def again(number: int) -> list[Array]:
         judge.restart()
-        return _answered(plan, judge, fed[number], wanted)
+        return _call_judge(plan, judge, fed[number], wanted)
 
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
     places = {key: position for position, key in enumerate(plan.signature.outputs)}
-    return end_to_end.moved_outputs(judge, again, exact, nodes, places, feeds=order)
+    return end_to_end.find_dependent_outputs(judge, again, exact, nodes, places, feeds=order)
 
 
 def _size(feed: Mapping[str, Array]) -> int:
     return sum(value.size for value in feed.values())
 
 
-def _counted(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
+def _count_feeds(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
     """The feeds of one of three turns: the source exactly, the artifact, the source in a working type."""
     for number, feed in enumerate(fed, turn * len(fed)):
         context.report_progress("verifying", number, 3 * len(fed))
@@ -259,7 +259,7 @@ def _more(plan: Plan, form: str) -> Sizes:
     return (*FORMATS[form].sizes, FEW) if plan.model.saved is not None else FORMATS[form].sizes
 
 
-def _fed(
+def _choose_feeds(
     plan: Plan, judge: Source, told: recordings.Golden | None, data: Path | None, *, more: Sizes, seed: int
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
@@ -274,7 +274,9 @@ def _fed(
     return fed * 2 if len(fed) == 1 and any(state.stays for state in plan.states) else fed
 
 
-def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
+def _call_artifact(
+    plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]]
+) -> list[dict[str, Array]]:
     """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
@@ -284,13 +286,13 @@ def _called(plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]])
         if state.start is not None and state.end is not None
     ]
     carried = {start: value.read() for start, _, value in leaving}
-    for feed in _counted(fed, 1):
+    for feed in _count_feeds(fed, 1):
         answers.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
         carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
     return answers
 
 
-def _answered(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+def _call_judge(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
     """The judge's answers to one feed: each part is a call of its own, which the state sees as one."""
     if len(plan.parts) == 1 or not plan.states:
         return judge.run(feed, wanted)

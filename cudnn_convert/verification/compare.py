@@ -165,7 +165,7 @@ def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> Di
     if left:
         missed = wrong if slack is None else wrong & ~slack
         figures = Figures(_first(actual, expected, missed), share=float(left))
-        message = f"{_told(figures)}; {left} of {wrong.size} values differ"
+        message = f"{_describe_element(figures)}; {left} of {wrong.size} values differ"
     return Difference(name, not left, wrong.size, float(left), float(left), message, excused, figures)
 
 
@@ -173,7 +173,7 @@ def _first(actual: Array, expected: Array, wrong: Array) -> Element:
     return error_statistics.element(actual, expected, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
-def _told(figures: Figures) -> str:
+def _describe_element(figures: Figures) -> str:
     assert figures.element is not None
     return f"at {[*figures.element.index]} expected {figures.element.expected}, found {figures.element.found}"
 
@@ -185,7 +185,7 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
     other = odd & (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
     if other.any():
         figures = Figures(_first(given, wanted, other), share=np.inf)
-        message = f"NaN or Inf at other places: {_told(figures)}"
+        message = f"NaN or Inf at other places: {_describe_element(figures)}"
         return Difference(name, False, expected.size, np.inf, np.inf, message, figures=figures)
     gap = np.abs(np.subtract(actual, expected, where=~odd, out=np.zeros_like(expected)))
     limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))

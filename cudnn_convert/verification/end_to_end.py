@@ -42,10 +42,10 @@ def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str
     if draw == 0:
         return dict(feed)
     rng = np.random.default_rng([seed, draw])
-    return {name: _moved(rng, value) for name, value in feed.items()}
+    return {name: _move_by_rounding(rng, value) for name, value in feed.items()}
 
 
-def _moved(rng: np.random.Generator, value: Array) -> Array:
+def _move_by_rounding(rng: np.random.Generator, value: Array) -> Array:
     if value.dtype.kind != "f":
         return value
     with np.errstate(invalid="ignore"):
@@ -103,7 +103,7 @@ def difference(exact: Array, rounded: Array) -> float:
 Answer = Callable[[int], Sequence[Array]]
 
 
-def moved_outputs(
+def find_dependent_outputs(
     source: judges.Source,
     answer: Answer,
     exact: Sequence[Sequence[Array]],

@@ -163,11 +163,11 @@ def _generate(
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
     ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: value(index, name) for name in names}
-    longest = _fixed_steps(plan, seen)
+    longest = _find_fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
     for pair in _pairs_of_sizes(plan, seen, kinds):
 
-        def drawn(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
+        def draw_feeds(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
             rng = np.random.default_rng(seed)
             fed = [
                 {
@@ -193,7 +193,7 @@ def _generate(
             ]
             return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
 
-        feeds, failure = _accepted(plan, source, map(drawn, _assignments(tensors)), pair, failure)
+        feeds, failure = _choose_accepted(plan, source, map(draw_feeds, _assignments(tensors)), pair, failure)
         if feeds is not None:
             return feeds
     raise UnsupportedModelError(
@@ -227,7 +227,7 @@ def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
+def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
     """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
     shapes = [
         (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
@@ -260,7 +260,7 @@ def _multiple(size: int, share: int) -> int:
     return -(-size // share) * share
 
 
-def _accepted(
+def _choose_accepted(
     plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
 ) -> tuple[list[dict[str, Array]] | None, str]:
     """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run.

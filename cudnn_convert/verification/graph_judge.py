@@ -145,7 +145,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
             fed = {name: value for name, value in feeds.items() if name not in memory.starts}
             fetched = [name for name in wanted if name not in memory.ends]
             values, _ = running.run((fetched, memory.writes), fed)
-            answers_by_name = dict(zip(fetched, values, strict=True)) | memory.held()
+            answers_by_name = dict(zip(fetched, values, strict=True)) | memory.read_held()
             answers = [np.asarray(answers_by_name[name]) for name in wanted]
             if key is not None:
                 answered[key] = _Answered(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
@@ -173,14 +173,14 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     # is fed where tables are filled, and nowhere else.
     fills = {*plan.initializers} - Index(graph).ancestors([*(split(name)[0] for name in ends), *states])
 
-    def known(node: Any, function: str) -> bool:
+    def is_known(node: Any, function: str) -> bool:
         if function:
             return False
         return (node.name in states and node.op in recurrent_state.WRITES) or (
             node.name in fills and node.op in lookup_tables.FILLS
         )
 
-    safe_ops.refuse(plan.model.path, graph, cure=cure, doing=doing, known=known)
+    safe_ops.refuse(plan.model.path, graph, cure=cure, doing=doing, known=is_known)
 
 
 def _insert_references(

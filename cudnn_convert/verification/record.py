@@ -107,7 +107,7 @@ def record_source(
     try:
         answers = _answers(plan, graph, fed, restores)
     except tf.errors.OpError as cause:
-        raise _refused(plan, data, cause) from cause
+        raise _refuse(plan, data, cause) from cause
     keys = {name: key for key, name in plan.signature.inputs.items()}
     meta = {
         **facts(),
@@ -116,8 +116,8 @@ def record_source(
         "set": list(constants),
         "state": _STATE,
         "initialized": [],
-        "inputs": _described(plan.source.inputs, plan.signature.inputs, graph),
-        "outputs": _described(plan.source.outputs, plan.signature.outputs, graph),
+        "inputs": _describe(plan.source.inputs, plan.signature.inputs, graph),
+        "outputs": _describe(plan.source.outputs, plan.signature.outputs, graph),
     }
     by_key = [{keys[name]: _plain(value) for name, value in feed.items()} for feed in fed]
     recordings.write(out, meta, by_key, answers)
@@ -132,7 +132,7 @@ def restoring(plan: Plan) -> list[Restore]:
     whole, index, nodes, reasons = plan.whole, Index(plan.model.graph), [], []
     folder = plan.model.path / "variables"
     prefix = folder / "variables" if folder.is_dir() else plan.model.path
-    for node in _needed_variables(plan, whole):
+    for node in _find_needed_variables(plan, whole):
         if checkpoint_key(node) not in plan.model.variables:
             op, files = _restore(index, node.name)
             if op is None:
@@ -146,7 +146,7 @@ def restoring(plan: Plan) -> list[Restore]:
     return nodes
 
 
-def _needed_variables(plan: Plan, graph: Any) -> list[Any]:
+def _find_needed_variables(plan: Plan, graph: Any) -> list[Any]:
     needed = Index(graph).ancestors(_ends(plan))
     return [node for node in variable_ops(graph) if node.name in needed]
 
@@ -222,14 +222,14 @@ def _plain(value: Any) -> Array:
     return np.array(texts, "S").reshape(plain_value.shape)
 
 
-def _described(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:
+def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:
     """The source's own name for each tensor of the cut graph, and its type."""
     seen = node_defs.import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 
 
-def _refused(plan: Plan, data: Path, cause: Any) -> Exception:
+def _refuse(plan: Plan, data: Path, cause: Any) -> Exception:
     text = str(cause)
     if match := _NO_KERNEL.search(text):
         cure = "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"

@@ -146,7 +146,7 @@ def read_recording(path: Path) -> Recording:
             if set(values) != set(names):
                 expected, seen = ", ".join(sorted(names)), ", ".join(sorted(values)) or "none"
                 raise UsageError(f"{where}: feed{k}/{side}: expected {expected}, found {seen}")
-            into.append({key: _typed(value, names[key]["dtype"]) for key, value in values.items()})
+            into.append({key: _with_type(value, names[key]["dtype"]) for key, value in values.items()})
     inputs, outputs = ({key: names["tensor"] for key, names in meta[side].items()} for side in _SIDES)
     facts = {"file": path.name} | {name: meta[name] for name in _FACTS}
     return Recording(path, inputs, outputs, tuple(feeds), tuple(answers), facts)
@@ -179,7 +179,7 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
     return dict(meta)
 
 
-def _typed(value: Array, dtype: str) -> Array:
+def _with_type(value: Array, dtype: str) -> Array:
     """NumPy's files know no bfloat16: they keep its two bytes."""
     if value.dtype != np.dtype("V2") or dtype != "bfloat16":
         return value

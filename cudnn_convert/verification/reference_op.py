@@ -111,7 +111,7 @@ def computation(
     drawn: dict[int, Sequence[Any]] = {0: natural}
     known: dict[tuple[bytes | None, ...], list[Array]] = {}
 
-    def ordered() -> Sequence[Any]:
+    def order_steps() -> Sequence[Any]:
         number = draw.number if draw is not None and not large else 0
         if number not in drawn:
             order = np.random.default_rng(number)
@@ -134,7 +134,7 @@ def computation(
                 draw.calls.append(Call(recurrence.node, *taken, known[key]))
             return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
-        y, h, c = reference.run(ordered(), *floats, directions=sizes.directions, lengths=lengths)
+        y, h, c = reference.run(order_steps(), *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
         if is_off:
             y, h, c = (_off(value) for value in (y, h, c))
@@ -176,7 +176,7 @@ def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
 
 
 @contextmanager
-def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+def _open(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
     """Only arithmetic runs, whether trusted or not."""
     seen: list[tuple[int, int]] = []
     draw = Draw()
@@ -187,7 +187,7 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
         draw.calls.clear()
         answers: dict[str, Array] = {}
         for single in plan.singles:
-            answers |= _answered(single, computations[single.name], feeds)
+            answers |= _answer(single, computations[single.name], feeds)
         return [answers[name] for name in wanted]
 
     try:
@@ -196,7 +196,7 @@ def _opened(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iter
         computations.clear()  # the answers stay, the weights in `dtype` need not
 
 
-def _answered(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def _answer(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of one signature by tensor."""
     ends, of = single.signature, single.recurrence.sizes
     answers = {key: feeds[name] for key, name in ends.inputs.items()}
@@ -266,4 +266,4 @@ def _require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, 
             raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
 
 
-WAY: Final = Way(_opened, _generate, _fitting, _require_accepted, lambda plan: set(), lambda plan: {})
+WAY: Final = Way(_open, _generate, _fitting, _require_accepted, lambda plan: set(), lambda plan: {})

@@ -159,7 +159,7 @@ class Memory:
         begun = {name for name in self._scalars & given.keys() if np.all(given[name] == self._stored[name])}
         self._assign(given | {name: self._stored[name] for name in begun})
 
-    def held(self) -> dict[str | None, Array]:
+    def read_held(self) -> dict[str | None, Array]:
         """What the variables hold now, by the tensors `ends`."""
         values: dict[str | None, Array] = self._running.run(
             {name: self._slots[variable][2] for name, variable in self.ends.items()}

@@ -78,7 +78,7 @@ class Layers(Sequence[tuple[Cell, ...]]):
         """Whether the layers that were asked for so far hold numbers alone."""
         return all(self._seen.values())
 
-    def changed(self, change: Callable[[Cell], Cell]) -> Layers:
+    def change_cells(self, change: Callable[[Cell], Cell]) -> Layers:
         """These layers with each cell changed as it is decoded."""
         return Layers(self._count, lambda number: tuple(map(change, self._decode(number))))
 
@@ -86,7 +86,7 @@ class Layers(Sequence[tuple[Cell, ...]]):
 def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> Layers:
     """Any cells, each changed when it is asked for."""
     if isinstance(cells, Layers):
-        return cells.changed(change)
+        return cells.change_cells(change)
     return Layers(len(cells), lambda number: tuple(map(change, cells[number])))
 
 

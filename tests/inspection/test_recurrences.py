@@ -248,4 +248,4 @@ def test_an_op_that_tensorflow_does_not_know_hides_shapes_alone() -> None:
     assert seen.end("x:0") == End("x:0", None, None)
     [one] = seen.recurrences({}, (), Convention())
     assert (one.mode, one.units, one.layers, one.live) == ("lstm", None, None, None)
-    assert graph_recurrences.describe_node(seen.model, seen.index, node, None).found(node).directions == 1
+    assert graph_recurrences.describe_node(seen.model, seen.index, node, None).describe(node).directions == 1

@@ -208,7 +208,7 @@ def test_old_hard_sigmoid_comes_out_of_a_new_layer(tmp_path: Path) -> None:
         h = sigmoid(o) * np.tanh(c)
     found = made.predict(x, verbose=0)
     np.testing.assert_allclose(found, h, rtol=1e-6, atol=1e-6)
-    assert build_keras3.scaled_layers(model(sequential(config), {})) == ("old",)
+    assert build_keras3.find_scaled(model(sequential(config), {})) == ("old",)
 
 
 def test_scaling_leaves_the_candidate() -> None:

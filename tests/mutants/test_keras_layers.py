@@ -40,10 +40,10 @@ def packs(monkeypatch: pytest.MonkeyPatch, mode: Mode, change: changes.Change) -
 
 def writes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Entry], Entry]) -> None:
     """A CPU layer in a cuDNN layer's place, or what wraps one, is changed in its config or in its calls."""
-    right = cpu_layers._changed
+    right = cpu_layers._change
     monkeypatch.setattr(
         cpu_layers,
-        "_changed",
+        "_change",
         lambda entry: change(right(entry)) if _is_ours(entry) else right(entry),
     )
 

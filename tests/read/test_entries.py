@@ -40,7 +40,7 @@ def of_v1(**fields: Any) -> memoryview:
 @pytest.mark.parametrize("fields", [{}, {"min_consumer": 1}, {"bad_consumers": [0, 2, 129]}], ids=str)
 def test_what_version_1_may_read(fields: dict[str, Any]) -> None:
     assert entries.shards(of_bundle(**fields)) == 3
-    (found,) = entries.announced_tensors(of_v1(**fields))
+    (found,) = entries.list_announced(of_v1(**fields))
     assert found == entries.Announced("x", (5, 7), 3, (((0, 2), (0, -1)), ((2, 3), (0, 7))))
 
 
@@ -49,7 +49,7 @@ def test_what_version_1_may_not_read(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=LATER):
         entries.shards(of_bundle(**fields))
     with pytest.raises(ValueError, match=LATER):
-        entries.announced_tensors(of_v1(**fields))
+        entries.list_announced(of_v1(**fields))
 
 
 def test_every_field_of_an_entry() -> None:

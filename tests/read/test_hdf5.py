@@ -104,11 +104,11 @@ def test_a_file_that_the_library_would_not_end_with_is_refused(tmp_path: Path, m
     path.write_bytes(b"a zip" if member else content)
     store = Store(path, "weights.h5", content) if member else Store(path)
     with pytest.raises(ReadError) as caught:
-        store.checked()
+        store.check()
     found = "expected a readable HDF5 file, found offsets and lengths that are not of 8 bytes; copy it again"
     assert str(caught.value) == f"{path}: {'weights.h5' if member else 'HDF5'}: {found}"
     sound = made(tmp_path, lambda file: None)
-    assert sound.checked() is sound
+    assert sound.check() is sound
 
 
 def test_a_permission_is_no_damage(tmp_path: Path) -> None:

@@ -202,6 +202,6 @@ def test_readers_look_first(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=f"a.h5: HDF5: {reason}"):
         keras_hdf5.read(tmp_path / "a.h5")
     with pytest.raises(ReadError, match=f"a.h5: inner: {reason}"):
-        Store(tmp_path / "a.h5", "inner", bytes(content)).checked()
+        Store(tmp_path / "a.h5", "inner", bytes(content)).check()
     store = Store(tmp_path / "a.h5", "inner", bytes(sound()))
-    assert store.checked() is store
+    assert store.check() is store

@@ -80,8 +80,8 @@ def test_a_value_is_restored_by_a_key_that_is_there(given: str, keys: list[str])
     names.CopyFrom(tf.make_tensor_proto([b"a", b"b\xff"]))
     function.node_def.add(name="r", op="RestoreV2", input=["file", "n:output:0", "slices"])
     function.node_def.add(name="set", op="AssignVariableOp", input=["handle", given])
-    assert [*variable_keys._assigned(function)] == [("handle", key) for key in keys]
+    assert [*variable_keys._list_assigned(function)] == [("handle", key) for key in keys]
     names.CopyFrom(tf.make_tensor_proto([1, 2]))
-    assert [*variable_keys._assigned(function)] == []
+    assert [*variable_keys._list_assigned(function)] == []
     function.node_def[0].op = "Placeholder"
-    assert [*variable_keys._assigned(function)] == []
+    assert [*variable_keys._list_assigned(function)] == []

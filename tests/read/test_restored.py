@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from cudnn_convert.model import InMemory, Model
 from cudnn_convert.read import read
-from cudnn_convert.read.variable_keys import plain, restored_variables
+from cudnn_convert.read.variable_keys import find_restored_variables, plain
 
 
 def proto(folder: Path) -> Any:
@@ -200,7 +200,7 @@ STORED = {key: InMemory(np.float32([number])) for number, key in enumerate(KEYS[
 def test_a_value_goes_where_the_restoring_function_assigns_it() -> None:
     meta = call("StatefulPartitionedCall", "restore", "u", "v", "w")
     assigned = [("a0", "two:output:0"), ("a1", "read:tensors:2"), ("a2", "read:tensors:0")]
-    found = restored_variables(restoring(meta, KEYS, assigned), STORED)
+    found = find_restored_variables(restoring(meta, KEYS, assigned), STORED)
     assert found == {"u": STORED["y"], "v": STORED["z"], "w": STORED["x"]}
 
 
@@ -210,14 +210,14 @@ def test_what_is_no_entry_or_no_variable_has_no_value() -> None:
     next(node for node in meta.graph_def.node if node.name == "table").op = "HashTableV2"
     assigned = [("a0", "made:output:0"), ("a1", "file"), ("a2", "read:tensors:3")]
     assigned += [("a3", "read:tensors:0"), ("a4", "read:tensors:1"), ("nobody", "read:tensors:2")]
-    assert restored_variables(restoring(meta, KEYS, assigned), STORED) == {"own": STORED["y"]}
+    assert find_restored_variables(restoring(meta, KEYS, assigned), STORED) == {"own": STORED["y"]}
 
 
 @pytest.mark.parametrize(
     "meta", [call("elsewhere"), call(function="another")], ids=["no call", "no function"]
 )
 def test_a_saver_of_another_kind_restores_nothing(meta: Any) -> None:
-    assert restored_variables(restoring(meta, KEYS, []), STORED) == {}
+    assert find_restored_variables(restoring(meta, KEYS, []), STORED) == {}
 
 
 def test_a_graph_in_the_way_of_tensorflow_1() -> None:

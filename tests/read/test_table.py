@@ -77,7 +77,7 @@ def test_the_bytes_of_the_block_of_a_key(tmp_path: Path) -> None:
     found = made(tmp_path, table(BLOCKS))
     keys = (b"", b"apple", b"apples", b"cherry", b"d", b"zoo")
     small, large = len(FIRST), len(SECOND)
-    assert [found.stored(key) for key in keys] == [small, small, large, large, large, 0]
+    assert [found.block_size(key) for key in keys] == [small, small, large, large, large, 0]
 
 
 @pytest.mark.parametrize("nothing", [block({}), bytes(4)], ids=["one restart", "none"])

@@ -33,7 +33,7 @@ def test_a_field_that_holds_nothing(tmp_path: Path) -> None:
 
 def test_no_more_elements_than_snappy_can_hold_in_a_block(tmp_path: Path) -> None:
     held = Table(v1_made(tmp_path, 1, b"", [2]))
-    most = 22 * held.stored(b"")
+    most = 22 * held.block_size(b"")
     bundle.Slice(held, b"", 1, ((0, most),)).check()
     bundle.Slice(held, b"", 12, ((0, 1), (0, most))).check()
     with pytest.raises(ValueError, match=f"a block too small for {most + 1} elements"):

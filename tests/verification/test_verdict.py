@@ -76,7 +76,7 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
         asked.append(number)
         return answers[number]
 
-    found = end_to_end.moved_outputs(
+    found = end_to_end.find_dependent_outputs(
         source, answer, exact, ["rnn"], {"scores": 0, "tags": 1}, feeds=[0, 1, 2]
     )
     assert found == {"tags"}

@@ -83,7 +83,7 @@ def _without_dead_branches(graph: Graph) -> Graph:
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
     live_side = node_defs.replace_nodes(graph.definition, changes)
-    return _without_dead_branches(Graph(_redirected(live_side, moved)))
+    return _without_dead_branches(Graph(_redirect(live_side, moved)))
 
 
 def _spread(index: Index, dead: set[str]) -> None:
@@ -111,7 +111,7 @@ def _outputs(index: Index, node: Any) -> int:
     return max(used, default=0) + 1
 
 
-def _redirected(graph: Any, moved: dict[str, str]) -> Any:
+def _redirect(graph: Any, moved: dict[str, str]) -> Any:
     result = node_defs.strip_devices(graph)
     for node in result.node:
         for position, name in enumerate(node.input):

@@ -125,15 +125,15 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
         copy.CopyFrom(node)
         copy.name = f"{name}/{node.name}"
         del copy.input[:]
-        copy.input.extend(_moved(source, name, renamed) for source in node.input)
+        copy.input.extend(_move_input(source, name, renamed) for source in node.input)
         if not node.input:
             copy.input.append(anchor)
         nodes.append(copy)
-    outputs = [_moved(source, name, renamed) for source in body.outputs]
+    outputs = [_move_input(source, name, renamed) for source in body.outputs]
     return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
 
-def _moved(input_name: str, name: str, renamed: Mapping[str, str]) -> str:
+def _move_input(input_name: str, name: str, renamed: Mapping[str, str]) -> str:
     if input_name.startswith("^"):
         return f"^{name}/{input_name[1:]}"
     op, k = split(input_name)
@@ -149,7 +149,7 @@ def _hash_names(functions: Sequence[Any]) -> dict[str, str]:
     renamed: dict[str, str] = {}
     todo = list(functions)
     while todo:
-        function = next(candidate for candidate in todo if not _called(candidate) - renamed.keys())
+        function = next(candidate for candidate in todo if not _list_callees(candidate) - renamed.keys())
         todo.remove(function)
         anonymous = _rename_function(function, {**renamed, function.signature.name: ""})
         digest = hashlib.sha256(anonymous.SerializeToString(deterministic=True)).hexdigest()
@@ -158,7 +158,7 @@ def _hash_names(functions: Sequence[Any]) -> dict[str, str]:
     return renamed
 
 
-def _called(function: Any) -> set[str]:
+def _list_callees(function: Any) -> set[str]:
     attributes = [attr for node in function.node_def for attr in node.attr.values()]
     return {attr.func.name for attr in attributes if attr.func.name}
 

@@ -85,7 +85,7 @@ def place_state(
             _refuse_branches(state, asked)
     model = _with_initial_values(model, source.index, [*recurring, *others])
     index = graph.index
-    written = _written(graph, [state for state in leaving if _is_scalar(model, index, state)])
+    written = _find_written_shapes(graph, [state for state in leaving if _is_scalar(model, index, state)])
     starts = {
         state.variable: _start(model, index, state, shapes.get(state.tensor), written.get(state.variable))
         for state in leaving
@@ -151,7 +151,9 @@ def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool
     return unknown and not model.variables[state.key].shape
 
 
-def _written(graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]) -> dict[str, tf.TensorShape]:
+def _find_written_shapes(
+    graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]
+) -> dict[str, tf.TensorShape]:
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
@@ -206,7 +208,7 @@ def promote_state_to_io(
     names, reasons = [], []
     for state in states:
         change = _Detachment(graph, state, starts[state.variable])
-        graph, name = change.made()
+        graph, name = change.run()
         names.append(name)
         reasons += change.order.reasons
     if reasons:
@@ -225,11 +227,11 @@ class _Detachment:
         self.added: list[Any] = []
         self.order = recurrent_state.Order(self.index, state)
 
-    def made(self) -> tuple[Any, str]:
+    def run(self) -> tuple[Any, str]:
         uses = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
         places = [(use, self.order.stage_of(use)) for use in uses]
-        aliases = self._held()
+        aliases = self._trace_held()
         for use, (stage, within) in places:
             self._rewire(use, aliases[stage] if within is None else within.op, within)
         for write in self.state.writes:
@@ -240,7 +242,7 @@ class _Detachment:
         kept = [node for node in self.graph.node if node.name != self.state.variable]
         return node_defs.with_nodes(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
 
-    def _held(self) -> list[str]:
+    def _trace_held(self) -> list[str]:
         """What the variable holds before each stage, and at the end."""
         aliases = [self.state.variable]
         for number, stage in enumerate(self.order.stages):

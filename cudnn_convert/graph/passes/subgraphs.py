@@ -243,7 +243,7 @@ def extract_subgraph(
         taken.add(name)
         moved[cut.tensor] = f"{name}:0"
         dtype, shape = _dtype_and_shape(seen, cut.tensor)
-        shape = shape if shape.rank is not None else _noted_shape(index.nodes[op], k)
+        shape = shape if shape.rank is not None else _read_noted_shape(index.nodes[op], k)
         placeholders.append(node_defs.placeholder(name, dtype, _refine_shape(cut, shape)))
     for name, value in constants.items():
         op, k = split(name)
@@ -283,7 +283,7 @@ def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShap
     return placed.dtype.base_dtype, placed.shape
 
 
-def _noted_shape(node: Any, k: int) -> tf.TensorShape:
+def _read_noted_shape(node: Any, k: int) -> tf.TensorShape:
     """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
     try:

@@ -200,7 +200,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
                 (layer, call_reference) in needed for call_reference in own if call_reference < number
             )
 
-    def counted(reference: Reference) -> Reference:
+    def count(reference: Reference) -> Reference:
         return reference[0], numbers[reference[0], reference[1]], reference[2]
 
     entries = []
@@ -208,7 +208,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         layer = layer_name(entry)
         kept = [call for call_key, call in calls.items() if call_key[0] == layer and call_key in needed]
         if kept:
-            nodes = [_change_references(call, counted) for call in kept] if entry.get("inbound_nodes") else []
+            nodes = [_change_references(call, count) for call in kept] if entry.get("inbound_nodes") else []
             entries.append({**entry, "inbound_nodes": nodes})
     starts = [
         call_reference
@@ -219,7 +219,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         **model["config"],
         "layers": entries,
         "input_layers": [list(call_reference) for call_reference in starts],
-        "output_layers": [list(counted(call_reference)) for call_reference in ends],
+        "output_layers": [list(count(call_reference)) for call_reference in ends],
     }
     return {**model, "config": config}
 
@@ -228,11 +228,11 @@ def references(value: Any) -> Iterator[Reference]:
     """The results of layers that a value of a config refers to, in its order."""
     listed: list[Reference] = []
 
-    def seen(reference: Reference) -> Reference:
+    def collect(reference: Reference) -> Reference:
         listed.append(reference)
         return reference
 
-    _change_references(value, seen)
+    _change_references(value, collect)
     yield from listed
 
 

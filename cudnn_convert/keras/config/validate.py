@@ -51,7 +51,7 @@ def require(path: Path, where: str, config: Mapping[str, Any]) -> None:
         raise ReadError(path, f"{where}: {layer_path}", expected=expected, found=actual)
 
 
-def _told(value: object) -> str:
+def _show(value: object) -> str:
     return "none" if value is None else repr(value)
 
 
@@ -80,7 +80,7 @@ def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
         yield (
             layer_tree.TENSOR,
             "a keras_history of a layer's name and two numbers",
-            _told(value.get("config")),
+            _show(value.get("config")),
         )
     for key, item in value.items():
         if (
@@ -88,7 +88,7 @@ def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
             and isinstance(item, Mapping)
             and not isinstance(item.get("config", {}), Mapping)
         ):
-            yield key, "an object with a config", _told(item)
+            yield key, "an object with a config", _show(item)
 
 
 def _of(value: Any, key: str) -> Any:
@@ -98,17 +98,17 @@ def _of(value: Any, key: str) -> Any:
 def _model(entry: Any, where: str) -> Iterator[Fault]:
     """Faults of a layer or model, and of all in it."""
     if not layer_tree.is_entry(entry) or not isinstance(entry["config"], Mapping | list):
-        yield where, "class_name and config", _told(entry)
+        yield where, "class_name and config", _show(entry)
         return
     name, config = _own_name(entry), entry["config"]
     if not isinstance(name, str | None) or entry.get("name", name) not in (None, name):
-        yield where, "one name", _told(entry.get("name", name))
+        yield where, "one name", _show(entry.get("name", name))
         return
     where = f"{where} {name}" if name else where
     if layer_tree.is_model(entry):
         yield from _layers(entry, where)
     elif not isinstance(config, Mapping):
-        yield where, "a config by names", _told(config)
+        yield where, "a config by names", _show(config)
     else:
         yield from _layer(entry["class_name"], config, where)
 
@@ -121,7 +121,7 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
     config = entry["config"]
     listed = config if isinstance(config, list) else config.get("layers")
     if not isinstance(listed, list):
-        yield where, "a list of layers", _told(listed)
+        yield where, "a list of layers", _show(listed)
         return
     for layer in listed:
         yield from (faults := list(_model(layer, "layer")))
@@ -129,22 +129,22 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
             return
     built = entry.get("build_config")
     if not isinstance(built, Mapping | None):
-        yield where, "a build_config by names", _told(built)
+        yield where, "a build_config by names", _show(built)
     if entry["class_name"] == "Sequential":
         return
     if not isinstance(config, Mapping):
-        yield where, "a config by names", _told(config)
+        yield where, "a config by names", _show(config)
         return
     names = {layer_tree.layer_name(layer) for layer in listed}
     for key in _ENDS:
         if not _are_ends(config.get(key), names):
-            yield f"{where}: {key}", "references to its layers", _told(config.get(key))
+            yield f"{where}: {key}", "references to its layers", _show(config.get(key))
     for layer in listed:
         if not isinstance(layer.get("inbound_nodes", []), list):
             yield (
                 f"layer {layer_tree.layer_name(layer)}",
                 "a list of inbound_nodes",
-                _told(layer["inbound_nodes"]),
+                _show(layer["inbound_nodes"]),
             )
 
 
@@ -164,7 +164,7 @@ def _is_reference(value: Any) -> bool:
 
 def _layer(kind: str, config: Mapping[str, Any], where: str) -> Iterator[Fault]:
     if kind in _WRAPPERS and config.get("layer") is None:
-        yield f"{where}: layer", "the layer that it wraps", _told(None)
+        yield f"{where}: layer", "the layer that it wraps", _show(None)
     for key in ("layer", "backward_layer"):
         if kind in _WRAPPERS and config.get(key) is not None:
             yield from _model(config[key], "layer")
@@ -174,16 +174,16 @@ def _layer(kind: str, config: Mapping[str, Any], where: str) -> Iterator[Fault]:
     for cell in cells if isinstance(cells, list) else ():
         yield from _model(cell, "layer")
     if kind in classes.MODES and not _is_size(config.get("units")):
-        yield f"{where}: units", "a number of at least 1", _told(config.get("units"))
+        yield f"{where}: units", "a number of at least 1", _show(config.get("units"))
     for key in _FLAGS if kind in classes.MODES else ():
         if config.get(key) not in (None, False, True):
-            yield f"{where}: {key}", "true or false", _told(config[key])
+            yield f"{where}: {key}", "true or false", _show(config[key])
     if not isinstance(config.get("merge_mode"), str | None):
-        yield f"{where}: merge_mode", "its name", _told(config["merge_mode"])
+        yield f"{where}: merge_mode", "its name", _show(config["merge_mode"])
     for key in ("batch_input_shape", "batch_shape"):
         shape = values.shape(config.get(key)) if kind in classes.BUILT_IN else None
         if shape is not None and not all(size is None or _is_size(size) for size in shape):
-            yield f"{where}: {key}", "sizes", _told(config[key])
+            yield f"{where}: {key}", "sizes", _show(config[key])
 
 
 def _is_size(value: Any) -> bool:
@@ -225,7 +225,7 @@ def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Ref
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
         return  # what its function is written as is no layer
-    refusal = _refused(layer, vouched)
+    refusal = _refuse(layer, vouched)
     if refusal is not None:
         yield refusal
         return
@@ -233,7 +233,7 @@ def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Ref
         yield from layers_not_allowed(entry, vouched)
 
 
-def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
+def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
     config = layer["config"] if isinstance(layer["config"], Mapping) else {}
     if class_name in classes.CODE:
@@ -243,7 +243,7 @@ def _refused(layer: Entry, vouched: Vouched) -> Refused | None:
         return Refused(label, f"{class_name} of {function}" if class_name in _OPS else class_name, runs=True)
     if not classes.is_keras_class(layer):
         return Refused(label, classes.registration_name(layer), runs=False)
-    named = (values.known(value) for key, value in config.items() if str(key).endswith("activation"))
+    named = (values.name_of(value) for key, value in config.items() if str(key).endswith("activation"))
     known = classes.ACTIVATIONS.union(vouched.tf_keras)
     strange = (name for name in named if isinstance(name, str) and name not in known)
     return next((Refused(label, name, runs=False) for name in strange), None)

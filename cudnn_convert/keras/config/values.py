@@ -143,7 +143,7 @@ def inner(layer: Entry) -> Iterator[Entry]:
 
 def _objects(value: Any) -> Iterator[Entry]:
     if is_entry(value):
-        if value["class_name"] != layer_tree.TENSOR and not isinstance(known(value), str):
+        if value["class_name"] != layer_tree.TENSOR and not isinstance(name_of(value), str):
             yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
@@ -154,7 +154,7 @@ def _objects(value: Any) -> Iterator[Entry]:
             yield from _objects(item)
 
 
-def known(value: Any) -> Any:
+def name_of(value: Any) -> Any:
     """A function or a dtype policy is known by its name alone; anything else is as it is."""
     config = value["config"] if is_entry(value) else None
     if config is not None and value["class_name"] == "function" and isinstance(config, str):
@@ -176,7 +176,7 @@ def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any
 
 
 def _value(value: Any, kept: Collection[str]) -> Any:
-    value = known(value)
+    value = name_of(value)
     if is_entry(value):
         return to_legacy_form(value, kept=kept)
     if isinstance(value, list | tuple):

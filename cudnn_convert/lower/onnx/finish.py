@@ -219,7 +219,7 @@ def require(opset: int) -> None:
 class Finished:
     """A `onnx.ModelProto` without the values of the constants that `weights` names, and these.
 
-    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.fused_layers` says it.
+    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.map_layers` says it.
     """
 
     model: Any
@@ -245,7 +245,7 @@ def finish_model(
     """
     final = canonical(model, names=names)
     _check(final)
-    pieces = tuple(fused_nodes.fused_layers(final.graph, recurrences))
+    pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
 
 

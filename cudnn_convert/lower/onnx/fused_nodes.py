@@ -166,7 +166,7 @@ def _merge_directions(ops: Ops, y: str, *, directions: int, units: int) -> str:
     return ops("Reshape", [side_by_side, ops.constant([0, 0, directions * units])])
 
 
-def fused_layers(
+def map_layers(
     graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`.
@@ -179,7 +179,7 @@ def fused_layers(
     layers = []
     for node in graph.node:
         for nested in subgraphs(node):
-            layers += fused_layers(nested, recurrences, constants)
+            layers += map_layers(nested, recurrences, constants)
         ticket = _ticket(constants.get(node.input[1])) if node.op_type in FUSED else None
         if ticket is not None:
             owner, layer, _ = ticket

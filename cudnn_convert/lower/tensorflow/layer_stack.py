@@ -42,7 +42,7 @@ class Making:
         self._place: tuple[int, int] | None = None
         self._made: dict[str, Array] = {}
 
-    def made(self, layer: int, direction: int, name: str) -> Array:
+    def take(self, layer: int, direction: int, name: str) -> Array:
         """One array; those beside it stay until another pseudo-layer is asked for."""
         if self._place != (layer, direction) or name not in self._made:
             self._made, self._place = {}, (layer, direction)
@@ -67,7 +67,7 @@ class Deferred:
 
     def read(self) -> Array:
         """The array, made of weights that are read now. Raises ReadError."""
-        return self.making.made(*self.place)
+        return self.making.take(*self.place)
 
 
 def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any, ...]:
@@ -217,7 +217,7 @@ def switch_at_runtime(
     block = block and not sizes.projection and _is_cached(sizes, dtype)
     together = _OTHERS if block else _together(sizes, dtype, lowering)
     walk = partial(while_loop.layer, layout=layout, together=together)
-    layer = partial(_switched_layer, loop=walk, layout=layout) if block else walk
+    layer = partial(_switch_layer, loop=walk, layout=layout) if block else walk
     return stack_layers(sizes, layer, each, time_major=time_major)
 
 
@@ -288,7 +288,7 @@ def _few_in_block(
     return y, h, c
 
 
-def _switched_layer(
+def _switch_layer(
     mode: Mode,
     x: Any,
     state: State,

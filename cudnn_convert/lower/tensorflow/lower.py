@@ -99,14 +99,14 @@ def lower(
         for wanted, value in arrays.items():
             name = unique(wanted, index.nodes)
             variables[name], replacements[name] = value, _variable(name, value)
-            read_name, carried = _carried(index, loops, recurrence, f"{name}/read")
+            read_name, carried = _carry(index, loops, recurrence, f"{name}/read")
             nodes += carried
             weights.append(read_name)
         compute = form.compute(recurrence) if form else layer_stack.stack(recurrence, lowering)
         if not recurrence.lengths:
             compute = _without_lengths(compute)
         taken = [reference(name) for name in [*inputs, *weights]]
-        called = _compiled if lowering == layer_stack.COMPILED else _inlined
+        called = _compile if lowering == layer_stack.COMPILED else _inline
         computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
         replacements[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
@@ -133,7 +133,7 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
     later = isinstance(recurrence.cells, Layers) and not block
-    of = layer_stack.Making(recurrence).tensors if later else partial(_made, recurrence, block)
+    of = layer_stack.Making(recurrence).tensors if later else partial(_layer_tensors, recurrence, block)
     return {
         f"{prefix}layer_{number}/{direction}{kind}/{name}": value
         for number in range(recurrence.sizes.layers)
@@ -142,7 +142,7 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     }
 
 
-def _made(recurrence: Recurrence, block: bool, layer: int, direction: int) -> dict[str, Tensor]:
+def _layer_tensors(recurrence: Recurrence, block: bool, layer: int, direction: int) -> dict[str, Tensor]:
     matrices = layer_stack.layer_weights(recurrence.cells[layer][direction], block=block)
     return {name: InMemory(value) for name, value in matrices.items()}
 
@@ -152,7 +152,7 @@ def _variable(name: str, value: Tensor) -> list[Any]:
     return [handle(name, name, value), read]
 
 
-def _carried(
+def _carry(
     index: Index, loops: Mapping[str, tuple[str, ...]], recurrence: Recurrence, read: str
 ) -> tuple[str, list[Any]]:
     """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
@@ -190,7 +190,7 @@ def _without_lengths(compute: layer_stack.Stack) -> layer_stack.Stack:
     return lambda x, h, c, *rest: compute(x, h, c, None, *rest)
 
 
-def _inlined(
+def _inline(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
     """The nodes that compute, the last of them called `node`, and the functions that these call."""
@@ -198,10 +198,10 @@ def _inlined(
     return inlining.call(traced, node, taken), traced.library
 
 
-def _compiled(
+def _compile(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
-    """As `_inlined`; the one node is a call that XLA compiles."""
+    """As `_inline`; the one node is a call that XLA compiles."""
     function, functions = inlining.library(compute, *specs, compiled=True)
     call = node_defs.node(node, "")
     inlining.make_call(call, function, taken)

@@ -141,7 +141,7 @@ def _rnn(activation: Callable[[Any], Any], recurrent: Any, rows: Sequence[Any], 
 def _lstm(order: Sequence[Gate], recurrent: Any, *rest: Any) -> State:
     """`rest`: the projection if there is one, the rows, the state."""
     *projection, (sums,), (h, c) = rest
-    gates = _activated(sums + h @ recurrent, order)
+    gates = _activate(sums + h @ recurrent, order)
     c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
     h = gates[Gate.OUTPUT] * tf.tanh(c)
     return h @ projection[0] if projection else h, c
@@ -154,7 +154,7 @@ def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
         gates = rows[0] + h @ recurrent
-        return _gated(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
+        return _apply_gates(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
 
     return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
 
@@ -166,18 +166,18 @@ def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
         gates, candidate = tf.split(affine(h, recurrent, recurrent_bias), sizes, 1)
-        return _gated(order, rows[0] + gates, rows[1], candidate, h)
+        return _apply_gates(order, rows[0] + gates, rows[1], candidate, h)
 
     return tf.split(times(x, kernel, bias), sizes, 2), step
 
 
-def _gated(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:
+def _apply_gates(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:
     gate = dict(zip(order, tf.split(tf.sigmoid(gates), 2, 1), strict=False))
     n = tf.tanh(candidate + gate[Gate.RESET] * candidate_h)
     return (n + gate[Gate.UPDATE] * (h - n),)
 
 
-def _activated(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
+def _activate(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
     """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
     units = sums.shape[1] // len(order)
     runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
@@ -209,31 +209,31 @@ def layer(
     """
     sums, step = cell_steps(mode, x, arrays, layout)
     if lengths is None:
-        return _walked(sums, step, state, backward=backward, together=together)
+        return _walk(sums, step, state, backward=backward, together=together)
     now = alive(x, lengths)
-    y, h, c = _walked([*sums, now], _mask_rows(step), state, backward=backward, together=together)
+    y, h, c = _walk([*sums, now], _mask_rows(step), state, backward=backward, together=together)
     return tf.where(now, y, tf.zeros_like(y)), h, c
 
 
 def _mask_rows(step: Step) -> Step:
     """The last of the rows tells who goes on; the others keep their state."""
 
-    def masked(rows: Sequence[Any], old: State) -> State:
+    def step_rows(rows: Sequence[Any], old: State) -> State:
         *rows, now = rows
         return tuple(tf.where(now, new, other) for new, other in zip(step(rows, old), old, strict=True))
 
-    return masked
+    return step_rows
 
 
-def _walked(
+def _walk(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     if tuple(together) == PLAIN:
-        return _looped(sums, step, state, backward=backward, together=together)
+        return _loop(sums, step, state, backward=backward, together=together)
     bound = _on_cpu(step)
 
     def loops() -> tuple[Any, Any, Any]:
-        return _looped(sums, bound, state, backward=backward, together=together)
+        return _loop(sums, bound, state, backward=backward, together=together)
 
     def single() -> tuple[Any, Any, Any]:
         new = bound([rows[0] for rows in sums], state)
@@ -257,24 +257,24 @@ def _on_cpu(step: Step) -> Step:
     return bound
 
 
-def _looped(
+def _loop(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
     turns = [*_Turn.each(time, together)]
-    items = _List.reserved(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
+    items = _List.reserve(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
     known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
-    def walked(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
+    def run_turn(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
         def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
             since, count = turn.since(item), turn.count
             first = time - count - since if backward else since
             given = []
-            for rows in _ordered(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
+            for rows in _order(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
                 state = step(rows, state)
                 given.append(state[0])
             at = items.items - 1 - item if backward else item
-            return item + 1, items.put(handle, at, _ordered(given, backward)), *state
+            return item + 1, items.put(handle, at, _order(given, backward)), *state
 
         done: Sequence[Any] = tf.while_loop(
             lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
@@ -283,9 +283,9 @@ def _looped(
 
     carried: Sequence[Any] = (tf.constant(0), items.handle, *state)
     for turn in turns:
-        carried = walked(carried, turn)
+        carried = run_turn(carried, turn)
     _, handle, *final = carried
-    return tf.ensure_shape(items.joined(handle), [None, None, width]), final[0], final[-1]
+    return tf.ensure_shape(items.join(handle), [None, None, width]), final[0], final[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ def _rows(sums: Any, first: Any, count: int) -> list[Any]:
     return [sums[first]] if count == 1 else tf.unstack(sums[first : first + count], count)
 
 
-def _ordered(values: Iterable[Any], backward: bool) -> list[Any]:
+def _order(values: Iterable[Any], backward: bool) -> list[Any]:
     return [*values][:: -1 if backward else 1]
 
 
@@ -336,7 +336,7 @@ class _List:
     several: bool
 
     @classmethod
-    def reserved(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
+    def reserve(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
         # The shape is given at run time: without a step there would be none to make an empty result of.
         shape = tf.stack([-1, *step] if several else step)
         handle = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
@@ -346,7 +346,7 @@ class _List:
         item = tf.stack(steps) if self.several else steps[0]
         return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
 
-    def joined(self, handle: Any) -> Any:
+    def join(self, handle: Any) -> Any:
         """`[time, batch, width]`."""
         arguments = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
         if not self.several:

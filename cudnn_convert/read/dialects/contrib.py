@@ -144,7 +144,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
         widths = [inputs] + [directions * units] * (keys.layers - 1)
         layers = [
             [
-                _stored(keys, layer, direction, mode, units=units, inputs=width)
+                _read_cell(keys, layer, direction, mode, units=units, inputs=width)
                 for direction in range(directions)
             ]
             for layer, width in enumerate(widths)
@@ -174,7 +174,7 @@ def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> 
     return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
 
 
-def _stored(
+def _read_cell(
     keys: _Set, layer: int, direction: int, mode: Mode, *, units: int, inputs: int
 ) -> dict[str, Tensor]:
     """The tensors of one cell by their names in it. Raises ReadError where one is not there."""

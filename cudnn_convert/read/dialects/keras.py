@@ -107,7 +107,7 @@ def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
 
         return Layers(1, layer)
 
-    def stored() -> Mapping[str, Array]:
+    def read_tensors() -> Mapping[str, Array]:
         pairs = zip(stems, ways, strict=True)
         return lazy.read(
             {stem + name: direction.tensors[name] for stem, direction in pairs for name in _NAMES}
@@ -121,7 +121,7 @@ def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
         units=first.units,
         input_size=first.inputs,
         decode=decode,
-        tensors=stored,
+        tensors=read_tensors,
         dialect="keras",
         dtype=np.dtype(first.tensors["kernel"].dtype),
         batch_major=True,

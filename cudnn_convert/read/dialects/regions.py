@@ -58,11 +58,11 @@ class _Regions:
     scope: str
     tensors: Sequence[Tensor]
 
-    def stored(self) -> Mapping[str, Array]:
+    def read_tensors(self) -> Mapping[str, Array]:
         return lazy.read({str(k): tensor for k, tensor in enumerate(self.tensors)})
 
     def cells(self, sizes: Sizes) -> tuple[tuple[Cell, ...], ...]:
-        blob = np.concatenate([value.ravel() for value in self.stored().values()])
+        blob = np.concatenate([value.ravel() for value in self.read_tensors().values()])
         if blob.size != lazy.length(sizes):
             expected = f"{lazy.length(sizes)} values of {sizes.layers} layers of one direction"
             half = f"{blob.size}: half of a bidirectional layer, all that TensorFlow before 1.4 saved of it"
@@ -98,7 +98,7 @@ def _parameters(regions: _Regions, modes: tuple[Mode, ...], sizes: Sizes) -> Can
         units=sizes.units,
         input_size=sizes.input_size,
         decode=lambda mode: regions.cells(replace(sizes, mode=mode)),
-        tensors=regions.stored,
+        tensors=regions.read_tensors,
         dialect="regions",
         dtype=regions.tensors[0].dtype,
         may_be_half=True,

@@ -70,7 +70,7 @@ class CheckpointTensor:
         try:
             return self.stored.read(wanted)
         except (ValueError, OSError) as cause:
-            raise _damaged(self.path, where, cause) from cause
+            raise _damage_error(self.path, where, cause) from cause
 
     def part(self, slices: str) -> CheckpointTensor:
         """The slice that a saver writes as `slices`, or itself where that is empty. Raises ValueError."""
@@ -113,7 +113,7 @@ def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
     try:
         result = read_v1(files) if files else read_v2(prefix)
     except (ValueError, OSError) as cause:
-        raise _damaged(prefix, "index", cause) from cause
+        raise _damage_error(prefix, "index", cause) from cause
     return {
         key: CheckpointTensor(prefix, key, stored.shape, entries.of(stored.dtype), stored)
         for key, stored in sorted(result.items())
@@ -149,7 +149,7 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     return shards
 
 
-def _damaged(path: Path, where: str, cause: Exception) -> ReadError | AccessError:
+def _damage_error(path: Path, where: str, cause: Exception) -> ReadError | AccessError:
     if isinstance(cause, OSError):
         return AccessError(cause.filename or path, cause.strerror or str(cause))
     expected = "readable bytes that match their checksum"
@@ -171,7 +171,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
     stored: dict[str, Stored] = {}
     for path in files:
         table = Table(path)
-        for tensor in entries.announced_tensors(table.find(_ANNOUNCEMENT)):
+        for tensor in entries.list_announced(table.find(_ANNOUNCEMENT)):
             before = stored.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
             if (before.shape, before.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"tensor {tensor.name} of two kinds")
@@ -199,7 +199,7 @@ class Slice:
 
     def check(self) -> None:
         """Raises ValueError where the entry's block cannot hold it."""
-        size, most = math.prod(shape(self.extents)), self.table.stored(self.key) * EXPANSION
+        size, most = math.prod(shape(self.extents)), self.table.block_size(self.key) * EXPANSION
         if size > most:  # no element is smaller than a byte
             raise ValueError(f"a block too small for {size} elements")
 
@@ -253,14 +253,14 @@ def read_v2(prefix: Path) -> dict[str, Stored]:
         if entry.slices:
             keys = [entries.slice_key(entries.text(key), each) for each in entry.slices]
             slices |= set(keys)
-            stored[key] = _sliced(prefix, shards, entry, keys, known)
+            stored[key] = _join_slices(prefix, shards, entry, keys, known)
         else:
             spans = (Span(prefix, shards, entry, whole(entry.shape)),)
             stored[key] = Stored(entry.shape, entry.dtype, spans)
     return {entries.text(key): tensor for key, tensor in stored.items() if key not in slices}
 
 
-def _sliced(
+def _join_slices(
     prefix: Path, shards: int, entry: Entry, keys: list[bytes], known: Mapping[bytes, Entry]
 ) -> Stored:
     spans = []
@@ -287,12 +287,12 @@ class Span:
 
     def check(self) -> None:
         """Raises ValueError where the file cannot hold it, OSError."""
-        with self._opened():
+        with self._open():
             pass
 
     def read(self) -> Array:
         """The array, once its bytes match their checksum. Raises ValueError, OSError."""
-        with self._opened() as stream:
+        with self._open() as stream:
             stream.seek(self.entry.offset)
             if self.entry.dtype == entries.STRING:
                 values = np.empty(self.entry.size, np.uint8)
@@ -308,7 +308,7 @@ class Span:
             raise ValueError("bytes of another checksum")
         return array
 
-    def _opened(self) -> FileIO:
+    def _open(self) -> FileIO:
         """The data file, once its size and the entry's claims agree: no memory is taken before."""
         entry = self.entry
         if not 0 <= entry.shard < self.shards:

@@ -127,7 +127,7 @@ def entry(value: memoryview) -> Entry:
     )
 
 
-def announced_tensors(value: memoryview) -> list[Announced]:
+def list_announced(value: memoryview) -> list[Announced]:
     """The tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
     meta = tables.fields(tables.content(tables.fields(value), 1))
     _check_version(tables.content(meta, 2))
@@ -190,16 +190,16 @@ def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
 def slice_key(name: str, slices: Extents) -> bytes:
     """The key of a stored slice: zero, name, rank, then start and length of each axis, in ordered code."""
     escaped = name.encode().replace(b"\x00", b"\x00\xff")  # UTF-8 has no byte 255, which is escaped too
-    parts = [_unsigned(0), escaped + b"\x00\x01", _unsigned(len(slices))]
-    return b"".join(parts + [_signed(number) for extent in slices for number in extent])
+    parts = [_encode_unsigned(0), escaped + b"\x00\x01", _encode_unsigned(len(slices))]
+    return b"".join(parts + [_encode_signed(number) for extent in slices for number in extent])
 
 
-def _unsigned(number: int) -> bytes:
+def _encode_unsigned(number: int) -> bytes:
     content = number.to_bytes((number.bit_length() + 7) // 8, "big")
     return bytes([len(content)]) + content
 
 
-def _signed(number: int) -> bytes:
+def _encode_signed(number: int) -> bytes:
     """As many ones as there are bytes, then the number's own bits, all turned where it is negative.
 
     No negative number but -1 stands in a slice that there is.
@@ -252,12 +252,12 @@ class Stored:
         """An array of what is wanted of it, not to be written to. Raises ValueError, OSError."""
         array = self._alive.get(wanted)
         if array is None:
-            array = self._assembled(wanted)
+            array = self._assemble(wanted)
             array.flags.writeable = False
             self._alive[wanted] = array
         return array
 
-    def _assembled(self, wanted: Extents) -> Array:
+    def _assemble(self, wanted: Extents) -> Array:
         for piece in self.pieces:
             if piece.extents == wanted:
                 return piece.read()

@@ -198,9 +198,9 @@ class Table:
         """Every key with its value, in order. Raises ValueError, OSError."""
         with FileIO(str(self.path)) as stream:
             for position, handle in enumerate(self._handles):
-                yield from self._ordered(position, self._block(stream, handle))
+                yield from self._iterate_entries(position, self._block(stream, handle))
 
-    def stored(self, key: bytes) -> int:
+    def block_size(self, key: bytes) -> int:
         """The bytes of the file that hold the block of `key`."""
         position = bisect_left(self._lasts, key)
         return self._handles[position][1] if position < len(self._handles) else 0
@@ -214,13 +214,13 @@ class Table:
         if items is None:
             with FileIO(str(self.path)) as stream:
                 block = self._block(stream, self._handles[position])
-            items = dict(self._ordered(position, block))
+            items = dict(self._iterate_entries(position, block))
             self._looked_into = {position: items} if len(block) <= _KEPT else {}
         if key not in items:
             raise ValueError("no such key")
         return items[key]
 
-    def _ordered(self, position: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    def _iterate_entries(self, position: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """The entries of one block, whose keys rise from the index's key before it to its own there."""
         before = self._lasts[position - 1] if position else None
         for key, value in _entries(block):
@@ -242,11 +242,11 @@ class Table:
         if stored[-1] == _PLAIN:
             return stored.data[:-1]
         if stored[-1] == _SNAPPY:
-            return _decompressed(stored[:-1])
+            return _decompress(stored[:-1])
         raise ValueError(f"a block at {offset} of kind {stored[-1]}")
 
 
-def _decompressed(stored: Any) -> memoryview:
+def _decompress(stored: Any) -> memoryview:
     try:
         size = cramjam.snappy.decompress_raw_len(stored)
         if size > EXPANSION * stored.size:

@@ -49,7 +49,7 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     reports_of_all: list[PieceReport] = []
     plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
-    pieces = _found(artifact, plan.recurrences) if plan.recurrences else Pieces()
+    pieces = _find_pieces(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for recurrence in plan.recurrences:
         reports_of_all += _of(recurrence, pieces, plan, judge)
     return (*reports_of_all, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
@@ -93,7 +93,7 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
             yield PieceReport(node=node.name, layers=(0,), asked=False, passed=True, message=reason)
 
 
-def _found(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The pieces of an artifact; that it has none is no fault of what it computes."""
     if not FORMATS[artifact.form].pieces:
         reason = f"not yet done in the format {artifact.form}"

@@ -66,7 +66,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     inputs = {
         recurrence.node: source.data_inputs(source.nodes[recurrence.node]) for recurrence in recurrences
     }
-    return carve_nodes(meta.graph_def, recurrences, inputs, partial(_stored, prefix))
+    return carve_nodes(meta.graph_def, recurrences, inputs, partial(_read_values, prefix))
 
 
 def carve_nodes(
@@ -123,7 +123,7 @@ def _work(carved: _Carved, recurrence: Recurrence) -> Any:
     return recurrence.shared, recurrence.sizes, *carved.placeholders.values(), *nodes
 
 
-def _stored(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
+def _read_values(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
     """The values of variables as the checkpoint of an artifact has them."""
     if not holders:
         return {}
@@ -166,7 +166,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
             copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
         nodes[name] = copy
         del copy.input[:]
-        copy.input.extend(ends.get(source) or _carried(source, index) for source in read)
+        copy.input.extend(ends.get(source) or _carry(source, index) for source in read)
         todo += [split(source)[0] for source in read if source not in ends]
     fed = frozenset(source for name_of_input in nodes.values() for source in name_of_input.input) & {
         *ends.values()
@@ -176,7 +176,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
     return _Carved(node_defs.with_nodes(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
 
 
-def _carried(name: str, index: Index) -> str:
+def _carry(name: str, index: Index) -> str:
     """A tensor of the carved graph, where what leads into a frame or a branch has one output."""
     op, _ = split(name)
     return op if index.nodes[op].op in _LEADS else reference(name)
@@ -184,7 +184,7 @@ def _carried(name: str, index: Index) -> str:
 
 def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     @cache
-    def opened() -> tuple[Any, dict[str, Array]]:
+    def open_session() -> tuple[Any, dict[str, Array]]:
         graph = node_defs.import_graph(carved.graph)
         # Constant weights are not to be folded into others for a few calls.
         config = tf.compat.v1.ConfigProto()
@@ -197,7 +197,7 @@ def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable
     names = [f"{recurrence.node}:{k}" for k in range(2 + is_lstm)]
 
     def ask(asked: Asked) -> Answer:
-        session, weights = opened()
+        session, weights = open_session()
         states = (asked.h, asked.c)
         floats = [value if recurrence.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
         given = dict(

@@ -301,9 +301,9 @@ def _answers(
     judge: Source, passes: Sequence[Pass], wanted: Sequence[str], rough: Source | None
 ) -> list[tuple[list[Array], list[float]]]:
     """By pass the source's tensors where recurrences give what is given, and how far rounding moves each."""
-    exact = _given(judge, passes, wanted)
-    others = [_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
-    others += [] if rough is None else [_given(rough, passes, wanted)]
+    exact = _collect_given(judge, passes, wanted)
+    others = [_collect_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
+    others += [] if rough is None else [_collect_given(rough, passes, wanted)]
     answers = []
     for number, values in enumerate(exact):
         gaps = [[*map(end_to_end.difference, values, other[number])] for other in others]
@@ -311,20 +311,22 @@ def _answers(
     return answers
 
 
-def _given(
+def _collect_given(
     judge: Source, passes: Sequence[Pass], wanted: Sequence[str], *, draw: int = 0
 ) -> list[list[Array]]:
     """By pass a source's tensors where recurrences give what is given, moved by rounding."""
     judge.restart()
     givens = []
     for run in passes:
-        judge.give({node: [_moved(call, draw) for call in calls] for node, calls in run.by_node.items()})
+        judge.give(
+            {node: [_move_by_rounding(call, draw) for call in calls] for node, calls in run.by_node.items()}
+        )
         givens.append(judge.run(end_to_end.perturb_feed(run.feed, seed=1, draw=draw), wanted))
     judge.give({})
     return givens
 
 
-def _moved(call: Call, draw: int) -> Call:
+def _move_by_rounding(call: Call, draw: int) -> Call:
     """A call that gave values a unit in the last place away."""
     named = {str(position): value for position, value in enumerate(call.gave)}
     return replace(call, gave=[*end_to_end.perturb_feed(named, seed=0, draw=draw).values()])

@@ -72,7 +72,7 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     asking = _Asking(piece, stack, terms, worst)
     asking.ask(chosen.asked)
     if worst.needed > 1:
-        worst.message += _explained(worst.answer, chosen, stack, base)
+        worst.message += _explain(worst.answer, chosen, stack, base)
     for time, batch in _runs(piece, terms):
         asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
         whole = np.full(batch, time, np.int32)
@@ -202,7 +202,7 @@ class _Worst:
         )
 
 
-def _explained(answer: Answer | None, chosen: Power, stack: Stack, bound: Tolerance) -> str:
+def _explain(answer: Answer | None, chosen: Power, stack: Stack, bound: Tolerance) -> str:
     """Which wrong recurrence answers as a piece did at one step, where one does."""
     return next(_explanations(answer, chosen, stack, bound), "")
 

@@ -97,7 +97,7 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 @contextmanager
-def _built_so(layer: Any) -> Iterator[None]:
+def _set_up_call(layer: Any) -> Iterator[None]:
     """The layer as it is to be called; afterwards it is as it was."""
     before = {name: getattr(layer, name) for name in _CALLED if hasattr(layer, name)}
     try:
@@ -116,7 +116,7 @@ def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
         x = tf.constant(asked.x.swapaxes(0, 1), recurrence.dtype)
         states = [asked.h[0], asked.c[0]] if recurrence.sizes.mode is Mode.LSTM else [asked.h[0]]
         start = [tf.constant(value, recurrence.dtype) for value in states]
-        with _built_so(layer):
+        with _set_up_call(layer):
             y, *ends = tf.nest.flatten(layer.call(x, initial_state=start, training=False))
         h, *c = (np.asarray(value)[None] for value in ends)
         return np.asarray(y).swapaxes(0, 1), h, c[0] if c else None
@@ -250,7 +250,7 @@ class _Given:
             rows = self._rows.get(name) or [row for call in calls for row in _rows_of(call, recurrence)]
             distances.append(nearest(rows, x[:, row], h[:, row], None if c is None else c[:, row]))
             self._rows[name] = [other for other in rows if other is not distances[-1]]
-        return _joined(distances, recurrence)
+        return _join(distances, recurrence)
 
 
 def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
@@ -262,7 +262,7 @@ def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
         yield replace(call, x=call.x[:, row], h=call.h[:, row], c=call.c[:, row], gave=own)
 
 
-def _joined(rows: Sequence[Call], recurrence: Recurrence) -> Call:
+def _join(rows: Sequence[Call], recurrence: Recurrence) -> Call:
     """Rows as one call."""
     x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
     columns = zip(*(row.gave for row in rows), strict=True)

@@ -46,8 +46,8 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     reason = "the file does not say which of its nodes computes it"
     for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
         model = onnx.load(str(file), load_external_data=False)
-        nodes = {node.name: (node, constants) for node, constants in fused_nodes(model.graph, {})}
-        for piece, name, layer in recorded_layers(model):
+        nodes = {node.name: (node, constants) for node, constants in find_fused_nodes(model.graph, {})}
+        for piece, name, layer in read_recorded_layers(model):
             if name not in known:
                 continue
             if piece not in nodes:
@@ -59,7 +59,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return Pieces(tuple(listing), dict.fromkeys(known, reason))
 
 
-def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
+def read_recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
     """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:
@@ -69,7 +69,7 @@ def recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
         return
 
 
-def fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Each fused node of a graph and of those nested in it, and the constants that it sees."""
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
@@ -78,7 +78,7 @@ def fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, di
     for node in graph.node:
         for attribute in node.attribute:
             for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from fused_nodes(nested, constants)
+                yield from find_fused_nodes(nested, constants)
         if node.op_type in FUSED and not node.domain:
             yield node, constants
 
@@ -160,12 +160,12 @@ def runner(artifact: Artifact) -> Run:
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         for call in passes:
-            yield _joined([_run(artifact, part, call) for part in artifact.plan.parts])
+            yield _join([_run(artifact, part, call) for part in artifact.plan.parts])
 
     return run
 
 
-def _joined(seen: Sequence[Seen]) -> Seen:
+def _join(seen: Sequence[Seen]) -> Seen:
     """What several files answered, as one."""
     outputs: dict[str, Array] = {}
     products: dict[str, Array] = {}
@@ -181,7 +181,7 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
     """The glue in the file of one part, on what it takes of a feed."""
     plan, file = artifact.plan, part_file(artifact.path, part.name)
     model = onnx.load(str(file))
-    nodes = {node for _, node, _ in recorded_layers(model)}
+    nodes = {node for _, node, _ in read_recorded_layers(model)}
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
     fitting = _fitting(plan, model, calls)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
@@ -190,18 +190,18 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
     )
     fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
     is_nested = any(node.op_type in _NESTED for node in model.graph.node)
-    values, taken = (_interpreted if is_nested else _answered)(model, fitting, fed)
-    return _seen(model, values, taken, part)
+    values, taken = (_interpret if is_nested else _run_model)(model, fitting, fed)
+    return _see(model, values, taken, part)
 
 
 def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
     """What each fused node may stand for; nothing where it was none of cuDNN's."""
-    recorded = {piece: (node, layer) for piece, node, layer in recorded_layers(model)}
-    names = [node.name for node, _ in fused_nodes(model.graph, {})]
+    recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
+    names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
     return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
 
 
-def _answered(
+def _run_model(
     model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
     """All tensors that are looked at, and what entered each fused node, of a model without branches."""
@@ -212,7 +212,7 @@ def _answered(
     given = {node.name: fitting[node.name][0] for node in fused}
 
     def answers() -> dict[str, Array]:
-        values = {**fed, **_fed(fused, given)}
+        values = {**fed, **_feed(fused, given)}
         answered = session.run(wanted, {key: values[key] for key in there})
         return values | dict(zip(wanted, answered, strict=True))
 
@@ -226,7 +226,7 @@ def _answered(
     ]
 
 
-def _interpreted(
+def _interpret(
     model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
     """The same of a model with branches or loops, by ONNX's own interpreter."""
@@ -246,7 +246,7 @@ def _interpreted(
             entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
             of = nearest(fits, entered[_X], entered[_H_INPUT], entered.get(_C_INPUT))
             taken.append((node.name, of, entered))
-            answers = _fed([node], {node.name: of})
+            answers = _feed([node], {node.name: of})
             return tuple(answers.get(name, of.y) for name in node.output)
 
     ops = [type(kind, (Fused,), {}) for kind in FUSED]
@@ -291,7 +291,7 @@ def _session(model: Any, fused: list[Any]) -> Any:
     )
 
 
-def _fed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
+def _feed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
     """What the fused nodes would give."""
     feeds: dict[str, Array] = {}
     for node in fused:
@@ -324,7 +324,7 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
     return values_by_name
 
 
-def _seen(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
+def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
     entered: list[tuple[str, Array, Array]] = []
     for name, of, actual in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths

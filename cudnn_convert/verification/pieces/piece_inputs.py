@@ -225,7 +225,7 @@ def choose_inputs(
     best: Power | None = None
     rows = [count for count in ROWS if count <= most and dtype.itemsize > 2] or ROWS[:1]
     for scale in SCALES:
-        inputs = _tried(rng, stack, dtype, bound, scale=scale, rows=rows)
+        inputs = _try_inputs(rng, stack, dtype, bound, scale=scale, rows=rows)
         if best is None or min(inputs.weakest, inputs.smallest) > min(best.weakest, best.smallest):
             best = inputs
         if best.is_good or dtype.itemsize <= 2:
@@ -234,7 +234,7 @@ def choose_inputs(
     return best
 
 
-def _tried(
+def _try_inputs(
     rng: np.random.Generator,
     stack: Stack,
     dtype: np.dtype[Any],

@@ -44,7 +44,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     for file in dict.fromkeys(part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.parts):
         model = read(file)
         loops = model.loops()
-        for (node, layer), names in model.recorded().items():
+        for (node, layer), names in model.read_recorded().items():
             if node not in known or not all(name in loops for name in names):
                 continue
             try:
@@ -162,7 +162,7 @@ def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
 
 def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
     """A loop with what stands directly before and behind it. Raises UncutError."""
-    states, blocks, counters = _carried(model, loop)
+    states, blocks, counters = _find_carried(model, loop)
     if not states or len(blocks) != 1:
         raise UncutError("in the file its loop does not carry a state and the outputs of its steps")
     if _has_constant_lengths(model, loop):
@@ -200,7 +200,7 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
     return Cut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
 
 
-def _carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
+def _find_carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
     """The places of what a loop changes: its states, the blocks of its outputs, and its counters."""
     body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
     carried: dict[tuple[bool, int], list[int]] = {}
@@ -216,7 +216,7 @@ def _has_constant_lengths(model: Model, loop: Any) -> bool:
     """Whether a loop compares its steps with a constant for each row."""
     compared = [
         model.content.subgraphs[k].tensors[op.inputs[1]]
-        for k in model.reached(loop)
+        for k in model.find_reached(loop)
         for op in model.operators(k)
         if model.code(op) == OPS.LESS
     ]
@@ -246,7 +246,7 @@ class _Taken:
             seen.add(index)
             op = self.makers.get(index)
             if op is None:
-                self.tensors[index].buffer = self._handed(index).buffer
+                self.tensors[index].buffer = self._find_handed(index).buffer
                 continue
             self.operators += [op] if op not in self.operators else []
             first, code = int(op.inputs[0]), self.model.code(op)
@@ -258,8 +258,8 @@ class _Taken:
                 self.inputs.setdefault(first, SIZED)
             todo += [int(name) for name in op.inputs]
 
-    def _handed(self, index: int) -> Any:
-        constant = self.model.handed(self.graph, index) if index in self.graph.inputs else None
+    def _find_handed(self, index: int) -> Any:
+        constant = self.model.find_handed(self.graph, index) if index in self.graph.inputs else None
         if constant is None:
             name = self.tensors[index].name.decode()
             raise UncutError(f"in the file its loop reads {name}, which is no input of a recurrence")
@@ -269,7 +269,7 @@ class _Taken:
 def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]:
     """The steps and the rows of what a loop reads of each step, where the file knows them."""
     makers = makers_of(graph)
-    carried = {k for places in _carried(model, loop) for k in places}
+    carried = {k for places in _find_carried(model, loop) for k in places}
     for k, index in enumerate(loop.inputs):
         tensor, op = graph.tensors[index], makers.get(int(index))
         if k in carried or rank(tensor) != 3 or model.is_constant(tensor):

@@ -58,7 +58,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         (part,) = plan.parts
         file = part_file(artifact.path, part.name, ".tflite")
         model = read(file)
-        layers, others = _recorded(model, {recurrence.node for recurrence in plan.recurrences})
+        layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {recurrence.name: (recurrence.node, recurrence.layer) for recurrence in layers}
         inputs, outputs = _ends(model)
         names = pair_names.inputs(file, part.signature.inputs, inputs)
@@ -73,9 +73,9 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             )
             yield Seen(
                 {outputs_by_key[name]: values[output] for name, output in outputs.items()},
-                [*running.entered, *running.missed()],
+                [*running.entered, *running.list_missed()],
                 running.products,
-                hidden=running.hidden(),
+                hidden=running.list_hidden(),
             )
 
     return run
@@ -92,11 +92,11 @@ class _Layer:
     cut: Cut
 
 
-def _recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[Cut]]:
+def _find_recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[Cut]]:
     """The layers of `nodes`, and what stands for those of other nodes, which are run."""
     loops = model.loops()
     layers, others = [], []
-    for (node, number), names in model.recorded().items():
+    for (node, number), names in model.read_recorded().items():
         for direction, name in enumerate(names):
             if name not in loops:
                 raise LookupError(f"the artifact has no loop {name}")
@@ -157,7 +157,7 @@ class _Running:
         tensors = self.model.content.subgraphs[0].tensors
         return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
 
-    def missed(self) -> list[tuple[str, Array, Array]]:
+    def list_missed(self) -> list[tuple[str, Array, Array]]:
         """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
         keys = {layer.name: (layer.way, *map(id, self.fitting[layer.name])) for layer in self.layers}
@@ -171,9 +171,9 @@ class _Running:
             and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
         ]
 
-    def hidden(self) -> list[str]:
+    def list_hidden(self) -> list[str]:
         """The products in branches and loops, which have other values in each pass."""
-        own, inside = self._own(), {number for op in self._loops() for number in self.model.reached(op)}
+        own, inside = self._own(), {number for op in self._loops() for number in self.model.find_reached(op)}
         return [
             self._product(graph, op)
             for number, graph in enumerate(self.model.content.subgraphs)
@@ -196,7 +196,7 @@ class _Running:
         """Adds to the values of a subgraph's inputs those of its outputs."""
         graph = self.model.content.subgraphs[number]
         if number not in self._steps:
-            self._steps[number] = self._planned(number)
+            self._steps[number] = self._plan(number)
         for step in self._steps[number]:
             step.run(values)
         return values | {int(output): self._value(graph, values, output) for output in graph.outputs}
@@ -205,19 +205,19 @@ class _Running:
         index = int(index)
         return values[index] if index in values else self.model.constant(graph.tensors[index])
 
-    def _called(self, number: int, arguments: Sequence[Array]) -> list[Array]:
+    def _call(self, number: int, arguments: Sequence[Array]) -> list[Array]:
         graph = self.model.content.subgraphs[number]
         values = self._values(number, dict(zip(map(int, graph.inputs), arguments, strict=True)))
         return [values[int(output)] for output in graph.outputs]
 
-    def _planned(self, number: int) -> list[_Step]:
+    def _plan(self, number: int) -> list[_Step]:
         """The steps of a subgraph, each behind those whose values it reads."""
         graph = self.model.content.subgraphs[number]
         layers = [layer for layer in self.layers if layer.cut.graph is graph]
         waiting, plain = self._givings(graph, layers), []
         inside = {id(layer.cut.graph) for layer in self.layers}
         for op in self._live(graph, layers):
-            if any(id(self.model.content.subgraphs[k]) in inside for k in self.model.reached(op)):
+            if any(id(self.model.content.subgraphs[k]) in inside for k in self.model.find_reached(op)):
                 waiting.append(self._step(graph, op.inputs, op.outputs, partial(self._follow, graph, op)))
             else:
                 plain.append(op)
@@ -297,11 +297,11 @@ class _Running:
         given, of = [self._value(graph, values, index) for index in op.inputs], op.builtinOptions
         if self.model.code(op) == OPS.IF:
             number = of.thenSubgraphIndex if given[0].all() else of.elseSubgraphIndex
-            answers = self._called(number, given[1:])
+            answers = self._call(number, given[1:])
         else:
             answers = given
-            while self._called(of.condSubgraphIndex, answers)[0].all():
-                answers = self._called(of.bodySubgraphIndex, answers)
+            while self._call(of.condSubgraphIndex, answers)[0].all():
+                answers = self._call(of.bodySubgraphIndex, answers)
         values.update(zip(map(int, op.outputs), answers, strict=True))
 
     def _givings(self, graph: Any, layers: Sequence[_Layer]) -> list[_Step]:

@@ -43,7 +43,7 @@ class Model:
     def __post_init__(self) -> None:
         for graph in self.content.subgraphs:
             for op in graph.operators:
-                for number, skipped in self.called(op):
+                for number, skipped in self.list_called(op):
                     self.callers[number] = (graph, op, skipped)
 
     def code(self, op: Any) -> int:
@@ -51,7 +51,7 @@ class Model:
         kind = self.content.operatorCodes[op.opcodeIndex]
         return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
 
-    def called(self, op: Any) -> list[tuple[int, int]]:
+    def list_called(self, op: Any) -> list[tuple[int, int]]:
         """The subgraphs that an operator runs, and how many of its operands are no arguments of theirs."""
         of, code = op.builtinOptions, self.code(op)
         if code == OPS.WHILE:
@@ -62,15 +62,17 @@ class Model:
         """The operators of the subgraph of a number."""
         return list(self.content.subgraphs[number].operators)
 
-    def reached(self, op: Any) -> set[int]:
+    def find_reached(self, op: Any) -> set[int]:
         """The subgraphs that an operator runs, and those that run in them."""
         reached: set[int] = set()
-        todo = [number for number, _ in self.called(op)]
+        todo = [number for number, _ in self.list_called(op)]
         while todo:
             number = todo.pop()
             if number not in reached:
                 reached.add(number)
-                todo += [deeper for operator in self.operators(number) for deeper, _ in self.called(operator)]
+                todo += [
+                    deeper for operator in self.operators(number) for deeper, _ in self.list_called(operator)
+                ]
         return reached
 
     def is_constant(self, tensor: Any) -> bool:
@@ -101,7 +103,7 @@ class Model:
             if self.code(op) == OPS.WHILE
         }
 
-    def recorded(self) -> dict[tuple[str, int], list[str]]:
+    def read_recorded(self) -> dict[tuple[str, int], list[str]]:
         """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
         entry = next(
             (
@@ -125,7 +127,7 @@ class Model:
             return {}
         return named
 
-    def handed(self, graph: Any, index: int) -> Any:
+    def find_handed(self, graph: Any, index: int) -> Any:
         """The constant that an argument of a subgraph is wherever it runs, or None."""
         number = next(k for k, subgraph in enumerate(self.content.subgraphs) if subgraph is graph)
         if number not in self.callers:
@@ -137,7 +139,7 @@ class Model:
         operand = int(op.inputs[argument + skipped])
         if self.is_constant(caller.tensors[operand]):
             return caller.tensors[operand]
-        return self.handed(caller, operand) if operand in caller.inputs else None
+        return self.find_handed(caller, operand) if operand in caller.inputs else None
 
 
 def is_handed_on(graph: Any, argument: int) -> bool:
@@ -187,9 +189,9 @@ def _pack(model: Model, alone: Any) -> bytes:
     packed = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}
 
-    def moved(op: Any) -> Any:
+    def with_new_numbers(op: Any) -> Any:
         moved = copy.copy(op)
-        if model.called(op):
+        if model.list_called(op):
             moved.builtinOptions = copy.copy(op.builtinOptions)
             for name, number in vars(op.builtinOptions).items():
                 if name.endswith("SubgraphIndex"):
@@ -203,7 +205,7 @@ def _pack(model: Model, alone: Any) -> bytes:
         return numbers[number]
 
     for graph in subgraphs:  # grows as it goes
-        graph.operators = [moved(op) for op in graph.operators]
+        graph.operators = [with_new_numbers(op) for op in graph.operators]
         used = {int(index) for op in graph.operators for index in (*op.inputs, *op.outputs)}
         tensors = []
         for index, tensor in enumerate(graph.tensors):
