@@ -24,7 +24,7 @@ CEILINGS = {
 OVERRIDDEN = {"_fused_can_be_used"}
 #: Participles that do not end in -ed; `read`, `set` and `put` are verbs too.
 IRREGULAR = frozenset(
-    "begun bound broken brought built caught chosen cut done drawn driven fed felt found frozen given grown "
+    "begun broken brought built caught chosen cut done drawn driven fed felt found frozen given grown "
     "held hidden kept known laid led left lent lost made meant met paid run said seen sent shown shut sought "
     "spent split spread stood taken taught thought thrown told torn understood won worn woven written".split()
 ) - {"cut", "run", "shut", "split", "spread"}
@@ -49,9 +49,11 @@ def bound(tree: ast.AST) -> Iterator[str]:
 
 
 def functions(tree: ast.AST) -> Iterator[str]:
+    """The names of functions and methods, without properties, which are values."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+            if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
+                yield node.name
 
 
 def is_participle(name: str) -> bool:

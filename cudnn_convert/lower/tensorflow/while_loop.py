@@ -230,13 +230,13 @@ def _walk(
 ) -> tuple[Any, Any, Any]:
     if tuple(together) == PLAIN:
         return _loop(sums, step, state, backward=backward, together=together)
-    bound = _on_cpu(step)
+    step_on_cpu = _on_cpu(step)
 
     def loops() -> tuple[Any, Any, Any]:
-        return _loop(sums, bound, state, backward=backward, together=together)
+        return _loop(sums, step_on_cpu, state, backward=backward, together=together)
 
     def single() -> tuple[Any, Any, Any]:
-        new = bound([rows[0] for rows in sums], state)
+        new = step_on_cpu([rows[0] for rows in sums], state)
         return new[0][None], new[0], new[-1]
 
     y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
@@ -250,11 +250,11 @@ def _on_cpu(step: Step) -> Step:
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc NodeIsOnCpu.
     """
 
-    def bound(rows: Sequence[Any], state: State) -> State:
+    def step_on_cpu(rows: Sequence[Any], state: State) -> State:
         with tf.device(node_defs.ON_CPU):
             return step(rows, state)
 
-    return bound
+    return step_on_cpu
 
 
 def _loop(
