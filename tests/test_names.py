@@ -51,9 +51,10 @@ def bound(tree: ast.AST) -> Iterator[str]:
 def functions(tree: ast.AST) -> Iterator[str]:
     """The names of functions and methods, without properties, which are values."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
-                yield node.name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+            "property" in ast.unparse(decorator) for decorator in node.decorator_list
+        ):
+            yield node.name
 
 
 def is_participle(name: str) -> bool:
