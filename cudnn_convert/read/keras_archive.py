@@ -128,7 +128,10 @@ def lists(store: Store, file: Any) -> dict[str, Named]:
 
 
 def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen: set[int]) -> None:
-    """Add the weights below a group to `listed`. Each group is visited once: links may form cycles."""
+    """Add the weights below a group to `listed`.
+
+    Each group is visited once: links may form cycles.
+    """
     if not hasattr(group, "keys") or hdf5.address(group) in seen:
         return
     seen.add(hdf5.address(group))
