@@ -75,7 +75,7 @@ def _kind(tensor: tf.Tensor) -> str:
 
 
 def _is_total(tensor: tf.Tensor) -> bool:
-    """Whether a tensor of unknown rank is a scalar: a full reduction, or computed from such."""
+    """Whether a tensor of unknown rank is a scalar, computed from full reductions alone."""
     todo, seen = [tensor], set()
     while todo:
         name = todo.pop()
@@ -164,7 +164,7 @@ def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tup
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
-    """Whether a node lies in a scope named as an output, and none of its readers does."""
+    """Whether a node's innermost scope named as an output contains none of its readers."""
     depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
     innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
     return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)

@@ -85,7 +85,7 @@ def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | N
 
 
 def key_tensors(specs: Iterable[Spec]) -> dict[str, str]:
-    """Map signature keys to tensors: the given key, else the op's name with `_` for `/`.
+    """Map signature keys to tensors; the default key is the op's name with underscores.
 
     Raises UsageError for a key given twice.
     """
@@ -121,7 +121,7 @@ def note_outputs(source: Signature) -> str:
 
 
 def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
-    """A note on tensors that the chosen `outputs` leave out, with the flag that adds them.
+    """A note on tensors that `outputs` leave out, with the flag that adds them.
 
     `tensors` maps them to their types.
     """
