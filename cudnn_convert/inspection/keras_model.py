@@ -99,7 +99,7 @@ def _take_weights(
 
 
 def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
-    """The weights of a CPU layer: all of a top-level one, else those named after it."""
+    """The weights of a CPU layer: of a top-level one all, else by name."""
     parts = path.split("/")
     return tuple(
         _describe_tensor(name, tensor)

@@ -66,7 +66,7 @@ def _unquote(key: str | None) -> str | None:
 
 
 def _parts(text: str, flag: str) -> list[str]:
-    """Split at commas outside brackets. Raises UsageError where nothing is left."""
+    """Split at commas outside brackets. Raises UsageError where the text is malformed."""
     parts = _ITEM.findall(text)
     if not parts or _ITEM.sub("", text).strip(", "):
         raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]],..., found {text!r}")

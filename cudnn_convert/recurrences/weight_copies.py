@@ -236,7 +236,7 @@ def take(
 
 
 def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
-    """The weights of a blob without canonical keys. Raises UnsupportedModelError."""
+    """Decode the weights of a blob, without a comparison. Raises UnsupportedModelError."""
     return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 

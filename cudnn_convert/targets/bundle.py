@@ -30,7 +30,7 @@ from cudnn_convert.weights.lazy import prefetch, size
 
 #: Bytes from which a data file gets no further tensor.
 _SHARD: Final = 1 << 28
-#: Data files whose tensors are prefetched while one is written.
+#: Data files prefetched while one is written: a pseudo-layer's two matrices are made together.
 _AHEAD: Final = 2
 
 

@@ -35,7 +35,7 @@ _SMALL: Final = 1024
 #: Bytes written at a time: for larger writes Linux' page cache uses larger pages, which are slow to allocate
 #: on a virtual machine.
 _CHUNK: Final = 1 << 16
-#: Parts that are prefetched while one is written: about as many as a layer has.
+#: Parts that are prefetched while one is written: about as many as are written while a layer is read.
 _AHEAD: Final = 64
 #: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))

@@ -83,6 +83,6 @@ def _variables(
 
 
 def _copies(model: Model, recurrences: Sequence[Recurrence]) -> set[str]:
-    """The names of weights that another copy stands for: canonical keys and blobs."""
+    """The names of all copies of recurrences' weights: canonical keys and blobs."""
     keys = {f"{parameters.scope}{key}" for parameters in model.canonical for key in parameters.tensors()}
     return keys | {recurrence.shared for recurrence in recurrences}

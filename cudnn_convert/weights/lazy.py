@@ -394,7 +394,7 @@ def fitting(
 
     Arguments that are not None are fixed.
     """
-    # Lower bound of the size: a recurrent matrix, one input column and two biases exceed (units + 1)^2.
+    # Lower bound of the size: a recurrent matrix, one input column and two biases have (units + 1)^2 values.
     most = min(math.isqrt(elements), _WIDEST + 1)
     partial = (
         Sizes(kind, depth, ways, width, 0)
