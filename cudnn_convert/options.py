@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import UsageError, flag_of
 from cudnn_convert.formats import FORMATS
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
@@ -173,11 +173,6 @@ KINDS: Final[Mapping[str, type]] = {
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
 _COUNTS: Final = frozenset({"layers", "units", "directions"})
-
-
-def flag_of(name: str) -> str:
-    """How the command line calls an option."""
-    return f"--{name.replace('_', '-')}"
 
 
 #: Of a whole number there, and of a seed.

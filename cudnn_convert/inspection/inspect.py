@@ -1,8 +1,6 @@
 """From a source to its inspection: read and planned, nothing run or written.
 
-Sources of TensorFlow: with a graph, or weights alone, which need no TensorFlow to be described.
-
-From a source to its inspection: read and planned as a conversion would, nothing of it run or written.
+Weights without a graph need no TensorFlow to be described.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alternatives, keras_model, weights_only
-from cudnn_convert.inspection.alternatives import Ways
-from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
+from cudnn_convert.inspection.alternatives import Alternatives
+from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
@@ -52,7 +50,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
-    return alternatives.with_notes(alternatives.with_ways(inspection, source, tried, options), notes)
+    return alternatives.with_notes(alternatives.with_alternatives(inspection, source, tried, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
@@ -87,7 +85,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
         recurrences=recurrences,
         signatures=_signatures(seen, model, tried),
     )
-    return alternatives.with_ways(inspection, source, tried, options)
+    return alternatives.with_alternatives(inspection, source, tried, options)
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
@@ -105,18 +103,18 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
     )
 
 
-def _convention(tried: Ways, options: Options) -> Convention:
-    """That of the only way, where a refusal's advice led to it."""
+def _convention(tried: Alternatives, options: Options) -> Convention:
+    """That of the only alternative, where a refusal's advice led to it."""
     taken = tried.plans[0][0] if len(tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
-def _has_compared(tried: Ways) -> bool:
+def _has_compared(tried: Alternatives) -> bool:
     """Whether the plan compared the copies of all weights."""
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
-def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str, bool]:
+def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> dict[str, bool]:
     """Whether a node is needed: by all plans or none, or where there is none, by the file's signatures."""
     if tried.plans:
         needed = [{node.name for node in plan.graph.node} for _, plan in tried.plans]
@@ -129,7 +127,7 @@ def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str,
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[Found], tried: Alternatives) -> bool | None:
     """A plan makes sure that everything else does."""
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing):
@@ -137,7 +135,7 @@ def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
     return True if tried.plans and None not in needing else None
 
 
-def _signatures(seen: Graph, model: Model, tried: Ways) -> Iterator[Offered]:
+def _signatures(seen: Graph, model: Model, tried: Alternatives) -> Iterator[Offered]:
     """Those of the file, or what was chosen from its graph."""
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
@@ -199,8 +197,10 @@ def _by_tag(
     for inspection in each.values():
         known = [replace(recurrence, live=None) for recurrence in inspection.recurrences]
         recurrences += [recurrence for recurrence in known if recurrence not in recurrences]
-    ways = [
-        Way((f"--tag={tag}",), inspection.command) for tag, inspection in each.items() if inspection.command
+    listed = [
+        Alternative((f"--tag={tag}",), inspection.command)
+        for tag, inspection in each.items()
+        if inspection.command
     ]
     return replace(
         next(iter(each.values())),
@@ -208,7 +208,7 @@ def _by_tag(
         recurrences=tuple(recurrences),
         signatures=(),
         command=None,
-        candidates=tuple(ways),
+        candidates=tuple(listed),
         reasons=reasons,
         notes=(),
     )

@@ -168,7 +168,7 @@ def describe_difference(
         difference = weight_copies.compare_copies(canonical_parameters.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)
-    return (difference or "").partition(";")[0]  # what to do about it stands in the refusal
+    return difference or ""
 
 
 def recurrences(

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
@@ -50,9 +50,11 @@ _ELEMENTWISE: Final = frozenset(
 )
 
 
-def flags(ways: Iterable[str]) -> str:
-    """The flags that choose one of several sets of outputs."""
-    return " | ".join(f"--outputs {flag}" for flag in [*dict.fromkeys(ways)][:_MOST])
+def _ask(reason: str, sets: Iterable[str], lead: str = "; choose with") -> Reason:
+    """A reason to choose one of several sets of outputs, the likeliest first."""
+    remedies = [Remedy({"outputs": (outputs,)}) for outputs in [*dict.fromkeys(sets)][:_MOST]]
+    advice = f"{lead} {' | '.join(map(str, remedies))}" if remedies else "; name --outputs"
+    return Reason(f"{reason}{advice}", *remedies)
 
 
 def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
@@ -188,10 +190,8 @@ def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     graph, index = context.definition, context.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
-        expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
-        listed = everywhere(graph, index)
-        advice = f"choose with {flags(listed)}" if listed else "name --outputs"
-        raise UnsupportedModelError(path, [f"graph: {expected}, found none; {advice}"])
+        reason = "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none"
+        raise UnsupportedModelError(path, [_ask(reason, everywhere(graph, index))])
     wanted = _inference(index, nodes)
     others = [node.name for node in nodes if node not in wanted]
     dropped = control_flow.below(index, others, [node.name for node in wanted])
@@ -271,11 +271,6 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: 
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _ask(reason: str, ways: list[str]) -> str:
-    listed = flags(ways)
-    return f"{reason}; choose with {listed}" if listed else f"{reason}; name --outputs"
-
-
 def _together(walk: Walk, listed: list[str]) -> list[str]:
     """All predictions of losses at once, where there are several."""
     names = [name for name in walk.predictions() if name in listed]
@@ -334,6 +329,6 @@ def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], names_chose
     for variables, groups in twins.items():
         if len(groups) > 1 and not set.intersection(*groups):
             names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
-            ways = flags([",".join(sorted(leaves)) for leaves in groups if leaves])
-            reason = f"{names} {len(groups)} recurrences that training tells nothing about; choose one of"
-            raise AmbiguousSourceError(path, [f"{reason}: {ways}"])
+            sets = [",".join(sorted(leaves)) for leaves in groups if leaves]
+            reason = f"{names} {len(groups)} recurrences that training tells nothing about"
+            raise AmbiguousSourceError(path, [_ask(reason, sets, "; choose one of:")])

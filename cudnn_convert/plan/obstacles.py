@@ -7,7 +7,6 @@ What a proof by random inputs must know of a plan's inputs, and the flags that s
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
+from cudnn_convert.errors import InvalidModelError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, lookup_tables, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
 from cudnn_convert.graph.passes import subgraphs
@@ -58,7 +57,7 @@ def _random(index: Index) -> Iterator[str]:
         # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
         explained |= index.ancestors([node.name], stop=drawn) & drawn
         cure = _cure(index, rate, neutral)
-        yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
+        yield Reason(f"{node.name}: expected no dropout at inference, found one that is on; {cure}", cure)
     for node in index.nodes.values():
         if node.op in RANDOM and node.name not in explained:
             yield (
@@ -67,15 +66,16 @@ def _random(index: Index) -> Iterator[str]:
             )
 
 
-def _cure(index: Index, rate: str, neutral: int) -> str:
-    """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
+def _cure(index: Index, rate: str, neutral: int) -> Remedy:
+    """The value of the placeholder that decides a dropout rate, or of the rate itself."""
+    lead = "turn it off with"
     predicates = [
         name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
     ]
     for setting in (neutral, 1 - neutral):
         if len(predicates) == 1 and node_defs.fold_scalar(index, rate, {predicates[0]: setting}) == neutral:
-            return f"--set {predicates[0]}:0={setting}"
-    return f"--set {rate}={neutral}"
+            return Remedy({"set": (f"{predicates[0]}:0={setting}",)}, lead)
+    return Remedy({"set": (f"{rate}={neutral}",)}, lead)
 
 
 def _training(index: Index, whole: Index) -> Iterator[str]:
@@ -85,12 +85,10 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
             predicates = control_flow.leaving(whole, node.name)
-            cure = "choose an output of the inference graph with --outputs"
-            cure = f"leave its branch with {control_flow.flag(*predicates)}" if predicates else cure
-            yield (
-                f"{node.name}: expected batch normalisation with its moving averages, found it in "
-                f"training mode; {cure}"
-            )
+            cure = control_flow.bind(*predicates, lead="leave its branch with") if predicates else None
+            expected = "expected batch normalisation with its moving averages, found it in training mode"
+            other = "choose an output of the inference graph with --outputs"
+            yield Reason(f"{node.name}: {expected}; {cure or other}", cure)
 
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
@@ -108,8 +106,9 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
         avoid = {name for others in nodes.values() for name in others}
-        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
-        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
+        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid)
+        reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
+        yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
 
 
 @cache
@@ -171,8 +170,10 @@ def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
     shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}
     for name, tensor in tensors.items():
         if name in unknown:
-            cure = f"refine it: --inputs {_inputs(plan, shapes)}" if name in shapes else "cut behind it"
-            yield f"{origin[name]}: expected a known rank, found none; {cure}"
+            cure = Remedy({"inputs": (_inputs(plan, shapes),)}, "refine it:") if name in shapes else None
+            yield Reason(
+                f"{origin[name]}: expected a known rank, found none; {cure or 'cut behind it'}", cure
+            )
         elif tensor.dtype == tf.string and not _has_words(plan):
             yield f"{origin[name]}: expected numbers, found strings; give --data"
         elif tensor.dtype.is_integer and tensor.shape.rank == 0:
@@ -191,9 +192,7 @@ def _has_words(plan: Plan) -> bool:
 def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
     """All inputs as `--inputs` takes them, for it names all or none; the shapes are by the plan's tensors."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
-    return shlex.quote(
-        ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
-    )
+    return ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
 
 
 def _bracket(shape: Shape | None) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.model import (
     WAYS,
     Array,
@@ -122,8 +122,9 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
     if len(known) > 1:
         scopes = ", ".join(parameters.scope.rstrip("/") or "the root scope" for parameters in known)
         reason = f"{facts.node}: expected one set of canonical keys of its sizes, found {scopes}"
-        cure = "use the blob with --weights raw" if has_blob else "give a checkpoint that holds the blob"
-        raise AmbiguousSourceError(model.path, [f"{reason}; {cure}"])
+        cure = Remedy({"weights": "raw"}, "use the blob with") if has_blob else None
+        other = "give a checkpoint that holds the blob"
+        raise AmbiguousSourceError(model.path, [Reason(f"{reason}; {cure or other}", cure)])
     return known[0] if known else None
 
 
@@ -143,23 +144,10 @@ _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Where the copies differ and what may be done, or None; biases are compared as far as summed."""
-    difference = next(
-        _differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None
-    )
-    if difference is None:
-        return None
-    where, worst = difference
-    cure = "choose with --weights canonical or --weights raw"
-    for other, flag in (
-        (replace(convention, forget_bias=convention.forget_bias + 1), "--forget-bias 1"),
-        (replace(convention, gate_order="lingvo"), "--gate-order lingvo"),
-    ):
-        if next(_differences(_read(canonical, other, canonical=True), _read(raw, other)), None) is None:
-            cure = f"they agree with {flag}"
-    return (
-        f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}; {cure}"
-    )
+    """Where the copies differ, or None where they agree; biases are compared as far as summed."""
+    for where, worst in _differences(_read(canonical, convention, canonical=True), _read(raw, convention)):
+        return f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}"
+    return None
 
 
 def _read(cells: Cells, convention: Convention, *, canonical: bool = False) -> Cells:
@@ -298,5 +286,12 @@ def _refuse_disagreement(
     model: Model, facts: Facts, weights: Weights, blob: Array, convention: Convention
 ) -> None:
     raw = lazy.split(blob, weights.sizes, where=f"{facts.node}: params")
-    if reason := compare_copies(weights.cells, raw, convention):
-        raise _refusal(model, facts, reason)
+    difference = compare_copies(weights.cells, raw, convention)
+    if difference is None:
+        return
+    remedies = [Remedy({"weights": "canonical"}, "choose with"), Remedy({"weights": "raw"})]
+    for change in ({"forget_bias": convention.forget_bias + 1}, {"gate_order": "lingvo"}):
+        if compare_copies(weights.cells, raw, replace(convention, **change)) is None:
+            remedies = [Remedy(change, "they agree with")]
+    cure = " or ".join(map(str, remedies))
+    raise UnsupportedModelError(model.path, [Reason(f"{facts.node}: {difference}; {cure}", *remedies)])

@@ -29,7 +29,7 @@ from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.handler import tf_op
 from tf2onnx.utils import make_name
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, safe_ops, session
 from cudnn_convert.graph.index import (
     CUDNN_OPS,
@@ -296,7 +296,7 @@ def _optimize(graph: Any) -> Any:
         return optimizer.optimize_graph(spare)
 
 
-def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[str]:
+def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[Reason]:
     """A line for each node that was left behind: what it is, why, and where to cut."""
     index = Index(graph)
     cuts, reasons = Cuts(index, known), []
@@ -304,7 +304,8 @@ def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) ->
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
         reason += f" ({why})" if why else ""
-        reasons.append(f"{reason}; {cuts.before(name, failures) or _ELSE}")
+        cure = cuts.before(name, failures)
+        reasons.append(Reason(f"{reason}; {cure or _ELSE}", cure))
     return reasons
 
 
