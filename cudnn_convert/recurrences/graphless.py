@@ -279,16 +279,16 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
 def _ask_directions(where: str, model: Model, description: Described) -> Reason:
     """A reason to say whether keys are half of a bidirectional layer; then its blob is to be converted."""
     one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
-    half = "TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
-    reason = f"{where}: {half}; say {one} if it had one, else convert its blob with {two}"
+    begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
+    reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"
     if description.mode is not None:
         return Reason(reason, one, two)
     # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
     whole = [
-        Remedy({"mode": mode.value, "layers": parameters.layers, "units": parameters.units, **two.options})
-        for parameters in model.canonical
-        if parameters.may_be_half
-        for mode in parameters.modes
+        Remedy({"mode": mode.value, "layers": half.layers, "units": half.units, "directions": 2})
+        for half in model.canonical
+        if half.may_be_half
+        for mode in half.modes
     ]
     return Reason(reason, one, *whole)
 

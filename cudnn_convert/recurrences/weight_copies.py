@@ -290,8 +290,11 @@ def _refuse_disagreement(
     if difference is None:
         return
     remedies = [Remedy({"weights": "canonical"}, "choose with"), Remedy({"weights": "raw"})]
-    for change in ({"forget_bias": convention.forget_bias + 1}, {"gate_order": "lingvo"}):
-        if compare_copies(weights.cells, raw, replace(convention, **change)) is None:
-            remedies = [Remedy(change, "they agree with")]
+    for other in (
+        Remedy({"forget_bias": convention.forget_bias + 1}, "they agree with"),
+        Remedy({"gate_order": "lingvo"}, "they agree with"),
+    ):
+        if compare_copies(weights.cells, raw, replace(convention, **other.options)) is None:
+            remedies = [other]
     cure = " or ".join(map(str, remedies))
     raise UnsupportedModelError(model.path, [Reason(f"{facts.node}: {difference}; {cure}", *remedies)])

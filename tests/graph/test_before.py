@@ -68,9 +68,13 @@ def test_a_recurrence_is_left() -> None:
 def test_no_tensor_of_a_loop_is_offered() -> None:
     index = Index(drawn())
     (inside,) = (name for name in index.nodes if name.endswith("inside"))
-    assert Cuts(index, index.nodes).before(inside, ()) == Remedy({"outputs": ("first:0",)}, "cut before it with")
+    assert Cuts(index, index.nodes).before(inside, ()) == Remedy(
+        {"outputs": ("first:0",)}, "cut before it with"
+    )
 
 
 def test_only_what_its_user_knows_is_offered() -> None:
     index = Index(drawn())
-    assert Cuts(index, {"x", "odd"}).before("odder", ()) == Remedy({"outputs": ("odd:0",)}, "cut before it with")
+    assert Cuts(index, {"x", "odd"}).before("odder", ()) == Remedy(
+        {"outputs": ("odd:0",)}, "cut before it with"
+    )
