@@ -30,6 +30,7 @@ class Piece:
 
     file: str
     text: str
+    is_remedy: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -48,19 +49,20 @@ def pieces() -> tuple[Piece, ...]:
     """All pieces that name a flag, each once."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "html.py")  # of tags and CSS
     named = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths)
-    return tuple(dict.fromkeys(Piece(file, text) for file, tree in named for text in _texts(tree)))
+    return tuple(dict.fromkeys(Piece(file, *found) for file, tree in named for found in _texts(tree)))
 
 
-def _texts(tree: ast.AST) -> Iterator[str]:
+def _texts(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Each text, and whether it is a remedy's."""
     left = {id(node) for node in _left(tree)}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if id(node) not in left and (is_text or isinstance(node, ast.JoinedStr)):
             text = _text(node)
             if _FLAG.search(text):
-                yield text
+                yield text, False
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Remedy":
-            yield _remedy(*node.args)
+            yield _remedy(*node.args), True
 
 
 def _text(node: ast.AST) -> str:

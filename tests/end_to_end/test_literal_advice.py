@@ -44,7 +44,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "options.py: --format checkpoint": "the title of a section of the help",
         "targets/registry.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
-        "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of the half, in a program",
+        "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
