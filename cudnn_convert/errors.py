@@ -1,11 +1,8 @@
 """Exceptions of the package, their exit codes, and text made printable for a terminal.
 
-The exception tree: fields first, the message made from the fields.
-
-Every message is one line per reason and says where, what was expected, what was found, and what to do.
-`exit_code` is the process status that the command line gives for the class.
-
-Text of files for a terminal: what is not printable is written out, as Python writes it.
+Every exception has fields, and its message is made from them: a line for each reason, which says where, what
+was expected, what was found and what to do. What to do is also a value, the remedies of a `Reason`: code
+reads these, and no code reads a message. `exit_code` is the process status of the command line.
 
 Names, paths and messages come from files of strangers. As they are they could move the cursor, colour a
 verdict, turn the order of characters around or start a line that looks like ours. Every output that a person
@@ -15,7 +12,8 @@ reads goes through `visible` last; JSON escapes by its own rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 __all__ = [
@@ -67,6 +65,33 @@ def first_line(cause: BaseException) -> str:
     lines = [line for line in map(str.strip, str(cause).splitlines()) if line]
     reasons = (match[1] for line in lines if (match := _REASON.fullmatch(line)))
     return next(reasons, lines[0] if lines else type(cause).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Options that may help, by the fields of `Options`; as text, `lead` and the flags that set them."""
+
+    options: Mapping[str, Any]
+    lead: str = ""
+
+    def __str__(self) -> str:
+        flags = (" ".join([flag, *map(_quote, value)]) for flag, *value in flags_of(self.options))
+        return " ".join([self.lead, *flags]).strip()
+
+
+class Reason(str):
+    """A line of a refusal: where, what was expected, what was found, what to do.
+
+    `remedies` are what the line advises, as far as options can follow it: several are alternatives.
+    """
+
+    remedies: tuple[Remedy, ...]
+
+    def __new__(cls, text: str, *remedies: Remedy | None) -> Reason:
+        """A remedy that is None is none: where there may be one, the text has other advice in its place."""
+        reason = super().__new__(cls, text)
+        reason.remedies = tuple(remedy for remedy in remedies if remedy is not None)
+        return reason
 
 
 class CudnnConvertError(Exception):
@@ -122,10 +147,14 @@ class InvalidModelError(CudnnConvertError):
 
 
 class RefusalError(CudnnConvertError):
-    """A refusal that gives all its reasons at once, a line each."""
+    """A refusal that gives all its reasons at once, a line each.
 
-    def __init__(self, path: object, reasons: Sequence[str]) -> None:
-        self.path, self.reasons = str(path), tuple(reasons)
+    `path` is the source's, or the name of the format that refuses a graph whose source it does not know.
+    """
+
+    def __init__(self, path: object, reasons: Iterable[str]) -> None:
+        self.path = str(path)
+        self.reasons = tuple(reason if isinstance(reason, Reason) else Reason(reason) for reason in reasons)
         path = visible(self.path)
         super().__init__("\n".join(f"{path}: {_reason(reason)}" for reason in self.reasons))
 
@@ -184,6 +213,19 @@ class MissingDependencyError(CudnnConvertError):
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 #: What has a meaning between `$'` and `'`.
 _QUOTED: Final = {ord("\\"): "\\\\", ord("'"): "\\'"}
+
+
+def flag_of(name: str) -> str:
+    """How the command line calls an option."""
+    return f"--{name.replace('_', '-')}"
+
+
+def flags_of(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The flags that set options, each with its value where it takes one; a list gives one for each item."""
+    for name, value in options.items():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            text = f"{item:g}" if isinstance(item, float) else str(item)
+            yield (flag_of(name),) if item is True else (flag_of(name), text)
 
 
 def visible(text: str) -> str:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import UsageError, flag_of
 from cudnn_convert.formats import FORMATS
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
@@ -127,7 +127,7 @@ class Options:
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Options from the keywords of a library call; None means not given. Raises UsageError."""
         values = {name: value for name, value in given.items() if value is not None}
-        # A single string stands for a list of one item.
+        # One item may come without its list: a string is no sequence of flags.
         repeated = {name for name, kind in KINDS.items() if kind is list} & values.keys()
         values |= {name: [values[name]] for name in repeated if isinstance(values[name], str)}
         for item in values.get("limit", ()):
@@ -163,7 +163,7 @@ class Options:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
 
-#: The type of each option; `list` for a repeatable one.
+#: The type of each option that is given: a `list` for one that is repeated.
 KINDS: Final[Mapping[str, type]] = {
     option.name: {"Sequence[str]": list, "Path": Path, "int": int, "float": float, "bool": bool, "str": str}[
         str(option.type).removesuffix(" | None")
@@ -175,12 +175,7 @@ VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in
 _COUNTS: Final = frozenset({"layers", "units", "directions"})
 
 
-def flag_of(name: str) -> str:
-    """The command-line flag of an option."""
-    return f"--{name.replace('_', '-')}"
-
-
-#: The bits of an integer in a provenance, and of a seed.
+#: Of a whole number there, and of a seed.
 _BITS: Final = 63
 
 

@@ -1,4 +1,7 @@
-"""The pieces of text in cudnn_convert that name a flag: what a user may read, and so type."""
+"""The pieces of text in cudnn_convert that name a flag: what a user may read, and so type.
+
+A `Remedy` is such a piece too: the text of its flags is made from its options.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ _PLACE: Final = re.compile(r"(\{\}: )?--[a-z-]+(, --[a-z-]+)*(( \{\}| \w+)?: |$)
 
 @dataclass(frozen=True)
 class Piece:
-    """A string of the source, `{}` where an f-string has a value; `file` within the package."""
+    """A string or a remedy of the source, `{}` where it has a value; `file` within the package."""
 
     file: str
     text: str
+    is_remedy: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -45,18 +49,38 @@ def pieces() -> tuple[Piece, ...]:
     """All pieces that name a flag, each once."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "html.py")  # of tags and CSS
     named = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths)
-    return tuple(dict.fromkeys(Piece(file, text) for file, tree in named for text in _texts(tree)))
+    return tuple(dict.fromkeys(Piece(file, *found) for file, tree in named for found in _texts(tree)))
 
 
-def _texts(tree: ast.AST) -> Iterator[str]:
+def _texts(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Each text, and whether it is a remedy's."""
     left = {id(node) for node in _left(tree)}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if id(node) not in left and (is_text or isinstance(node, ast.JoinedStr)):
-            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+            text = _text(node)
             if _FLAG.search(text):
-                yield text
+                yield text, False
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Remedy":
+            yield _remedy(*node.args), True
+
+
+def _text(node: ast.AST) -> str:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+
+
+def _remedy(options: ast.AST, lead: ast.AST | None = None) -> str:
+    """A remedy as its message has it, `{}` where its options are not written out."""
+    begin = [_text(lead)] if lead else []
+    if not isinstance(options, ast.Dict):
+        return " ".join([*begin, "{}"])
+    flags = [
+        f"--{key.value.replace('_', '-')} {_text(item)}" if isinstance(key, ast.Constant) else "{}"
+        for key, value in zip(options.keys, options.values, strict=True)
+        for item in (value.elts if isinstance(value, ast.Tuple) else [value])
+    ]
+    return " ".join([*begin, *flags])
 
 
 def _left(tree: ast.AST) -> Iterator[ast.AST]:

@@ -70,6 +70,25 @@ def test_fields_are_kept() -> None:
     assert errors.RefusalError("m", ["one", "two"]).reasons == ("one", "two")
 
 
+def test_a_reason_is_its_text_and_carries_its_remedies() -> None:
+    cure = errors.Remedy({"outputs": ("a b:0",)}, "cut before it with")
+    reason = errors.Reason(f"op: expected this, found that; {cure}", cure, None)
+    assert reason == "op: expected this, found that; cut before it with --outputs 'a b:0'"
+    plain, same = errors.UnsupportedModelError("m", ["plain", reason]).reasons
+    assert (plain, plain.remedies) == ("plain", ())
+    assert same.remedies == (cure,)
+    back = pickle.loads(pickle.dumps(errors.UnsupportedModelError("m", [reason])))
+    assert back.reasons == (reason,)
+    assert [known.remedies for known in back.reasons] == [(cure,)]
+
+
+def test_a_remedy_is_typed_as_its_flags() -> None:
+    options = {"set": ("a:0=1", "b:0=2"), "forget_bias": 1.0, "units": 3, "states": True}
+    words = "--set a:0=1 --set b:0=2 --forget-bias 1 --units 3 --states"
+    assert str(errors.Remedy(options)) == words
+    assert str(errors.Remedy(options, "say")) == f"say {words}"
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_pickle_keeps_everything(name: str) -> None:
     error, message, _ = SAMPLES[name]

@@ -159,3 +159,13 @@ def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
 def _fresh() -> Iterator[None]:
     yield
     keras.backend.clear_session()
+
+
+def test_what_a_layer_raised_is_found_in_what_keras_says() -> None:
+    import keras
+
+    config = {"module": "keras.layers", "class_name": "Dense", "config": {"units": -3}}
+    with pytest.raises(Exception, match="Exception encountered") as caught:
+        keras.saving.deserialize_keras_object(config)
+    assert keras_private.innermost_line(caught.value).startswith("Received an invalid value for `units`")
+    assert keras_private.innermost_line(ValueError()) == "ValueError"

@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.errors import UsageError
-from cudnn_convert.options import KINDS, Options, flag_of
+from cudnn_convert.errors import UsageError, flag_of
+from cudnn_convert.options import KINDS, Options
 
 
 class Parser(argparse.ArgumentParser):

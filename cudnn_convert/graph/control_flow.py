@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from cudnn_convert.errors import Remedy
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
 
@@ -137,9 +138,9 @@ def leaving(index: Index, name: str) -> tuple[str, bool] | None:
     return None
 
 
-def flag(placeholder: str, setting: bool) -> str:
-    """The flag that binds a placeholder."""
-    return f"--set {placeholder}:0={'true' if setting else 'false'}"
+def bind(placeholder: str, setting: bool, *, lead: str = "") -> Remedy:
+    """The remedy that binds a placeholder."""
+    return Remedy({"set": (f"{placeholder}:0={'true' if setting else 'false'}",)}, lead)
 
 
 def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:

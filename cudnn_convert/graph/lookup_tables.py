@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import Model
@@ -53,7 +53,9 @@ def fills(
         filled += ways
     if reasons:
         cure = _cure(graph, unfilled, inputs, outputs)
-        raise UnsupportedModelError(model.path, [f"{reason}; {cure}" for reason in reasons])
+        raise UnsupportedModelError(
+            model.path, [Reason(f"{reason}; {cure or _OTHERS}", cure) for reason in reasons]
+        )
     return tuple(filled)
 
 
@@ -160,17 +162,23 @@ def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[
         expected = (
             f"expected none in the format {form}, which cannot fill {'them' if len(unfilled) > 1 else 'it'}"
         )
-        raise UnsupportedModelError(path, [f"{what}: {expected}; {_cure(graph, unfilled, inputs, outputs)}"])
+        cure = _cure(graph, unfilled, inputs, outputs)
+        raise UnsupportedModelError(path, [Reason(f"{what}: {expected}; {cure or _OTHERS}", cure)])
 
 
-def _cure(graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]) -> str:
+_OTHERS: Final = "choose other --outputs"
+
+
+def _cure(
+    graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]
+) -> Remedy | None:
     """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
     index, ends = Index(graph), [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)
     cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]
     left = index.ancestors(ends, stop={split(name)[0] for name in cuts})
     if not cuts or any(table.name in left for table in tables):
-        return "choose other --outputs"
+        return None
     words = [*dict.fromkeys(cuts), *(text for name, text in inputs.items() if split(name)[0] in left)]
     which = "its lookup" if len(cuts) == 1 else "every lookup"
-    return f"cut behind {which} with --inputs {','.join(words)}"
+    return Remedy({"inputs": (",".join(words),)}, f"cut behind {which} with")

@@ -1,38 +1,29 @@
 """The commands that convert a source, planned as a conversion plans them.
 
-The versions that a source records, and the tags of a SavedModel's graphs; no proto is parsed for it.
+Where planning refuses, the remedies of its reasons are applied to the options and planned in turn. An
+inspection has one command where one alternative is left, all of them where the user must choose, else the
+reasons.
 
-Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto (MetaGraphDef.meta_info_def = 1, MetaInfoDef's
-tags = 4, tensorflow_version = 5), saved_model.proto (SavedModel.meta_graphs = 2).
-
-The command that converts a source, in words, with a name for OUT that nothing has yet.
-
-The inspection itself: one command where one way is left, every way where a choice is, else the reasons.
-
-From what a refusal advises to the options that follow it.
-
-A refusal says what to do in the words of the command line: `turn it off with --set rate:0=0`, `choose with
---weights canonical or --weights raw`. Here that is taken at its word; whether it helps, planning says.
-
-The ways to convert a model: planned as a conversion plans it, and where that refuses, as it advises.
+Versions and tags are read without parsing a proto. Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto
+(MetaGraphDef.meta_info_def = 1, MetaInfoDef's tags = 4, tensorflow_version = 5), saved_model.proto
+(SavedModel.meta_graphs = 2).
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import InvalidModelError, ReadError, RefusalError, UsageError
+from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError, flags_of
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
-from cudnn_convert.model import KerasFile, Mode, Model
+from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
+from cudnn_convert.model import KerasFile, Model
 from cudnn_convert.options import READING, VOUCHED, Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.read import hdf5, paths
@@ -98,6 +89,9 @@ _SUFFIXES: Final = frozenset(
 SUBCOMMANDS: Final = frozenset({"inspect", "map", "verify", "record", "formats"})
 
 
+_USUAL: Final = {field.name: field.default for field in fields(Options)}
+
+
 def command(source: Path, options: Options) -> tuple[str, ...]:
     """`cudnn-convert SOURCE OUT --format F` with the flags of `options`; OUT lies in the current folder."""
     words = (_PROGRAM, _word(str(source)), _word(str(_out(source, options.format))))
@@ -106,17 +100,9 @@ def command(source: Path, options: Options) -> tuple[str, ...]:
 
 def flags(options: Options) -> tuple[str, ...]:
     """The flags that say how the source is read, where that is not the usual way."""
-    usual = {field.name: field.default for field in fields(Options)}
-    words: list[str] = []
-    for name in (*READING, *VOUCHED):
-        flag, value = f"--{name.replace('_', '-')}", getattr(options, name)
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, tuple | list):
-            words += [f"{flag}={item}" for item in value]
-        elif value != usual[name]:
-            words.append(f"{flag}={value:g}" if isinstance(value, float) else f"{flag}={value}")
-    return (*words, *(() if options.verify else ("--no-verify",)))
+    given = {name: getattr(options, name) for name in (*READING, *VOUCHED)}
+    unusual = {name: value for name, value in given.items() if value != _USUAL[name]}
+    return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
 
 
 def _out(source: Path, form: str) -> Path:
@@ -174,18 +160,20 @@ def build_inspection(
     )
 
 
-def with_ways(inspection: Inspection, source: Path, ways: Ways, options: Options) -> Inspection:
-    """The inspection with the command of the only way, or with all ways.
+def with_alternatives(
+    inspection: Inspection, source: Path, alternatives: Alternatives, options: Options
+) -> Inspection:
+    """The inspection with the command of the only alternative, or with all alternatives.
 
-    A way that says something of the model, as its number of directions, is never the only one: whoever
-    knows the model must say whether that is so.
+    One that claims something of the model, as its number of directions, is listed even if it is the only one:
+    the user must say whether the claim is true.
     """
-    found_ways = [replace(given, format=options.format) for given, _ in ways.plans]
-    inspection = replace(inspection, reasons=ways.reasons)
-    claims = any(getattr(given, name) != getattr(options, name) for given in found_ways for name in _CLAIMS)
-    if len(found_ways) == 1 and not claims:
-        return replace(inspection, command=command(source, found_ways[0]), notes=ways.plans[0][1].notes)
-    listed = tuple(Way(flags(given), command(source, given)) for given in found_ways)
+    choices = [replace(chosen, format=options.format) for chosen, _ in alternatives.plans]
+    inspection = replace(inspection, reasons=alternatives.reasons)
+    claims = any(getattr(chosen, name) != getattr(options, name) for chosen in choices for name in _CLAIMS)
+    if len(choices) == 1 and not claims:
+        return replace(inspection, command=command(source, choices[0]), notes=alternatives.plans[0][1].notes)
+    listed = tuple(Alternative(flags(chosen), command(source, chosen)) for chosen in choices)
     return replace(inspection, candidates=listed)
 
 
@@ -194,80 +182,37 @@ def with_notes(inspection: Inspection, notes: Iterable[str]) -> Inspection:
     return replace(inspection, notes=(*inspection.notes, *notes))
 
 
-#: What is said of canonical keys of TensorFlow before 1.4, whose other half is in the blob.
-_HALF: Final = "half of a bidirectional layer"
-#: Between the ways of a refusal that has several.
-_BETWEEN: Final = re.compile(r";| \| | or |, else |: ")
-_FLAG: Final = re.compile(r"--([a-z][a-z-]*)(?:[ =]('[^']*'|[^\s;|()]+))?")
-#: A word that stands for a value that only the user knows.
-_STANDS_IN: Final = re.compile(r"[A-Z]+|--.*")
-_REPEATED: Final = frozenset({"inputs", "outputs", "set"})
-_NUMBERS: Final = frozenset({"layers", "units", "directions"})
-
 Change = Mapping[str, Any]
+_REPEATED: Final = frozenset({"inputs", "outputs", "set"})
 
 
-def follow_remedies(reasons: Sequence[str], model: Model, options: Options) -> list[Options]:
-    """The options that the reasons of a refusal lead to: one set where each reason leaves one way, else one
-    for each way of the first reason that leaves several. None that contradict what was said already.
+def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options]:
+    """Apply the remedies of a refusal, but for those that contradict what was said already.
+
+    Gives one set of options where each reason leaves one remedy, else one for each remedy of the first reason
+    that leaves several.
     """
-    ways = [changes for reason in reasons if (changes := _ways(reason, model, options))]
+    choices = [_choices(reason, options) for reason in reasons]
     sure: dict[str, Any] = {}
-    for (change,) in (changes for changes in ways if len(changes) == 1):
+    for (change,) in (changes for changes in choices if len(changes) == 1):
         sure = _merge(sure, change)
-    several: Sequence[Change] = next((changes for changes in ways if len(changes) > 1), [{}])
+    several: Sequence[Change] = next((changes for changes in choices if len(changes) > 1), [{}])
     advised = (_apply(options, _merge(sure, change)) for change in several)
     return [changes for changes in advised if changes != options]
 
 
-def _ways(reason: str, model: Model, options: Options) -> list[Change]:
-    """The ways that one reason names, each a change of options."""
-    if "--units N" in reason and options.units is None:
-        units = dict.fromkeys(parameters.units for parameters in model.canonical if parameters.may_be_dense)
-        return [{"mode": Mode.LSTM.value, "units": count} for count in units]
-    if _HALF in reason and options.directions is None and options.mode is None:
-        # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
-        halves = (
-            (mode, parameters)
-            for parameters in model.canonical
-            if parameters.may_be_half
-            for mode in parameters.modes
-        )
-        whole = [
-            {"mode": mode.value, "layers": parameters.layers, "units": parameters.units}
-            for mode, parameters in halves
-        ]
-        return [{"directions": 1}, *({**sizes, "directions": 2} for sizes in whole)]
-    changes: list[Change] = []
-    for part in _BETWEEN.split(reason):
-        change = dict(_read_flags(part))
-        if change and change not in changes and all(_is_open(options, *sizes) for sizes in change.items()):
-            changes.append(change)
-    if not changes and "--signature" in reason and options.signature is None:
-        return [{"signature": key} for key in model.signatures]
-    return changes
-
-
-def _read_flags(part: str) -> Iterator[tuple[str, Any]]:
-    for flag, text in _FLAG.findall(part):
-        name, value = flag.replace("-", "_"), text.rstrip(",").strip("'")
-        if name not in READING or not value or _STANDS_IN.fullmatch(value.rpartition("=")[2]):
-            continue
-        if name in _REPEATED:
-            yield name, (value,)
-        elif name in _NUMBERS:
-            if value.isdigit():
-                yield name, int(value)
-        else:
-            yield name, float(value) if name == "forget_bias" else value
+def _choices(reason: Reason, options: Options) -> list[Change]:
+    """The changes of options that a reason advises, each once, where nothing else was said."""
+    changes = (remedy.options for remedy in reason.remedies)
+    open_changes = [change for change in changes if all(_is_open(options, *item) for item in change.items())]
+    return [change for k, change in enumerate(open_changes) if change not in open_changes[:k]]
 
 
 def _is_open(options: Options, name: str, value: Any) -> bool:
     """Whether nothing else was said; constants add up."""
-    usual = next(field.default for field in fields(Options) if field.name == name)
     given = getattr(options, name)
     given = tuple(given) if isinstance(given, list) else given  # the command line has lists
-    return name == "set" or given in (usual, value)
+    return name == "set" or given in (_USUAL[name], value)
 
 
 def _merge(change: Change, more: Change) -> dict[str, Any]:
@@ -283,39 +228,39 @@ def _apply(options: Options, change: Change) -> Options:
     return replace(options, **_merge(given, change))
 
 
-#: How often advice is followed, and how many ways are tried: a plan of a large graph takes seconds.
+#: How often remedies are applied, and how many are tried: a plan of a large graph takes seconds.
 _DEPTH: Final = 4
 _WIDTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class Alternatives:
     """The plans that are possible, each with its options; the reasons where the given options refuse."""
 
     plans: tuple[tuple[Options, Plan], ...]
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
-def plan_alternatives(model: Model, options: Options) -> Ways:
-    """Every way to plan a model's conversion by `options`, or by what a refusal of them advises.
+def plan_alternatives(model: Model, options: Options) -> Alternatives:
+    """Plan a conversion by `options`, or in every way that a refusal of them advises.
 
     Raises what planning raises but for refusals: UsageError for `options`, ReadError for the file.
     """
     return _try_plan(model, options, _DEPTH)
 
 
-def _try_plan(model: Model, options: Options, depth: int) -> Ways:
+def _try_plan(model: Model, options: Options, depth: int) -> Alternatives:
     try:
-        return Ways(((options, prepare.make_plan(model, options)),))
+        return Alternatives(((options, prepare.make_plan(model, options)),))
     except RefusalError as error:
         reasons = error.reasons
     except InvalidModelError as error:
-        reasons = (f"{model.path}: {error}",)
+        reasons = (Reason(f"{model.path}: {error}"),)
     plans: list[tuple[Options, Plan]] = []
-    for advised in follow_remedies(reasons, model, options)[:_WIDTH] if depth else ():
+    for advised in follow_remedies(reasons, options)[:_WIDTH] if depth else ():
         try:
             plans += _try_plan(model, advised, depth - 1).plans
         except (UsageError, ReadError):
             continue  # what one reason advises may not go with another's, or with half of the keys
     kept = {repr(tried): (tried, plan) for tried, plan in plans}
-    return Ways(tuple(kept.values())[:_WIDTH], reasons)
+    return Alternatives(tuple(kept.values())[:_WIDTH], reasons)

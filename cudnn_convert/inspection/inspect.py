@@ -1,6 +1,6 @@
 """From a source to its inspection: read and planned, nothing run or written.
 
-TensorFlow sources have a graph, or weights alone, which are described without importing TensorFlow.
+Weights without a graph need no TensorFlow to be described.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alternatives, keras_model, weights_only
-from cudnn_convert.inspection.alternatives import Ways
-from cudnn_convert.inspection.result import Found, Inspection, Offered, Way
+from cudnn_convert.inspection.alternatives import Alternatives
+from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
@@ -50,7 +50,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
-    return alternatives.with_notes(alternatives.with_ways(inspection, source, tried, options), notes)
+    return alternatives.with_notes(alternatives.with_alternatives(inspection, source, tried, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
@@ -85,7 +85,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
         recurrences=recurrences,
         signatures=_signatures(seen, model, tried),
     )
-    return alternatives.with_ways(inspection, source, tried, options)
+    return alternatives.with_alternatives(inspection, source, tried, options)
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
@@ -103,18 +103,18 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
     )
 
 
-def _convention(tried: Ways, options: Options) -> Convention:
-    """The convention of the only way to convert, which a refusal's advice may have set."""
+def _convention(tried: Alternatives, options: Options) -> Convention:
+    """That of the only alternative, where a refusal's advice led to it."""
     taken = tried.plans[0][0] if len(tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
-def _has_compared(tried: Ways) -> bool:
+def _has_compared(tried: Alternatives) -> bool:
     """Whether a single plan compared the copies of all weights."""
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
-def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str, bool]:
+def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> dict[str, bool]:
     """Whether each node is needed, where all plans agree.
 
     Without a plan the file's signatures decide.
@@ -130,7 +130,7 @@ def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str,
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[Found], tried: Alternatives) -> bool | None:
     """Whether the source runs on a CPU, None where unknown.
 
     A plan has checked all ops other than recurrences.
@@ -141,16 +141,16 @@ def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
     return True if tried.plans and None not in needing else None
 
 
-def _signatures(seen: Graph, model: Model, tried: Ways) -> Iterator[Offered]:
+def _signatures(seen: Graph, model: Model, tried: Alternatives) -> Iterator[Offered]:
     """The signatures of the file, else the one chosen from its graph."""
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
         yield _offer(seen, "", plans[0].source, taken=True)
     for key, signature in model.signatures.items():
-        # An artifact's only signature has this name, whichever of the source's it is.
+        # An artifact with one signature calls it so, whichever of the source's it is.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(signature.outputs)
-        # The plan's inputs may begin after a tf.Example parser.
+        # Its inputs are those of the plan, which may begin behind a parser.
         offered = plans[0].source if same else signature
         yield _offer(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
@@ -203,8 +203,10 @@ def _by_tag(
     for inspection in each.values():
         known = [replace(recurrence, live=None) for recurrence in inspection.recurrences]
         recurrences += [recurrence for recurrence in known if recurrence not in recurrences]
-    ways = [
-        Way((f"--tag={tag}",), inspection.command) for tag, inspection in each.items() if inspection.command
+    listed = [
+        Alternative((f"--tag={tag}",), inspection.command)
+        for tag, inspection in each.items()
+        if inspection.command
     ]
     return replace(
         next(iter(each.values())),
@@ -212,7 +214,7 @@ def _by_tag(
         recurrences=tuple(recurrences),
         signatures=(),
         command=None,
-        candidates=tuple(ways),
+        candidates=tuple(listed),
         reasons=reasons,
         notes=(),
     )

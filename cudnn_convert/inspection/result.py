@@ -70,8 +70,8 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One of several ways to convert the source: flags that choose it, and the command."""
+class Alternative:
+    """One of several commands that convert the source, and the flags in it that choose."""
 
     flags: tuple[str, ...]
     command: tuple[str, ...]
@@ -93,7 +93,7 @@ class Inspection:
     recurrences: tuple[Found, ...]
     signatures: tuple[Offered, ...]
     command: tuple[str, ...] | None
-    candidates: tuple[Way, ...]
+    candidates: tuple[Alternative, ...]
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
 

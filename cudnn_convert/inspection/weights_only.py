@@ -91,7 +91,7 @@ class Seen:
 RAW: Final = "raw"
 CANONICAL: Final = "canonical"
 AGREE: Final = "both, agree"
-#: Larger blobs are compared only by a plan.
+#: Blobs of more values are compared by the plan alone, where that is made.
 _MOST: Final = 1 << 27
 
 
@@ -127,8 +127,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
         if parameters.scope in again:
             del asked[:]
             try:
-                _ = [*again[parameters.scope].tensors().values()]  # reads each, which records its key
-            except KeyError:  # the set is incomplete, which planning reports
+                _ = [*again[parameters.scope].tensors().values()]  # which asks for each
+            except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
         set_again[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
@@ -169,7 +169,7 @@ def describe_difference(
         difference = weight_copies.compare_copies(canonical_parameters.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)
-    return (difference or "").partition(";")[0]  # the remedy is part of the refusal
+    return difference or ""
 
 
 def recurrences(

@@ -285,8 +285,7 @@ def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping
         )
     except Exception as cause:
         # Layers raise what they like, and Keras wraps it into the config of every model around.
-        innermost = str(cause).rpartition("Exception encountered: ")[2].strip()
-        first = (innermost.splitlines() or [""])[0] or type(cause).__name__
+        first = keras_private.innermost_line(cause)
         message = f"model: expected one that Keras 3 builds, found {first}; write --format h5"
         raise UnsupportedModelError(source, [message]) from cause
 

@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
 
-#: The kind of a numeric tensor that is no scalar; other kinds are names of types.
+#: The kind of a tensor of numbers that is no scalar; others are called by their type.
 NUMBERS: Final = "numbers"
 _SCALAR: Final = "scalar"
 _OTHERS: Final = ("bool", "string", "resource", "variant")
@@ -50,9 +50,11 @@ _ELEMENTWISE: Final = frozenset(
 )
 
 
-def flags(ways: Iterable[str]) -> str:
-    """The `--outputs` flags for several sets of outputs, as a list to choose from."""
-    return " | ".join(f"--outputs {flag}" for flag in [*dict.fromkeys(ways)][:_MOST])
+def _ask(reason: str, sets: Iterable[str], lead: str = "; choose with") -> Reason:
+    """A reason to choose one of several sets of outputs, the likeliest first."""
+    remedies = [Remedy({"outputs": (outputs,)}) for outputs in [*dict.fromkeys(sets)][:_MOST]]
+    advice = f"{lead} {' | '.join(map(str, remedies))}" if remedies else "; name --outputs"
+    return Reason(f"{reason}{advice}", *remedies)
 
 
 def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
@@ -116,7 +118,7 @@ def order_candidates(
     for name, kind in describe_candidates(graph, index, likely).items():
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
-    # A recurrence's own output is meant only where no other node follows it.
+    # What a recurrence gives by itself is meant only where nothing stands behind it.
     behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
@@ -192,15 +194,13 @@ def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     graph, index = context.definition, context.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
-        expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
-        listed = everywhere(graph, index)
-        advice = f"choose with {flags(listed)}" if listed else "name --outputs"
-        raise UnsupportedModelError(path, [f"graph: {expected}, found none; {advice}"])
+        reason = "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none"
+        raise UnsupportedModelError(path, [_ask(reason, everywhere(graph, index))])
     wanted = _inference(index, nodes)
     others = [node.name for node in nodes if node not in wanted]
     dropped = control_flow.below(index, others, [node.name for node in wanted])
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
-    # An op of another package runs only where that package is installed.
+    # What another package's op gives has a value nowhere but where that package is.
     elsewhere = control_flow.inside(index) | {node.name for node in node_defs.unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
     kinds = describe_candidates(graph, index, leaves)
@@ -238,7 +238,7 @@ def _is_training(node: Any) -> bool:
 
 
 def _is_leaf(walk: Walk, name: str) -> bool:
-    # A loop variable that is unread after the loop is no output.
+    # A loop variable that nobody reads after the loop was not made to be read.
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
@@ -273,11 +273,6 @@ def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: 
         whole = [name for name in single if split(name)[0] in nodes]
         more = [",".join([*_heads(walk, whole), *names])] if whole else []
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
-
-
-def _ask(reason: str, ways: list[str]) -> str:
-    listed = flags(ways)
-    return f"{reason}; choose with {listed}" if listed else f"{reason}; name --outputs"
 
 
 def _together(walk: Walk, listed: list[str]) -> list[str]:
@@ -341,6 +336,6 @@ def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], names_chose
     for variables, groups in twins.items():
         if len(groups) > 1 and not set.intersection(*groups):
             names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
-            ways = flags([",".join(sorted(leaves)) for leaves in groups if leaves])
-            reason = f"{names} {len(groups)} recurrences that training tells nothing about; choose one of"
-            raise AmbiguousSourceError(path, [f"{reason}: {ways}"])
+            sets = [",".join(sorted(leaves)) for leaves in groups if leaves]
+            reason = f"{names} {len(groups)} recurrences that training tells nothing about"
+            raise AmbiguousSourceError(path, [_ask(reason, sets, "; choose one of:")])

@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cudnn_convert.errors import AmbiguousSourceError, InvalidModelError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import (
+    AmbiguousSourceError,
+    InvalidModelError,
+    Reason,
+    Remedy,
+    UnsupportedModelError,
+    UsageError,
+)
 from cudnn_convert.graph import control_flow, index, lookup_tables, recurrent_state, session
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.node_defs import Graph, prune
@@ -201,17 +208,18 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -
     """
     kept = {node.name for node in graph.node}
     bound = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
-    cures: dict[str, list[str]] = {}
+    cures: dict[str, tuple[Remedy, list[str]]] = {}
     for name in wanted.training:
         predicates = control_flow.leaving(index, name)
         if name in kept and not (predicates and f"{predicates[0]}:0" in bound):
-            cure = control_flow.flag(*predicates) if predicates else f"--outputs {','.join(wanted.names)}"
-            cures.setdefault(cure, []).append(name)
+            outputs = ",".join(wanted.names)
+            cure = control_flow.bind(*predicates) if predicates else Remedy({"outputs": (outputs,)})
+            cures.setdefault(str(cure), (cure, []))[1].append(name)
     if cures:
         begin = f"outputs: {', '.join(wanted.names)} may come from"
         reasons = [
-            f"{begin} {', '.join(names)}, meant for training; choose with {cure}"
-            for cure, names in cures.items()
+            Reason(f"{begin} {', '.join(names)}, meant for training; choose with {cure}", cure)
+            for cure, names in cures.values()
         ]
         raise AmbiguousSourceError(model.path, reasons)
     return [name for name in wanted.training if name not in kept]

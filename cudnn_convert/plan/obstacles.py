@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
+from cudnn_convert.errors import InvalidModelError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, lookup_tables, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
 from cudnn_convert.graph.passes import subgraphs
@@ -24,7 +23,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
 
-#: The ops that make a dropout mask; the Cast after them would name the same mask again.
+#: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
 _MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
 
@@ -58,10 +57,10 @@ def _random(index: Index) -> Iterator[str]:
         if mask_ is None:
             continue
         rate, neutral = mask_
-        # A mask also needs the shape of what it masks, which may depend on other random ops.
+        # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
         explained |= index.ancestors([node.name], stop=drawn) & drawn
         cure = _cure(index, rate, neutral)
-        yield f"{node.name}: expected no dropout at inference, found one that is on; turn it off with {cure}"
+        yield Reason(f"{node.name}: expected no dropout at inference, found one that is on; {cure}", cure)
     for node in index.nodes.values():
         if node.op in RANDOM and node.name not in explained:
             yield (
@@ -70,15 +69,16 @@ def _random(index: Index) -> Iterator[str]:
             )
 
 
-def _cure(index: Index, rate: str, neutral: int) -> str:
-    """The `--set` of the placeholder that controls a dropout rate, or of the rate."""
+def _cure(index: Index, rate: str, neutral: int) -> Remedy:
+    """The value of the placeholder that decides a dropout rate, or of the rate itself."""
+    lead = "turn it off with"
     predicates = [
         name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
     ]
     for setting in (neutral, 1 - neutral):
         if len(predicates) == 1 and node_defs.fold_scalar(index, rate, {predicates[0]: setting}) == neutral:
-            return f"--set {predicates[0]}:0={setting}"
-    return f"--set {rate}={neutral}"
+            return Remedy({"set": (f"{predicates[0]}:0={setting}",)}, lead)
+    return Remedy({"set": (f"{rate}={neutral}",)}, lead)
 
 
 def _training(index: Index, whole: Index) -> Iterator[str]:
@@ -91,12 +91,10 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
         training = "is_training" not in node.attr or node.attr["is_training"].b
         if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
             predicates = control_flow.leaving(whole, node.name)
-            cure = "choose an output of the inference graph with --outputs"
-            cure = f"leave its branch with {control_flow.flag(*predicates)}" if predicates else cure
-            yield (
-                f"{node.name}: expected batch normalisation with its moving averages, found it in "
-                f"training mode; {cure}"
-            )
+            cure = control_flow.bind(*predicates, lead="leave its branch with") if predicates else None
+            expected = "expected batch normalisation with its moving averages, found it in training mode"
+            other = "choose an output of the inference graph with --outputs"
+            yield Reason(f"{node.name}: {expected}; {cure or other}", cure)
 
 
 def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
@@ -114,8 +112,9 @@ def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
             f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         )
         avoid = {name for others in nodes.values() for name in others}
-        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid) or "choose other --outputs"
-        yield f"{shown}: expected ops that run on a CPU, found {op}, {what}; {cure}"
+        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid)
+        reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
+        yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
 
 
 @cache
@@ -148,7 +147,7 @@ def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]
             )
 
 
-#: Ranks in the order tried: sequences of vectors, sequences of ids, vectors, images, videos.
+#: In the order in which ranks are tried: sequences of vectors, of ids, a row each, pictures, films.
 _RANKS: Final = (3, 2, 1, 4, 5)
 
 Shape = tuple[int | None, ...]
@@ -177,8 +176,10 @@ def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
     shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}
     for name, tensor in tensors.items():
         if name in unknown:
-            cure = f"refine it: --inputs {_inputs(plan, shapes)}" if name in shapes else "cut behind it"
-            yield f"{origin[name]}: expected a known rank, found none; {cure}"
+            cure = Remedy({"inputs": (_inputs(plan, shapes),)}, "refine it:") if name in shapes else None
+            yield Reason(
+                f"{origin[name]}: expected a known rank, found none; {cure or 'cut behind it'}", cure
+            )
         elif tensor.dtype == tf.string and not _has_words(plan):
             yield f"{origin[name]}: expected numbers, found strings; give --data"
         elif tensor.dtype.is_integer and tensor.shape.rank == 0:
@@ -197,9 +198,7 @@ def _has_words(plan: Plan) -> bool:
 def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
     """The value of `--inputs` for all inputs, with `shapes` by the plan's tensor names."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
-    return shlex.quote(
-        ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
-    )
+    return ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
 
 
 def _bracket(shape: Shape | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AmbiguousSourceError, UsageError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
 from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
@@ -217,7 +217,8 @@ def _choose_signatures(model: Model, wanted: str | None) -> tuple[Part, ...]:
         return tuple(Part(key, value, f"{key}/" if several else "") for key, value in signatures.items())
     if wanted is None and SERVING not in signatures and len(signatures) > 1:
         reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(signatures))}"
-        raise AmbiguousSourceError(model.path, [f"{reason}; choose with --signature"])
+        remedies = [Remedy({"signature": key}) for key in signatures]
+        raise AmbiguousSourceError(model.path, [Reason(f"{reason}; choose with --signature", *remedies)])
     key = wanted or (SERVING if SERVING in signatures else next(iter(signatures), None))
     return (Part(key, signatures[key]),) if key is not None else ()
 

@@ -99,3 +99,12 @@ def functional_model(model: Any) -> Any:
 def pack_inputs(model: Any, tensors: Any) -> Any:
     """Tensors in the structure in which a functional model of Keras 3 takes its inputs."""
     return tf.nest.pack_sequence_as(model._inputs_struct, tensors)
+
+
+def innermost_line(cause: BaseException) -> str:
+    """The first line of what a layer raised, which Keras 3 wraps into the config of every model around.
+
+    Source: keras v3.15.0 src/saving/serialization_lib.py deserialize_keras_object.
+    """
+    innermost = str(cause).rpartition("Exception encountered: ")[2].strip()
+    return (innermost.splitlines() or [""])[0] or type(cause).__name__

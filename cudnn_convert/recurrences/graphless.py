@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
 from cudnn_convert.recurrences.weight_copies import scopes
@@ -75,13 +75,12 @@ def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
     )
 
 
-def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
+def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
     where = f"{key}: a blob of {math.prod(tensor.shape)} values without its graph"
     if not fitting:
-        return f"{where}: expected sizes that fit its length, found none; check {FLAGS}"
-    listed = "; ".join(sizes_as_flags(sizes) for sizes in fitting[:_LISTED])
+        return Reason(f"{where}: expected sizes that fit its length, found none; check {FLAGS}")
     more = f" and {len(fitting) - _LISTED} more" if len(fitting) > _LISTED else ""
-    return f"{where}: name {FLAGS}; its length fits {listed}{more}"
+    return _list_sizes(f"{where}: name {FLAGS}; its length fits", fitting[:_LISTED], "; ", more)
 
 
 def _of_any_name(model: Model, description: Described, wanted: str | None) -> str:
@@ -92,7 +91,7 @@ def _of_any_name(model: Model, description: Described, wanted: str | None) -> st
     vectors = {
         key: tensor
         for key, tensor in model.variables.items()
-        # The key of a slot or an average begins with the key of its variable.
+        # A slot or an average of another tensor has that one's name before its own.
         if len(tensor.shape) == 1
         and tensor.dtype.kind == "f"
         and key.rpartition("/")[0] not in model.variables
@@ -110,7 +109,7 @@ def _of_any_name(model: Model, description: Described, wanted: str | None) -> st
     return fits[0]
 
 
-def _nothing(model: Model, vectors: dict[str, Tensor]) -> str:
+def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     expected = f"expected a graph (.meta), canonical keys or a blob {BLOB}, found none of them"
     if model.plain.layers:
         looks = ", ".join(model.plain.layers[:_LISTED])
@@ -118,14 +117,16 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> str:
         expected += f": no cuDNN recurrence in it; this looks like {looks}"
         expected += f" and {more} more" if more > 0 else ""
     if model.plain.whole:
-        return f"{expected}; such layers run on a CPU as they are, in the program that trained them"
+        return Reason(f"{expected}; such layers run on a CPU as they are, in the program that trained them")
     longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
     near = ", ".join(f"{key} [{vectors[key].shape[0]}]" for key in longest)
     cure = f"; for a blob of another name give {FLAGS}; the longest 1-D tensors are {near}" if near else ""
-    doubtful = [parameters.scope.rstrip("/") for parameters in model.canonical if parameters.may_be_dense]
+    doubtful = [parameters for parameters in model.canonical if parameters.may_be_dense]
     if doubtful:
-        cure += f"; {', '.join(doubtful)} may be a CudnnLSTM or a dense layer: say --mode lstm --units N"
-    return expected + cure
+        listed = ", ".join(parameters.scope.rstrip("/") for parameters in doubtful)
+        cure += f"; {listed} may be a CudnnLSTM or a dense layer: say --mode lstm --units N"
+    units = dict.fromkeys(parameters.units for parameters in doubtful)
+    return Reason(expected + cure, *(Remedy({"mode": Mode.LSTM.value, "units": count}) for count in units))
 
 
 #: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
@@ -219,12 +220,17 @@ def name(key: str) -> str:
     return re.sub(r"\W", "_", scope) or "rnn"
 
 
-def sizes_as_flags(sizes: Sizes) -> str:
-    """Sizes as command-line flags."""
-    return (
-        f"--mode {sizes.mode.value} --layers {sizes.layers} --units {sizes.units} "
-        f"--directions {sizes.directions} (input size {sizes.input_size})"
-    )
+def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> Reason:
+    """A reason that lists sizes as the flags that say them."""
+    remedies = [
+        Remedy(
+            {"mode": fit.mode.value, "layers": fit.layers, "units": fit.units, "directions": fit.directions}
+        )
+        for fit in choices
+    ]
+    pairs = zip(remedies, choices, strict=True)
+    listed = between.join(f"{remedy} (input size {sizes.input_size})" for remedy, sizes in pairs)
+    return Reason(f"{lead} {listed}{end}", *remedies)
 
 
 def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
@@ -263,28 +269,42 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     if not fitting:
         if description.directions == 2 and all(parameters.may_be_half for parameters in sets):
             return None
-        listed = "; ".join(sizes_as_flags(sizes) for _, sizes in readings)
-        raise UnsupportedModelError(
-            model.path, [f"{where}: expected what the flags say, found {listed}; say that"]
-        )
+        lead = f"{where}: expected what the flags say, found"
+        reason = _list_sizes(lead, [sizes for _, sizes in readings], "; ", "; say that")
+        raise UnsupportedModelError(model.path, [reason])
     mode, note = mode_by_name(scope), None
     if len(fitting) > 1 and mode is not None:
         fitting = [pair for pair in fitting if pair[1].mode is mode] or fitting
         note = f"{where}: {mode.value} by the name of its scope; --mode chooses"
     if len(fitting) > 1:
-        listed = " or ".join(sizes_as_flags(sizes) for _, sizes in fitting)
-        raise AmbiguousSourceError(model.path, [f"{where}: keys and shapes fit {listed}; choose with --mode"])
+        lead, choices = f"{where}: keys and shapes fit", [sizes for _, sizes in fitting]
+        raise AmbiguousSourceError(model.path, [_list_sizes(lead, choices, " or ", "; choose with --mode")])
     ((parameters, sizes),) = fitting
     if parameters.may_be_half and description.directions is None:
-        half = "TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
-        cure = "say --directions 1 if it had one, else convert its blob with --directions 2"
-        raise AmbiguousSourceError(model.path, [f"{where}: {half}; {cure}"])
+        raise AmbiguousSourceError(model.path, [_ask_directions(where, model, description)])
     return Alone(
         key, sizes, parameters.dtype, batch_major=parameters.batch_major, note=note or parameters.note
     )
 
 
-#: A dtype and a shape; open dimensions by name: `time`, `batch`.
+def _ask_directions(where: str, model: Model, description: Described) -> Reason:
+    """A reason to say whether keys are half of a bidirectional layer; then its blob is to be converted."""
+    one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
+    begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
+    reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"
+    if description.mode is not None:
+        return Reason(reason, one, two)
+    # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
+    whole = [
+        Remedy({"mode": mode.value, "layers": half.layers, "units": half.units, "directions": 2})
+        for half in model.canonical
+        if half.may_be_half
+        for mode in half.modes
+    ]
+    return Reason(reason, one, *whole)
+
+
+#: A type and widths, the open ones by name: `time`, `batch`.
 Spec = tuple[np.dtype[Any], tuple[int | str, ...]]
 
 

@@ -224,7 +224,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
         if origin is None:
             continue
         try:
-            recurrence = _describe_packed(index, seen, node, origin, convention)
+            recurrence = _describe_packed(index, seen, node, origin, convention, path=path)
         except UnsupportedModelError as error:
             reasons += error.reasons
             continue
@@ -240,7 +240,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
 
 def _describe_packed(
-    index: Index, seen: tf.Graph, node: Any, origin: tuple[str, str], convention: Convention
+    index: Index, seen: tf.Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
 ) -> Stored:
     tensors = seen.get_operation_by_name(node.name).inputs
     facts = resolve.describe_node(node, tensors)
@@ -248,14 +248,14 @@ def _describe_packed(
     if None in (facts.layers, facts.units, elements):
         expected = "static shapes of its states and parameters"
         cure = "convert it alone with --signature"
-        raise UnsupportedModelError("", [f"{node.name}: expected {expected}, found none; {cure}"])
+        raise UnsupportedModelError(path, [f"{node.name}: expected {expected}, found none; {cure}"])
     assert facts.layers is not None and facts.units is not None and elements is not None
     known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     sizes = weight_copies.solve_sizes(elements, replace(known, projection=facts.projection), facts.input_mode)
     if sizes is None:
         actual = f"{elements}; are its states and parameters of one model?"
         reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {actual}"
-        raise UnsupportedModelError("", [reason])
+        raise UnsupportedModelError(path, [reason])
     lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(index, node)
     return Stored(
         *origin,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.model import (
     WAYS,
     Array,
@@ -119,8 +119,9 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
     if len(known) > 1:
         scopes = ", ".join(parameters.scope.rstrip("/") or "the root scope" for parameters in known)
         reason = f"{facts.node}: expected one set of canonical keys of its sizes, found {scopes}"
-        cure = "use the blob with --weights raw" if has_blob else "give a checkpoint that holds the blob"
-        raise AmbiguousSourceError(model.path, [f"{reason}; {cure}"])
+        cure = Remedy({"weights": "raw"}, "use the blob with") if has_blob else None
+        other = "give a checkpoint that holds the blob"
+        raise AmbiguousSourceError(model.path, [Reason(f"{reason}; {cure or other}", cure)])
     return known[0] if known else None
 
 
@@ -135,28 +136,15 @@ def _fits(canonical_parameters: CanonicalParameters, mode: Mode, directions: int
     return mode in canonical_parameters.modes and canonical_parameters.directions == directions
 
 
-#: Two copies written by one `save` differ at most by the rounding of one bias sum.
+#: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
 _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Where two copies differ and a remedy, or None; biases are compared as sums."""
-    difference = next(
-        _differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None
-    )
-    if difference is None:
-        return None
-    where, worst = difference
-    cure = "choose with --weights canonical or --weights raw"
-    for other, flag in (
-        (replace(convention, forget_bias=convention.forget_bias + 1), "--forget-bias 1"),
-        (replace(convention, gate_order="lingvo"), "--gate-order lingvo"),
-    ):
-        if next(_differences(_read(canonical, other, canonical=True), _read(raw, other)), None) is None:
-            cure = f"they agree with {flag}"
-    return (
-        f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}; {cure}"
-    )
+    """Where the copies differ, or None where they agree; biases are compared as far as summed."""
+    for where, worst in _differences(_read(canonical, convention, canonical=True), _read(raw, convention)):
+        return f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}"
+    return None
 
 
 def _read(cells: Cells, convention: Convention, *, canonical: bool = False) -> Cells:
@@ -255,7 +243,7 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
-    cells = canonical.decode(facts.mode)  # raises where a key is missing
+    cells = canonical.decode(facts.mode)  # which sees that all of them are there
     tensors = canonical.tensors()
     read = lazy.Read(tensors, lambda key: tensors[key].astype(facts.dtype, copy=False))
     stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
@@ -302,5 +290,15 @@ def _refuse_disagreement(
     model: Model, facts: Facts, weights: Weights, blob: Array, convention: Convention
 ) -> None:
     raw = lazy.split(blob, weights.sizes, where=f"{facts.node}: params")
-    if reason := compare_copies(weights.cells, raw, convention):
-        raise _refusal(model, facts, reason)
+    difference = compare_copies(weights.cells, raw, convention)
+    if difference is None:
+        return
+    remedies = [Remedy({"weights": "canonical"}, "choose with"), Remedy({"weights": "raw"})]
+    for other in (
+        Remedy({"forget_bias": convention.forget_bias + 1}, "they agree with"),
+        Remedy({"gate_order": "lingvo"}, "they agree with"),
+    ):
+        if compare_copies(weights.cells, raw, replace(convention, **other.options)) is None:
+            remedies = [other]
+    cure = " or ".join(map(str, remedies))
+    raise UnsupportedModelError(model.path, [Reason(f"{facts.node}: {difference}; {cure}", *remedies)])

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from cudnn_convert import report
 from cudnn_convert.artifacts.tflite_file import flex_ops, pack_model, schema, unpack_model
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.passes.subgraphs import Cuts
@@ -32,7 +32,7 @@ from cudnn_convert.targets import saved_model as write_saved_model
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
 _ELSE: Final = "choose --format savedmodel or frozen"
-#: The converter's message on a node that it refuses: op, name, perhaps the function, and the reason.
+#: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
 _NO_OP: Final = "is neither a custom op nor a flex"
@@ -86,7 +86,7 @@ def write(
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(graph)]:
         names = {node.name for node in others}
-        reasons = [_unknown([op.name], op.op, cuts.before(op.name, names) or _ELSE) for op in others]
+        reasons = [_unknown([op.name], op.op, cuts.before(op.name, names)) for op in others]
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
@@ -101,9 +101,9 @@ def write(
 def _run_converter(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _BUILT_IN)
-    except Exception as error:  # the converter raises several types of errors
+    except Exception as error:  # the converter raises its own, MLIR's and Python's
         if built_in:
-            # Flex does not cover what the converter calls a custom op.
+            # No kernel of TensorFlow stands in for what the converter calls a custom op.
             more = "" if _CUSTOM in str(error) else "write a kernel of TensorFlow's unproven with --no-verify"
             raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
     try:
@@ -119,28 +119,28 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
     return content
 
 
-def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
+def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[Reason]:
     """A line for each op that TensorFlow Lite lacks; `more` is advice besides a cut."""
     matches: list[tuple[str, str, str]] = _SAID.findall(str(error))
     avoid = {name for _, name, _ in matches}
     unknown: dict[str, list[str]] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, Reason] = {}
     for op, name, why in matches:
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
-        else:  # one node may have several messages; the first is the cause
+        else:  # of one node it may say several; the first is the cause
             expected = f"a {op} that TensorFlow Lite's converter takes"
-            actual = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
-            refused.setdefault(name, f"{name}: expected {expected}, {actual}")
-    reasons = []
-    for op, names in unknown.items():
-        cures = (cuts.before(names[0], avoid), more)
-        reasons.append(_unknown(names, op, ", or ".join(filter(None, cures)) or _ELSE))
+            cure = cuts.before(name, avoid)
+            actual = f"found one of which it says: {why}; {cure or _ELSE}"
+            refused.setdefault(name, Reason(f"{name}: expected {expected}, {actual}", cure))
+    reasons = [_unknown(names, op, cuts.before(names[0], avoid), more) for op, names in unknown.items()]
     reasons += refused.values()
     actual = f"{type(error).__name__}: {first_line(error)}"
-    return reasons or [f"expected a graph that TensorFlow Lite's converter takes, found {actual}; {_ELSE}"]
+    other = f"expected a graph that TensorFlow Lite's converter takes, found {actual}; {_ELSE}"
+    return reasons or [Reason(other)]
 
 
-def _unknown(names: list[str], op: str, advice: str) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}: expected an op that TensorFlow Lite has, found {op}; {advice}"
+def _unknown(names: list[str], op: str, cure: Remedy | None, more: str = "") -> Reason:
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    advice = ", or ".join(str(part) for part in (cure, more) if part) or _ELSE
+    return Reason(f"{names[0]}{others}: expected an op that TensorFlow Lite has, found {op}; {advice}", cure)

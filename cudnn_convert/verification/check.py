@@ -18,7 +18,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
 from cudnn_convert.verification import compare, end_to_end, judges, recordings
-from cudnn_convert.verification.end_to_end import COARSENESS, NOT_JUDGED, Bounds, Whole
+from cudnn_convert.verification.end_to_end import COARSENESS, Bounds, Whole
 from cudnn_convert.verification.judges import FEW, Sizes, Source
 from cudnn_convert.weights import lazy
 
@@ -190,7 +190,9 @@ def _milder(
         what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
         on_these = _judge_outputs(again, fed, seed=seed, trust=trust)
         new = tuple(
-            _instead(report, other, what=what, feed=len(whole.exact) + len(judged_on))
+            _instead(
+                other, what=what, why=whole.describe_bound(report), feed=len(whole.exact) + len(judged_on)
+            )
             if not report.judged and other.judged and again.spread(other.output)
             else report
             for report, other in zip(reports, on_these, strict=True)
@@ -200,9 +202,8 @@ def _milder(
     return judged_on, reports
 
 
-def _instead(output: OutputReport, other: OutputReport, *, what: str, feed: int) -> OutputReport:
-    """The report on a milder feed, the number `feed` of all, in the place of one that judges nothing."""
-    why = output.message.removeprefix(NOT_JUDGED)
+def _instead(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
+    """The report on a milder feed, the number `feed` of all; `why` that on others judges nothing."""
     message = f"judged on milder inputs, {what}; on others {why}"
     worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
     return replace(other, message=other.message or message, worst_element=worst)

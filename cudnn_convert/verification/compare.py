@@ -36,11 +36,12 @@ _NO_FIGURES: Final = Figures()
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """`|a-b| <= atol + rtol*|b|`, and where the numbers come from."""
+    """`|a-b| <= atol + rtol*|b|`, and where the numbers come from; `is_given`: from the user."""
 
     atol: float
     rtol: float
     reason: str
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ def tolerance(
     base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
     wide = max(base, margin * noise)
     if atol is not None or rtol is not None:
-        return Tolerance(wide if atol is None else atol, base if rtol is None else rtol, "asked for")
+        given = (wide if atol is None else atol, base if rtol is None else rtol)
+        return Tolerance(*given, "asked for", is_given=True)
     if wide > base:
         times = "twice" if margin == 2 else f"{margin} times"
         return Tolerance(wide, base, f"{dtype.name}, widened to {times} the model's noise floor {noise:.1e}")

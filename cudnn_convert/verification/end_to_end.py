@@ -145,8 +145,6 @@ def _differ(actual: Array, expected: Array) -> bool:
 
 #: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
 COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
-#: How the message of an output begins whose bound says nothing of it.
-NOT_JUDGED: Final = "not judged end to end: "
 #: Of these the bound is their rounding, a thousandth and more of a value.
 COARSE: Final = frozenset(COARSENESS[2:])
 
@@ -242,15 +240,24 @@ class Whole:
         if self.told is not None or self.given.is_given or report.output not in outputs:
             return report
         spread = self.spread(report.output)
-        kind = self.kinds[outputs.index(report.output)]
-        sharp = compare.COARSELY_SHARP if kind.name in COARSE else compare.SHARP
-        if not spread or report.atol <= sharp * spread:
+        if not spread or report.atol <= self._sharpness(report.output) * spread:
             return report
+        kind = self.kinds[outputs.index(report.output)]
         is_widened = report.atol > compare.tolerance(kind, 0.0).atol
         if not report.passed and not (is_widened and math.isfinite(report.needed)):
             return report
-        why = f"its bound {report.atol:.1e} is more than {100 * sharp:.0f} % of its spread {spread:.1e}"
-        return replace(report, passed=True, judged=False, message=f"{NOT_JUDGED}{why}")
+        message = f"not judged end to end: {self.describe_bound(report)}"
+        return replace(report, passed=True, judged=False, message=message)
+
+    def describe_bound(self, report: OutputReport) -> str:
+        """Why the bound of an output says nothing of it."""
+        percent, spread = 100 * self._sharpness(report.output), self.spread(report.output)
+        return f"its bound {report.atol:.1e} is more than {percent:.0f} % of its spread {spread:.1e}"
+
+    def _sharpness(self, output: str) -> float:
+        """The share of its spread that the bound of an output may have at most."""
+        kind = self.kinds[[*self.plan.signature.outputs].index(output)]
+        return compare.COARSELY_SHARP if kind.name in COARSE else compare.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""

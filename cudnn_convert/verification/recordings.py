@@ -235,7 +235,7 @@ class Golden:
 
         A bound that the user asked for stays.
         """
-        if not self.recording.is_tf32 or dtype.name != "float32" or bound.reason == "asked for":
+        if not self.recording.is_tf32 or dtype.name != "float32" or bound.is_given:
             return bound
         reason = f"{bound.reason}; at least TF32's rounding, 2^-10, which the recording's device used"
         return replace(bound, atol=max(bound.atol, TF32), rtol=max(bound.rtol, TF32), reason=reason)

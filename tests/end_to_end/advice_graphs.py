@@ -169,7 +169,7 @@ ASKED: Final = (
         {"VALUE": "0.5"},
     ),
     Advice(
-        ["plan/choose_outputs.py: {}; name --outputs"],
+        ["plan/choose_outputs.py: ; name --outputs"],
         asking.in_branches_alone,
         [],
         r"name (--outputs)",

@@ -13,31 +13,31 @@ _LSTM: Final = "1.15.5-lstm_bi_2l_states"
 #: Which copy, which recurrence.
 WEIGHTS: Final = (
     Advice(
-        ["recurrences/weight_copies.py: choose with"],
+        ["recurrences/weight_copies.py: choose with", "recurrences/weight_copies.py: --weights raw"],
         files.of_sample(_LSTM, files.doubled),
         [],
         r"(--weights (?:canonical|raw))",
     ),
     Advice(
-        ["recurrences/weight_copies.py: --forget-bias"],
+        ["recurrences/weight_copies.py: they agree with --forget-bias"],
         files.of_sample(_LSTM, files.without_forget_bias),
         [],
         r"agree with (--forget-bias 1)",
     ),
     Advice(
-        ["recurrences/weight_copies.py: --gate-order"],
+        ["recurrences/weight_copies.py: they agree with --gate-order"],
         files.of_sample(_LSTM, files.lingvo),
         [],
         r"agree with (--gate-order lingvo)",
     ),
     Advice(
-        ["recurrences/weight_copies.py: with --weights raw"],
+        ["recurrences/weight_copies.py: use the blob with --weights raw"],
         files.of_sample(_LSTM, files.in_two_scopes),
         ["--weights", "canonical"],
         r"use the blob with (--weights raw)",
     ),
     Advice(
-        ["recurrences/graphless.py: --mode {} --layers"],
+        ["recurrences/graphless.py: --mode {} --layers {} --units {} --directions {}"],
         graphless("1.15.5-raw_only"),
         [],
         r"(--mode gru --layers 1 --units 4 --directions 2)(?= \(input size 7\))",
@@ -64,7 +64,7 @@ WEIGHTS: Final = (
         {"--mode": "rnn_tanh"},
     ),
     Advice(
-        ["recurrences/graphless.py: say --directions 1"],
+        ["recurrences/graphless.py: --directions 1", "recurrences/graphless.py: --directions 2"],
         graphless("1.3.0-params_lstm_bi"),
         [],
         r"(--directions [12])",

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from graphs import BLOB, drawing, lstm, placeholder, variable
 
+from cudnn_convert.errors import Remedy
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes.subgraphs import Cuts
 
@@ -46,8 +47,8 @@ def drawn() -> Any:
 )
 def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: str | None) -> None:
     index = Index(drawn())
-    advice = f"cut before it with --outputs {wanted}" if wanted else ""
-    assert Cuts(index, index.nodes).before(name, avoid) == advice
+    remedy = Cuts(index, index.nodes).before(name, avoid)
+    assert remedy == (Remedy({"outputs": (wanted,)}, "cut before it with") if wanted else None)
 
 
 def test_a_recurrence_is_left() -> None:
@@ -57,19 +58,23 @@ def test_a_recurrence_is_left() -> None:
         odd = tf.identity(lstm(tf.exp(scaled, name="odd"), variable("blob", BLOB.shape)).output, "odd_too")
         tf.tanh(odd, name="last")
     index = Index(graph.as_graph_def())
-    assert Cuts(index, index.nodes).before("last", ()) == "cut before it with --outputs odd_too:0"
-    assert Cuts(index, index.nodes).before("odd", ()) == ""
-    lowered = Index(drawn())
-    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odder", ()).endswith(" wide:0")
-    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odd", ()) == ""
+    assert str(Cuts(index, index.nodes).before("last", ())) == "cut before it with --outputs odd_too:0"
+    assert Cuts(index, index.nodes).before("odd", ()) is None
+    lowered, wide = Index(drawn()), Remedy({"outputs": ("wide:0",)}, "cut before it with")
+    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odder", ()) == wide
+    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odd", ()) is None
 
 
 def test_no_tensor_of_a_loop_is_offered() -> None:
     index = Index(drawn())
     (inside,) = (name for name in index.nodes if name.endswith("inside"))
-    assert Cuts(index, index.nodes).before(inside, ()) == "cut before it with --outputs first:0"
+    assert Cuts(index, index.nodes).before(inside, ()) == Remedy(
+        {"outputs": ("first:0",)}, "cut before it with"
+    )
 
 
 def test_only_what_its_user_knows_is_offered() -> None:
     index = Index(drawn())
-    assert Cuts(index, {"x", "odd"}).before("odder", ()) == "cut before it with --outputs odd:0"
+    assert Cuts(index, {"x", "odd"}).before("odder", ()) == Remedy(
+        {"outputs": ("odd:0",)}, "cut before it with"
+    )

@@ -11,7 +11,7 @@ import pytest
 from samples import ROOT, fixture
 from sources import command
 
-from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered, Way
+from cudnn_convert.inspection.result import Alternative, End, Found, Held, Inspection, Offered
 
 TEXT = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
 #: The heading of each table's first column.
@@ -21,7 +21,7 @@ TABLES = {
     "per tensor": Held,
     "per signature": Offered,
     "per input and output": End,
-    "per candidate": Way,
+    "per candidate": Alternative,
 }
 
 

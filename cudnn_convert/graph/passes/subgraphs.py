@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import Remedy, UsageError
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import (
     CUDNN_OPS,
@@ -133,8 +133,8 @@ class Cuts:
         cudnn = (name for name, node in index.nodes.items() if node.op in CUDNN_OPS)
         self._recurrences = {*recurrences, *cudnn}
 
-    def before(self, name: str, avoid: Collection[str]) -> str:
-        """The advice that does without the node `name` and those to `avoid`, "" where nothing is left."""
+    def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
+        """The remedy that does without the node `name` and those to `avoid`; None where nothing is left."""
         candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []
         while todo:
@@ -151,7 +151,7 @@ class Cuts:
                     candidates.append((len(needed), source))
                 else:
                     todo.append(op)
-        return f"cut before it with --outputs {max(candidates)[1]}" if candidates else ""
+        return Remedy({"outputs": (max(candidates)[1],)}, "cut before it with") if candidates else None
 
     def _is_offered(self, op: str, k: int) -> bool:
         node: Any = self._index.nodes[op]

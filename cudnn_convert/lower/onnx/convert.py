@@ -13,7 +13,6 @@ tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to flo
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -26,7 +25,7 @@ from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.handler import tf_op
 from tf2onnx.utils import make_name
 
-from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, safe_ops, session
 from cudnn_convert.graph.index import (
     CUDNN_OPS,
@@ -254,7 +253,7 @@ def _convert(
         replace(context, node, recurrences)
 
     failures: dict[str, str] = {}
-    with _listening(failures), _restore_tables(), tf2onnx_private.order_rewriters(graph):
+    with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.order_rewriters(graph):
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, outputs, graph)
         try:
@@ -272,7 +271,7 @@ def _convert(
             ops = {node.name: node.op for node in optimized.node}
             if any(ops.get(name) in CUDNN_OPS for name in failures):
                 raise  # our own handler failed, which is no fault of the model
-            actual = f"{type(error).__name__}: {_line(error)}"
+            actual = f"{type(error).__name__}: {tf2onnx_private.in_one_line(error)}"
             other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]
             raise UnsupportedModelError("onnx", _reasons(optimized, failures, known) or other) from error
     if result is None:
@@ -293,7 +292,7 @@ def _optimize(graph: Any) -> Any:
         return optimizer.optimize_graph(spare)
 
 
-def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[str]:
+def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[Reason]:
     """A reason for each unconverted node: op, cause, and where to cut."""
     index = Index(graph)
     cuts, reasons = Cuts(index, known), []
@@ -301,42 +300,9 @@ def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) ->
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"
         reason += f" ({why})" if why else ""
-        reasons.append(f"{reason}; {cuts.before(name, failures) or _ELSE}")
+        cure = cuts.before(name, failures)
+        reasons.append(Reason(f"{reason}; {cure or _ELSE}", cure))
     return reasons
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split())
-
-
-@contextmanager
-def _listening(failures: dict[str, str]) -> Iterator[None]:
-    """Silence tf2onnx and TensorFlow; record each node that tf2onnx cannot convert, and why.
-
-    tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
-    (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
-    """
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
-                return
-            if record.msg.startswith("Tensorflow op [%s: %s] is not supported"):
-                failures[str(record.args[0])] = ""
-            elif record.msg.startswith("Failed to convert node %r") and record.exc_info:
-                failures[str(record.args[0])] = _line(record.exc_info[1])
-
-    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
-    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.handlers, logger.propagate = [Listener(logging.ERROR)], False
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-            logger.handlers, logger.propagate = handlers, propagate
-            logger.setLevel(level)
 
 
 @contextmanager

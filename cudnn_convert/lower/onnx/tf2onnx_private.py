@@ -1,4 +1,4 @@
-"""Private parts of tf2onnx that are patched, so that each run gives equal bytes.
+"""Private parts of tf2onnx: its log, which is read, and what is patched, so that each run gives equal bytes.
 
 tf2onnx iterates sets of names and nodes in random order, and numbers names across all calls in a process. Of
 nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
@@ -7,6 +7,7 @@ tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the or
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
@@ -135,3 +136,38 @@ def _from_within(graph: Any, rewrite: Callable[[Any, Any], Any]) -> Any:
 
 def _count(nodes: Iterable[Any]) -> int:
     return sum(node.type == _LOOP for node in nodes)
+
+
+def in_one_line(error: object) -> str:
+    """What an exception says, without line breaks."""
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def listen(failures: dict[str, str]) -> Iterator[None]:
+    """Keep tf2onnx and TensorFlow quiet; note each node that tf2onnx says it cannot convert, and why.
+
+    tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
+    (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
+    """
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
+                return
+            if record.msg.startswith("Tensorflow op [%s: %s] is not supported"):
+                failures[str(record.args[0])] = ""
+            elif record.msg.startswith("Failed to convert node %r") and record.exc_info:
+                failures[str(record.args[0])] = in_one_line(record.exc_info[1])
+
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [Listener(logging.ERROR)], False
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
