@@ -18,20 +18,16 @@ call gives counts. What is called in another way than one argument an input coun
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, safe_ops
-from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
+from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph.index import Index, split, tensor
 
-_ENTERS: Final = frozenset({"Enter", "RefEnter"})
-_SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-_MERGES: Final = frozenset({"Merge", "RefMerge"})
-_EXITS: Final = frozenset({"Exit", "RefExit"})
+_SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 
 
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
@@ -42,9 +38,9 @@ def frames(index: Index) -> dict[str, tuple[str, ...]]:
         node, around = todo.pop()
         if node.name in frames_by_name:
             continue
-        if node.op in _ENTERS:
+        if node.op in ops.ENTERS:
             around = (*around, node.attr["frame_name"].s.decode())
-        elif node.op in _EXITS:
+        elif node.op in ops.EXITS:
             around = around[:-1]
         frames_by_name[node.name] = around
         todo += [(reader, around) for reader in index.readers(node.name)]
@@ -62,9 +58,9 @@ def certain(index: Index) -> set[str]:
         node, depth = todo.pop()
         if node.op in _SWITCHES:
             depth += 1
-        elif node.op in _MERGES | _EXITS:
+        elif node.op in ops.MERGES | ops.EXITS:
             depth = max(0, depth - 1)
-        if depths.get(node.name, -1) >= depth or (node.op in _MERGES and node.name in depths):
+        if depths.get(node.name, -1) >= depth or (node.op in ops.MERGES and node.name in depths):
             continue
         depths[node.name] = depth
         todo += [(reader, depth) for reader in index.readers(node.name)]
@@ -77,7 +73,7 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
     like = next(
         node
         for node in index.nodes.values()
-        if node.op in _ENTERS and node.attr["frame_name"].s.decode() == frame
+        if node.op in ops.ENTERS and node.attr["frame_name"].s.decode() == frame
     )
     parallel = like.attr["parallel_iterations"].i
     return node_defs.node(
@@ -91,21 +87,17 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
     )
 
 
-_BEGINS: Final = re.compile(r"(Ref)?Switch")
-_ENDS: Final = re.compile(r"(Ref)?Merge")
-_LOOPS: Final = re.compile(r"LoopCond|(Ref)?NextIteration")
-#: Placeholders that may decide, with a default or without.
-SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
+_LOOPS: Final = ops.NEXT_ITERATIONS | {"LoopCond"}
 
 
 def inside(index: Index) -> set[str]:
     """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
     in_loops = {name for name, around in frames(index).items() if around}
     seen: set[str] = set()
-    todo = [node for node in index.nodes.values() if _is_cond(index, node, _BEGINS)]
+    todo = [node for node in index.nodes.values() if _is_cond(index, node, ops.SWITCHES)]
     while todo:
         node = todo.pop()
-        if node.name not in seen and not _is_cond(index, node, _ENDS):
+        if node.name not in seen and not _is_cond(index, node, ops.MERGES):
             seen.add(node.name)
             todo += index.consumers(node.name)
     return in_loops | seen
@@ -120,7 +112,7 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
         name = todo.pop()
         node = index.nodes[name]
         values = {split(source)[0] for source in index.data_inputs(node)} & behind
-        if name not in reached and not (_is_cond(index, node, _ENDS) and values - reached):
+        if name not in reached and not (_is_cond(index, node, ops.MERGES) and values - reached):
             reached.add(name)
             todo += [reader.name for reader in index.consumers(name)]
     return reached
@@ -148,16 +140,17 @@ def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
     while todo:
         for source, k in map(split, index.nodes[todo.pop()].input):
             node = index.nodes[source]
-            if k in (0, 1) and _is_cond(index, node, _BEGINS):
+            if k in (0, 1) and _is_cond(index, node, ops.SWITCHES):
                 yield tensor(node.input[1]), k
             # Behind a Merge lie branches that the node is not in.
-            if source not in seen and not _is_cond(index, node, _ENDS):
+            if source not in seen and not _is_cond(index, node, ops.MERGES):
                 seen.add(source)
                 todo.append(source)
 
 
 def _list_sources(index: Index, taken: str) -> list[str]:
-    return [name for name in index.ancestors([split(taken)[0]]) if index.nodes[name].op in SOURCES]
+    needed = index.ancestors([split(taken)[0]])
+    return [name for name in needed if index.nodes[name].op in ops.ALL_PLACEHOLDERS]
 
 
 def _is_number(node: Any) -> bool:
@@ -165,16 +158,12 @@ def _is_number(node: Any) -> bool:
     return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
 
 
-def _is_cond(index: Index, node: Any, kind: re.Pattern[str]) -> bool:
+def _is_cond(index: Index, node: Any, kind: Collection[str]) -> bool:
     """Whether a node is of `kind`, and not of a loop."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
-    return bool(kind.fullmatch(node.op)) and not any(
-        node_read is not None and _LOOPS.fullmatch(node_read.op) for node_read in read
-    )
+    return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
 
 
-#: Ops that give the function in their attribute `f` their inputs, in order.
-_CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _FUNCTION: Final = "f"
 
 
@@ -239,7 +228,7 @@ def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():
-        direct = node.op in _CALLS and key == _FUNCTION
+        direct = node.op in ops.CALLS and key == _FUNCTION
         yield from _list_functions([attribute], given if direct else ())
 
 

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from cudnn_convert.errors import InvalidModelError
 
-#: The forward ops of cuDNN; their outputs 0-2 are output, output_h, output_c.
-CUDNN_OPS: Final = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
 INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
 #: Of a number of an output: no op has so many.
@@ -111,14 +109,3 @@ def unique(name: str, taken: Collection[str]) -> str:
         count += 1
         candidate = f"{name}_{count}"
     return candidate
-
-
-VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
-PASSAGES: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
-
-#: Sources that a program, not a file, fills: cut at the components used.
-STREAMS: Final = frozenset(
-    "IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany QueueDequeueManyV2 "
-    "QueueDequeueUpTo QueueDequeueUpToV2 Unstage".split()
-)
-PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import safe_ops
+from cudnn_convert.graph import ops, safe_ops
 from cudnn_convert.graph.index import Index, split, unique
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -241,13 +241,6 @@ def import_checked(graph: Any) -> tf.Graph:
         ) from cause
 
 
-#: Array ops without state, I/O or randomness.
-PURE: Final = frozenset(
-    "Const Identity Cast Reshape Squeeze ExpandDims Pack StridedSlice Slice ConcatV2 Transpose Fill "
-    "ZerosLike OnesLike Add AddV2 Sub Mul Div RealDiv Maximum Minimum Neg Abs Less LessEqual Greater "
-    "GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Prod Sum Range Floor "
-    "FloorDiv FloorMod Rank Size Shape All Any".split()
-)
 _LIMIT: Final = 64
 #: Elements of a tensor on the way to a value: what a file calls a shape may be made to fill memory.
 _LARGEST: Final = 1 << 20
@@ -261,15 +254,16 @@ def fold_constant(
     `given` are scalars to take for the ops it names, placeholders most likely.
     """
     op, _ = split(tensor)
-    ops = index.ancestors([op], control=False, stop=given)
-    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
+    needed = index.ancestors([op], control=False, stop=given)
+    folded = {index.nodes[name].op for name in needed - set(given)}
+    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE:
         return None
     nodes = [
         _replace_with_constant(index.nodes[name], given) if name in given else index.nodes[name]
-        for name in sorted(ops)
+        for name in sorted(needed)
     ]
     try:
-        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
+        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), needed))
     except InvalidModelError:
         return None
     sizes = [

@@ -17,18 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import CUDNN_OPS, VARIABLES, Index, split, tensor, unique
+from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph.index import Index, split, tensor, unique
 from cudnn_convert.model import Array
-
-RECURRENCES: Final = CUDNN_OPS | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell"}
-OVERWRITES: Final = frozenset({"Assign", "AssignVariableOp"})
-SUBTRACTIONS: Final = frozenset({"AssignSub", "AssignSubVariableOp"})
-WRITES: Final = OVERWRITES | SUBTRACTIONS | {"AssignAdd", "AssignAddVariableOp"}
-SWITCHES: Final = frozenset({"Switch", "RefSwitch"})
-#: Ops that hand on the variable itself: its reference, or its handle.
-_REFERENCE_CARRIERS: Final = frozenset({"RefSwitch", "RefEnter", "RefIdentity"})
-_HANDLE_CARRIERS: Final = frozenset({"Switch", "Enter", "Identity"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,7 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
     ends = {split(name)[0] for name in outputs}
     states = []
     for node in graph.definition.node:
-        if node.op in VARIABLES:
+        if node.op in ops.VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
                 recurs = any(_recurs(index, use.op) for use in writes)
@@ -86,30 +77,30 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
 def uses(index: Index, variable: str) -> Iterator[Use]:
     """What takes a variable, through branches and loops; what writes it also behind another write."""
     is_handle = index.nodes[variable].op == "VarHandleOp"
-    carriers = _HANDLE_CARRIERS if is_handle else _REFERENCE_CARRIERS
+    carriers = ops.HANDLE_CARRIERS if is_handle else ops.REFERENCE_CARRIERS
     todo: list[tuple[str, int, tuple[tuple[str, int], ...]]] = [(variable, 0, ())]
     while todo:
         op, k, passage = todo.pop(0)
-        is_write = index.nodes[op].op in WRITES
+        is_write = index.nodes[op].op in ops.WRITES
         for node in {node.name: node for node in index.consumers(op, k)}.values():
-            if is_write and node.op not in WRITES:
+            if is_write and node.op not in ops.WRITES:
                 continue  # reads what the assignment returns
             if node.op in carriers:
-                sides = (0, 1) if node.op in SWITCHES else (0,)
+                sides = (0, 1) if node.op in ops.SWITCHES else (0,)
                 todo += [(node.name, side, (*passage, (node.name, side))) for side in sides]
                 continue
             positions = [position for position, name in enumerate(node.input) if split(name) == (op, k)]
             yield from (Use(node.name, position, passage) for position in positions)
-            if node.op in WRITES and 0 in positions and not is_handle:
+            if node.op in ops.WRITES and 0 in positions and not is_handle:
                 todo.append((node.name, 0, passage))
 
 
 def root(index: Index, op: str) -> str | None:
     """The variable that an op writes, or whose reference or handle it hands on, or None."""
-    carriers = _REFERENCE_CARRIERS | _HANDLE_CARRIERS | WRITES | {"RefMerge"}
+    carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
     while (node := index.nodes[op]).op in carriers:
         op = split(node.input[0])[0]
-    return op if node.op in VARIABLES else None
+    return op if node.op in ops.VARIABLES else None
 
 
 def copy_through_control_flow(
@@ -131,14 +122,14 @@ def copy_through_control_flow(
 
 
 def _is_write(index: Index, use: Use) -> bool:
-    return use.position == 0 and index.nodes[use.op].op in WRITES
+    return use.position == 0 and index.nodes[use.op].op in ops.WRITES
 
 
 def _recurs(index: Index, write: str) -> bool:
     """Whether an assignment writes what depends on a recurrence; a moving average of it does not count."""
     node = index.nodes[write]
-    return node.op not in SUBTRACTIONS and any(
-        index.nodes[op].op in RECURRENCES for op in ops_of_assignment(index, node)
+    return node.op not in ops.SUBTRACTIONS and any(
+        index.nodes[op].op in ops.RECURRENCES for op in ops_of_assignment(index, node)
     )
 
 
@@ -157,7 +148,7 @@ def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
         seen.add(op)
         for node in index.consumers(op):
             # A plain assignment looks at no old value, nor does what it returns.
-            overwrites = node.op in OVERWRITES and split(node.input[0])[0] == op
+            overwrites = node.op in ops.OVERWRITES and split(node.input[0])[0] == op
             todo += [] if overwrites else [node.name]
     return bool(ends & seen)
 
@@ -165,7 +156,7 @@ def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
 def assignments(index: Index, op: str) -> dict[str, str]:
     """For an assignment, or a group of nothing else: each assignment and the variable that it writes."""
     node = index.nodes.get(op)
-    if node is not None and node.op in WRITES:
+    if node is not None and node.op in ops.WRITES:
         variable = root(index, op)
         return {op: variable} if variable is not None else {}
     if node is None or node.op != "NoOp":
@@ -183,10 +174,10 @@ def last_writes(index: Index, state: State) -> list[str]:
 def find_dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
     """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
     kept = {node.name: node for node in graph.node}
-    recurrences = {name for name, node in kept.items() if node.op in RECURRENCES}
+    recurrences = {name for name, node in kept.items() if node.op in ops.RECURRENCES}
     updates = []
     for node in index.nodes.values():
-        if node.op in WRITES - SUBTRACTIONS and node.name not in kept:
+        if node.op in ops.WRITES - ops.SUBTRACTIONS and node.name not in kept:
             variable = root(index, node.name)
             if variable is not None and variable in kept and recurrences & ops_of_assignment(index, node):
                 updates.append((node.name, variable))
@@ -198,7 +189,7 @@ def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_de
     index, reads, names = graph.index, [], []
     for name in outputs:
         node = index.nodes[split(name)[0]]
-        if node.op in WRITES and node.op.endswith("VariableOp"):
+        if node.op in ops.WRITES and node.op.endswith("VariableOp"):
             read_name = unique(f"{node.name}/value", index.nodes)
             read = node_defs.node(read_name, "ReadVariableOp", [node.input[0], f"^{node.name}"])
             read.attr["dtype"].CopyFrom(node.attr["dtype"])
@@ -218,13 +209,12 @@ def initial(index: Index, variable: str) -> Array | None:
     resource_variable_ops.py too.
     """
     node = index.nodes.get(f"{variable}/Assign")
-    if node is None or node.op not in OVERWRITES:
+    if node is None or node.op not in ops.OVERWRITES:
         return None
     return node_defs.fold_constant(index, tensor(node.input[1]))
 
 
 _CURE: Final = "the format savedmodel keeps it as it is"
-_IDENTITIES: Final = frozenset({"RefIdentity", "Identity"})
 
 
 class Order:
@@ -248,10 +238,10 @@ class Order:
     def _stages(self) -> list[list[Use]]:
         """The assignments in their order; those of the two sides of one branch share a stage."""
         stages: list[list[Use]] = []
-        ops = set(self.before)
-        for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & ops)):
+        written = set(self.before)
+        for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
             others = stages[-1] if stages else []
-            if any(op not in SWITCHES | _IDENTITIES for op in self._ops(write)):
+            if any(op not in ops.SWITCHES | ops.IDENTITIES for op in self._ops(write)):
                 self.refuse(f"no assignment inside a loop, found {write.op}; {_CURE}")
             if len(self.branches(write)) > 1:
                 self.refuse(f"no assignment inside two branches, found {write.op}; {_CURE}")
@@ -273,7 +263,7 @@ class Order:
         return [
             (tensor(self.nodes[name].input[1]), side)
             for name, side in use.passage
-            if self.nodes[name].op in SWITCHES
+            if self.nodes[name].op in ops.SWITCHES
         ]
 
     def _excludes(self, use: Use, second: Use) -> bool:
@@ -311,7 +301,7 @@ class Order:
         sides = dict(self.branches(write))
         readers = [*self.index.consumers(use.op)]
         for node in readers:
-            if node.op not in SWITCHES or tensor(node.input[1]) not in sides:
+            if node.op not in ops.SWITCHES or tensor(node.input[1]) not in sides:
                 return False
             if any(True for _ in self.index.consumers(node.name, sides[tensor(node.input[1])])):
                 return False

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import ops
 from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
 _STATEFUL: Final = "stateful"
 _SHOWN: Final = 3
-#: What a program gives a value to, so that TensorFlow takes none of theirs for constant.
-_FED: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 #: Functions that say the same of themselves: TensorFlow may call one in the place of the other
 #: (v2.21.0 core/grappler/optimizers/implementation_selector.cc).
 TWINS: Final = "api_implements"
@@ -122,7 +121,7 @@ def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
     while todo:
         current = todo.pop()
         definition = tf_private.find_op(current.op)
-        if definition is None or definition.is_stateful or current.op in _FED:
+        if definition is None or definition.is_stateful or current.op in ops.ALL_PLACEHOLDERS:
             return False
         names = {name.partition(":")[0] for name in current.input if not name.startswith("^")} - seen
         seen |= names

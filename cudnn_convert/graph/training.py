@@ -15,16 +15,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    OUTPUTS,
-    PLACEHOLDERS,
-    STREAMS,
-    VARIABLES,
-    Index,
-    split,
-    tensor,
-)
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import OUTPUTS, Index, split, tensor
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -63,9 +55,7 @@ _FORMS: Final = _MOVES | {"Identity"}
 #: Of a prediction and a label: the first step of a loss; a metric.
 _JOINS: Final = frozenset({"SquaredDifference", "Sub", "Mul"})
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
-_HANDS_ON: Final = frozenset(
-    "Identity ReadVariableOp Enter RefEnter Switch RefSwitch Cast StopGradient".split()
-)
+_HANDS_ON: Final = ops.PASSAGES | {"Identity", "ReadVariableOp", "Cast", "StopGradient"}
 _ACCUMULATES: Final = re.compile(r"Assign(Add|Sub)(VariableOp)?")
 _NAMED: Final = re.compile(
     r"(.*[/_])?(labels?|targets?|truths?|gold|annotations?|y_true)([/_].*)?", re.IGNORECASE
@@ -128,7 +118,7 @@ class Walk:
         return readers
 
     def _is_cudnn(self, name: str) -> bool:
-        return self.index.nodes[name].op in CUDNN_OPS
+        return self.index.nodes[name].op in ops.CUDNN
 
     def _is_open(self, reader: Any, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):
@@ -183,7 +173,7 @@ class Walk:
             source = self.index.nodes.get(split(name)[0])
             while source is not None and source.op in _HANDS_ON:
                 source = self.index.nodes.get(split(source.input[0])[0])
-            if source is not None and source.op in VARIABLES and self._is_weight(source):
+            if source is not None and source.op in ops.VARIABLES and self._is_weight(source):
                 weights.add(source.name)
         return weights
 
@@ -252,9 +242,9 @@ def _origin(index: Index, name: str) -> str:
 def _list_given(index: Index) -> Iterator[str]:
     """The tensors `op:k` that a program gives: placeholders with axes, components of iterators and queues."""
     for node in index.nodes.values():
-        if node.op in PLACEHOLDERS and not _is_scalar(node):
+        if node.op in ops.PLACEHOLDERS and not _is_scalar(node):
             yield f"{node.name}:0"
-        elif node.op in STREAMS:
+        elif node.op in ops.STREAMS:
             yield from sorted(
                 {
                     tensor(name)

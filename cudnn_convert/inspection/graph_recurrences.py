@@ -23,8 +23,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, Index, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import weights_only
 from cudnn_convert.inspection.result import End, Found, Held
@@ -94,7 +94,7 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     leaves = tuple(
         leaf for name in origin.leaves if (leaf := _describe_tensor(model, index, name)) is not None
     )
-    if node.op not in CUDNN_OPS:
+    if node.op not in ops.CUDNN:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
     blob = leaves[0] if leaves and not origin.computed else None
@@ -271,7 +271,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
     functions = [
         function
         for function in graph.library.function
-        if function.signature.name not in called and any(node.op in CUDNN_OPS for node in function.node_def)
+        if function.signature.name not in called and any(node.op in ops.CUDNN for node in function.node_def)
     ]
     definition = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
     for number, function in enumerate(functions):

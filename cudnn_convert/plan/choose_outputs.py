@@ -24,8 +24,8 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import OUTPUTS, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
 
@@ -61,7 +61,7 @@ def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dic
     wanted, listed = frozenset(names), {}
     for node in graph.node:
         if node.name in wanted:
-            count = OUTPUTS if node.op in CUDNN_OPS else None
+            count = OUTPUTS if node.op in ops.CUDNN else None
             for tensor in seen.get_operation_by_name(node.name).outputs[:count]:
                 listed[tensor.name] = _kind(tensor)
     return listed
@@ -104,7 +104,8 @@ def order_candidates(
     index = walk.index
     closed = {name for source in sources if source.is_label for name in source.below}
     closed |= index.descendants(node.name for node in node_defs.unknown(graph))
-    open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
+    reached = [name for name in walk.reached if name not in closed]
+    open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]
     places = {name: position for position, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}
     ranks: dict[str, int] = {}
@@ -117,14 +118,14 @@ def order_candidates(
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
     # What a recurrence gives by itself is meant only where nothing stands behind it.
-    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or name in ends]
+    behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
 
 
 def everywhere(graph: Any, index: Index) -> list[str]:
     """The same of what placeholders reach, for a graph without recurrences: all that nothing reads, each."""
-    starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
+    starts = [node.name for node in index.nodes.values() if node.op in ops.PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
     ends = [name for name in reached if walk.is_unread(name)]
@@ -312,7 +313,7 @@ def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
     return [
         f"{start}:{k}"
         for start in walk.starts
-        if index.nodes[start].op in CUDNN_OPS
+        if index.nodes[start].op in ops.CUDNN
         for k in range(OUTPUTS)
         if any(
             reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, UsageError
-from cudnn_convert.graph import node_defs, recurrent_state
-from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
+from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.plan import choose_outputs, notes
@@ -46,7 +46,7 @@ def find_requested_states(
 ) -> set[str]:
     """Which of the inputs asked for are state: those leave their variables whatever the format."""
     tensors = [spec.tensor for spec in inputs]
-    named = {name for name in tensors if index.nodes[split(name)[0]].op in VARIABLES}
+    named = {name for name in tensors if index.nodes[split(name)[0]].op in ops.VARIABLES}
     if not named:
         return set()
     ends = {split(name)[0] for name in tensors if name not in named}
@@ -56,7 +56,7 @@ def find_requested_states(
 
 def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Raises UsageError where `--set` binds state."""
-    if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
+    if any(graph.index.nodes[split(name)[0]].op in ops.VARIABLES for name in bound):
         needed = node_defs.prune(graph, outputs)
         for state in recurrent_state.find(needed.definition, outputs):
             if state.tensor in bound:

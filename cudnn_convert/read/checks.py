@@ -22,9 +22,8 @@ from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import ops
 
-#: The one edge by which a sound graph comes back to where it was (tensorflow v1.15.0 core/graph/validate.cc).
-_BACK: Final = frozenset({"NextIteration", "RefNextIteration"})
 _SHOWN: Final = 3
 _LONG: Final = 200
 #: Bytes of an element where the type has none of its own, such as a string's.
@@ -54,7 +53,7 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
     lost = [f"{name} without {_show(op)}" for name, ops in inputs.items() for op in ops if op not in known]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
-    back = {node.name for node in nodes if node.op in _BACK}
+    back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
     if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
         raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
     for node in nodes:
@@ -84,8 +83,8 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
     """A few of the names that lead back to each other, "" where all lead to an end."""
     readers: dict[str, list[str]] = {name: [] for name in inputs}
     left = {}
-    for name, ops in inputs.items():
-        own = [op for op in ops if op in readers]
+    for name, read in inputs.items():
+        own = [op for op in read if op in readers]
         left[name] = len(own)
         for op in own:
             readers[op].append(name)
@@ -181,9 +180,7 @@ _TOLD_LATER: Final = "placeholder"
 
 
 #: Ops whose attributes are read without an import, which would refuse nodes that lack one.
-_READ: Final = frozenset(
-    "Const CudnnRNN CudnnRNNV2 CudnnRNNV3 BlockLSTM BlockLSTMV2 LSTMBlockCell VarHandleOp".split()
-)
+_READ: Final = ops.CUDNN | ops.BLOCK_LSTMS | {"Const", "LSTMBlockCell", "VarHandleOp"}
 
 
 def node_fault(node: Any, *, is_template: bool) -> str | None:

@@ -29,6 +29,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import ops
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks
 from cudnn_convert.read.tensorbundle import bundle, tables
@@ -58,9 +59,6 @@ def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         return {}
 
 
-_VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
-_RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
 _SHOWN: Final = 3
@@ -176,7 +174,7 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
         if node is None or node.name in seen:
             continue
         seen.add(node.name)
-        if node.op in _ASSIGNS:
+        if node.op in ops.OVERWRITES:
             variable, origin = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
             if variable is not None and origin is not None:
                 restored[variable] = origin
@@ -191,7 +189,7 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
     while node is not None and node.op in _HANDS_ON:
         name = node.input[0]
         node = nodes.get(_op(name))
-    if node is None or node.op not in _RESTORES:
+    if node is None or node.op not in ops.RESTORES:
         return None
     keys = checks.strings(nodes.get(_op(node.input[1])))
     slices = checks.strings(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
@@ -204,7 +202,7 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
     """The name of the variable that an assignment writes to."""
     node = nodes.get(_op(name))
-    return str(node.name) if node is not None and node.op in _VARIABLES else None
+    return str(node.name) if node is not None and node.op in ops.VARIABLES else None
 
 
 def _op(name: str) -> str:

@@ -23,24 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    PARAMS,
-    PASSAGES,
-    PLACEHOLDERS,
-    VARIABLES,
-    Index,
-    split,
-    unique,
-)
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, Index, split, unique
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
 
 #: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
-_CARRIERS: Final = frozenset(
-    {"Identity", "RefIdentity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"}
-)
+_CARRIERS: Final = ops.COPIES | {"RefIdentity", "ReadVariableOp", "Cast"}
 #: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
 _CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
 #: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
@@ -69,12 +58,12 @@ class Origin:
 def find_parameters(index: Index, node: Any) -> Origin:
     """Follow the parameters of a recurrence to the first op that does more than hand them on."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
-    while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
-        if source.op in PASSAGES:
+    while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | ops.PASSAGES:
+        if source.op in ops.PASSAGES:
             passage.append(source.name)
         tensor = index.data_inputs(source)[0]
     op = split(tensor)[0]
-    computed = index.nodes[op].op not in VARIABLES | {"Const"}
+    computed = index.nodes[op].op not in ops.VARIABLES | {"Const"}
     return Origin(tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed)
 
 
@@ -88,13 +77,13 @@ def computation(index: Index, op: str) -> dict[str, Any]:
             nodes[name] = node = index.nodes[name]
             inputs = index.data_inputs(node)
             # What a Switch decides and a loop counts is no part of the value that passes through.
-            todo += [split(source)[0] for source in (inputs[:1] if node.op in PASSAGES else inputs)]
+            todo += [split(source)[0] for source in (inputs[:1] if node.op in ops.PASSAGES else inputs)]
     return nodes
 
 
 def _leaves(index: Index, op: str) -> tuple[str, ...]:
     below = computation(index, op).values()
-    variables = sorted(node.name for node in below if node.op in VARIABLES)
+    variables = sorted(node.name for node in below if node.op in ops.VARIABLES)
     return tuple(variables or sorted(node.name for node in below if _is_weight(node)) or [op])
 
 
@@ -111,7 +100,7 @@ def is_copy(index: Index, variable: str) -> bool:
 
 def recurrences(index: Index) -> list[Any]:
     """The forward cuDNN nodes of a graph, in its order."""
-    return [node for node in index.nodes.values() if node.op in CUDNN_OPS]
+    return [node for node in index.nodes.values() if node.op in ops.CUDNN]
 
 
 def cpu_recurrences(index: Index) -> list[Any]:
@@ -136,24 +125,13 @@ def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
 def _reads_parameters(reader: Any, name: str, names: set[str]) -> bool:
     """Whether a reader of `name` is one of `names`, or a cuDNN node that has it for its parameters only."""
     positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
-    return reader.name in names or (reader.op in CUDNN_OPS and positions == [PARAMS])
+    return reader.name in names or (reader.op in ops.CUDNN and positions == [PARAMS])
 
 
 #: What computed parameters are called, by their variables and their bytes.
 Names: TypeAlias = dict[tuple[tuple[str, ...], bytes], str]
-#: CudnnRNNCanonicalToParams: num_layers, num_units, input_size, then the tensors of the blob in its order.
-_PACKING: Final = frozenset({"CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"})
 _FIRST: Final = 3
 _CURE: Final = "freeze the graph where it was trained, and convert that"
-_ARITHMETIC: Final = frozenset(
-    "Const Identity Snapshot StopGradient PreventGradient ReadVariableOp Cast ConcatV2 Concat Reshape "
-    "StridedSlice Slice Split SplitV Transpose Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 "
-    "ReverseSequence Tile Pad PadV2 Fill ZerosLike OnesLike Shape ShapeN Size Rank Range ConcatOffset "
-    "BroadcastTo Bitcast Add AddV2 AddN BiasAdd Sub Mul Div RealDiv FloorDiv Neg Abs Sign Square Sqrt Rsqrt "
-    "Reciprocal Pow Exp Log Tanh Sigmoid Softplus Relu Maximum Minimum ClipByValue Sum Mean Max Min Prod "
-    "L2Loss MatMul BatchMatMul BatchMatMulV2 Diag DiagPart MatrixDiag Select SelectV2 Greater GreaterEqual "
-    "Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot".split()
-)
 
 
 def value(model: Model, index: Index, origin: Origin) -> Array:
@@ -178,9 +156,9 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
 def _obstacles(below: dict[str, Any]) -> Iterator[str]:
     expected = "parameters that follow from variables and constants alone"
     for name, node in sorted(below.items()):
-        if node.op in PLACEHOLDERS:
+        if node.op in ops.PLACEHOLDERS:
             yield f"expected {expected}, found the placeholder {name}; bind it with --set {name}:0=VALUE"
-        elif node.op not in _ARITHMETIC | PASSAGES | VARIABLES | _PACKING:
+        elif node.op not in ops.ARITHMETIC | ops.PASSAGES | ops.VARIABLES | ops.CUDNN_PACKING:
             yield f"expected {expected}, found {node.op} {name}; {_CURE}"
 
 
@@ -188,14 +166,14 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
     """The nodes without control flow, and without the op that only a GPU has; names keep their meaning."""
 
     def direct(name: str) -> str:
-        while below[split(name)[0]].op in PASSAGES:
+        while below[split(name)[0]].op in ops.PASSAGES:
             name = below[split(name)[0]].input[0]
         return name
 
     for node in below.values():
-        if node.op not in PASSAGES:
+        if node.op not in ops.PASSAGES:
             inputs = [direct(name) for name in node.input if not name.startswith("^")]
-            if node.op in _PACKING:
+            if node.op in ops.CUDNN_PACKING:
                 yield from _pack_nodes(node, inputs[_FIRST:], below)
             else:
                 copy = type(node)()

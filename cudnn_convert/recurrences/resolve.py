@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
@@ -28,9 +28,7 @@ from cudnn_convert.recurrences.weight_copies import Facts
 from cudnn_convert.weights import layouts, lazy
 
 #: Ops that hand on a tensor of the same number of steps.
-_SAME_STEPS: Final = frozenset(
-    {"Identity", "Cast", "ReverseV2", "ReverseSequence", "StopGradient", "Snapshot"}
-)
+_SAME_STEPS: Final = ops.COPIES | {"Cast", "ReverseV2", "ReverseSequence"}
 
 
 def lengths_are_trivial(index: Index, node: Any) -> bool:
@@ -228,12 +226,10 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
             )
 
 
-BLOCK_OPS: Final = frozenset({"BlockLSTM", "BlockLSTMV2"})
-CELL_OPS: Final = frozenset({"LSTMBlockCell", "GRUBlockCell"})
 STEPS, X, C_FIRST, H_FIRST, KERNEL, WCI, WCF, WCO, BIAS = range(9)
 #: Outputs: input gate, cell state, forget gate, output gate, new memory, tanh of cell state, hidden state.
 CELL_STATES, HIDDEN_STATES, OUTPUTS = 1, 6, 7
-_CARRIERS: Final = frozenset({"Identity", "Enter", "StopGradient", "Snapshot"})
+_CARRIERS: Final = ops.COPIES | {"Enter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +257,13 @@ def blocks(graph: Any, outputs: Iterable[str]) -> list[Block]:
     """The BlockLSTM nodes of a graph that gives the tensors `outputs`, in its order."""
     index = Index(graph)
     ends = [split(name) for name in outputs]
-    return [_block(index, node, ends) for node in graph.node if node.op in BLOCK_OPS]
+    return [_block(index, node, ends) for node in graph.node if node.op in ops.BLOCK_LSTMS]
 
 
 def dtypes(graph: Any) -> set[tf.DType]:
     """The types that the graph's own fused recurrences compute in, of one step as of all."""
-    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | CELL_OPS}
+    fused = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in fused}
 
 
 def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:

@@ -30,30 +30,29 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs, recurrent_state
-from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, Index, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
 from cudnn_convert.weights import layouts, lazy
 
-GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"})
-
 
 def needing_gpu(meta: Any) -> list[str]:
     """The concrete functions of a MetaGraph in which a cuDNN node is reached, but for steps of training."""
     graph = meta.graph_def
-    reaching = inlining.functions_reaching(graph, CUDNN_OPS) - inlining.functions_reaching(graph, GRADIENTS)
+    trained = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS)
+    reaching = inlining.functions_reaching(graph, ops.CUDNN) - trained
     return sorted(reaching & {*meta.object_graph_def.concrete_functions})
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The signatures that reach the gradient of a cuDNN node: no CPU form of it is made."""
-    steps, index = inlining.functions_reaching(graph, GRADIENTS), Index(graph)
+    steps, index = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS), Index(graph)
     keys = []
     for key, signature in signatures.items():
-        ops = index.ancestors(split(name)[0] for name in signature.outputs.values())
-        called = {name for op in ops for name in inlining.functions(index.nodes[op])}
+        needed = index.ancestors(split(name)[0] for name in signature.outputs.values())
+        called = {name for op in needed for name in inlining.functions(index.nodes[op])}
         keys += [key] if called & steps else []
     return keys
 
@@ -139,7 +138,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
         inner = [node for callee in _reachable(library, {name}) for node in library[callee].node_def]
         if all(object_id in variables for object_id in bound) and not any(
-            node.op in recurrent_state.WRITES for node in inner
+            node.op in ops.WRITES for node in inner
         ):
             called = [*call(op, library[name], [variables[object_id] for object_id in bound])]
             nodes += called
@@ -157,7 +156,7 @@ def _variables(meta: Any) -> dict[int, str]:
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
     variables = {}
     for node in meta.graph_def.node:
-        name = node.attr["f"].func.name if node.op in inlining.CALLS else ""
+        name = node.attr["f"].func.name if node.op in ops.CALLS else ""
         bound = concrete[name].bound_inputs if name in concrete else ()
         for object_id, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
             op, _ = split(source)
@@ -167,7 +166,7 @@ def _variables(meta: Any) -> dict[int, str]:
 
 
 def _has_cudnn(function: Any) -> bool:
-    return any(node.op in CUDNN_OPS for node in function.node_def)
+    return any(node.op in ops.CUDNN for node in function.node_def)
 
 
 def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
@@ -182,12 +181,6 @@ def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
     return reached
 
 
-#: Ops that only move elements, and what tells them where to.
-_MOVES: Final = frozenset(
-    "Const Identity Snapshot StopGradient ConcatV2 Concat Reshape StridedSlice Slice Split SplitV Transpose "
-    "Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 ZerosLike Fill Shape ShapeN Size Rank Range "
-    "ConcatOffset".split()
-)
 #: What the output of a source is called in a function.
 _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 
@@ -219,7 +212,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
     stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:
-        origin = inlining.origin(node) if node.op in CUDNN_OPS else None
+        origin = inlining.origin(node) if node.op in ops.CUDNN else None
         if origin is None:
             continue
         try:
@@ -329,13 +322,13 @@ def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
 
 def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
     """What the packing makes of the numbers, or None where it does more than move them."""
-    ops = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
-    if any(index.nodes[op].op not in _MOVES for op in ops - numbers.keys()):
+    needed = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
+    if any(index.nodes[op].op not in ops.MOVES for op in needed - numbers.keys()):
         return None
-    nodes = [*_to_float64(index.nodes[op] for op in sorted(ops - numbers.keys()))]
+    nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
+        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
         tf.import_graph_def(names, inputs, name="packing")
         with tf.compat.v1.Session(graph=graph) as session:

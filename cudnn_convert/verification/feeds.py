@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
@@ -79,7 +79,6 @@ def pad_rows(
 _ARITHMETIC: Final = frozenset(
     "Identity Cast Reshape FloorMod FloorDiv Sub Add AddV2 Mul Maximum Minimum Select SelectV2 Unique".split()
 )
-_GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _PARTITION: Final = "DynamicPartition"
 
 
@@ -94,7 +93,7 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
         for k in range(index.nodes[name].attr["num_partitions"].i):
             for consumer in _readers(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
                 gather = index.nodes[consumer]
-                if gather.op in _GATHERS:
+                if gather.op in ops.GATHERS:
                     tables[_root(index, gather)] = gather
     counts = [count(gather) for gather in tables.values()]
     known = [consumer for consumer in counts if consumer is not None]
@@ -126,8 +125,6 @@ _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
 )
-#: What picks between its second and third input, such as ids counted from the end.
-_CHOICES: Final = frozenset({"Select", "SelectV2"})
 _TRIES: Final = 64
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
@@ -356,12 +353,12 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
         op, k = split(current)
         for reader in index.consumers(op, k):
             position = [tensor(reference) for reference in reader.input].index(current)
-            if reader.op in _GATHERS and position == 1:
+            if reader.op in ops.GATHERS and position == 1:
                 return _table_rows(index, seen, reader)
             if reader.op == "OneHot" and position == 0:
                 depth = tf.get_static_value(seen.get_operation_by_name(reader.name).inputs[1])
                 return None if depth is None else int(depth)
-            if (reader.op in _CARRIERS and position == 0) or (reader.op in _CHOICES and position > 0):
+            if (reader.op in _CARRIERS and position == 0) or (reader.op in ops.SELECTS and position > 0):
                 todo += [f"{reader.name}:{j}" for j in range(2)]
     return rows(index, name, lambda gather: _table_rows(index, seen, gather))
 

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
@@ -79,8 +79,6 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": meaning}
 
 
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
-_RESTORES: Final = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
 #: What TensorFlow says where no device has the op (v2.21.0 core/framework/op_kernel.cc).
 _NO_KERNEL: Final = re.compile(r"No OpKernel was registered to support Op '(\w+)'")
 _STATE: Final = "the feeds ran in order in one session; variables keep what a feed left in them"
@@ -162,11 +160,10 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
     One that a saver reads as it is would be read by the variable's own key, which the file does not have.
     """
     for node in index.consumers(variable):
-        if node.op in _ASSIGNS and split(node.input[0])[0] == variable:
+        if node.op in ops.OVERWRITES and split(node.input[0])[0] == variable:
             value = split(node.input[1])[0]
-            reads = [
-                reading for name in index.ancestors([value]) if (reading := index.nodes[name]).op in _RESTORES
-            ]
+            below = map(index.nodes.__getitem__, index.ancestors([value]))
+            reads = [reading for reading in below if reading.op in ops.RESTORES]
             if reads and index.nodes[value] not in reads:
                 return str(node.name), tuple(sorted({tensor(reading.input[0]) for reading in reads}))
     return None, ()
@@ -186,15 +183,14 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
 
 def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
-    ops = {restore.op for restore in restores}
+    left_out = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
     files = {name for restore in restores for name in restore.files}
     index = Index(graph)
-    own = index.ancestors(ops) - index.ancestors(ends)
-    ops |= {
-        name for name in own if (node := index.nodes[name]).op in _RESTORES and tensor(node.input[0]) in files
-    }
-    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in ops))
+    own = index.ancestors(left_out) - index.ancestors(ends)
+    reads = (index.nodes[name] for name in own if index.nodes[name].op in ops.RESTORES)
+    left_out |= {node.name for node in reads if tensor(node.input[0]) in files}
+    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in left_out))
 
 
 def _answers(

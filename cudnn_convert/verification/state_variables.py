@@ -20,12 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import node_defs, safe_ops, session
-from cudnn_convert.graph.index import VARIABLES, Index, split
+from cudnn_convert.graph import node_defs, ops, safe_ops, session
+from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _FORMS: Final = frozenset({"Identity", "Reshape"})
 _RESTORE: Final = "RestoreV2"
 
@@ -100,11 +99,12 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
     if saver not in index.nodes:
         return
     # The op that restores everything waits for each assignment.
-    assigns = [node for op in sorted(index.ancestors([saver])) if (node := index.nodes[op]).op in _ASSIGNS]
+    waited_for = map(index.nodes.__getitem__, sorted(index.ancestors([saver])))
+    assigns = [node for node in waited_for if node.op in ops.OVERWRITES]
     sources = [(index.nodes[split(node.input[0])[0]], *_source(index, node)) for node in assigns]
     words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
     for variable, op, number in sources:
-        if variable.op in VARIABLES and number < len(words.get(op, ())):
+        if variable.op in ops.VARIABLES and number < len(words.get(op, ())):
             yield session.checkpoint_key(variable), words[op][number]
 
 

@@ -27,8 +27,8 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, Index, reference, split, tensor
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import Index, reference, split, tensor
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.private import tf_private
 
@@ -192,7 +192,6 @@ def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
     return copy
 
 
-CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 #: The attribute of a node that says which function it stood in, and as which node.
 ORIGIN: Final = "_cudnn_convert_origin"
 #: The attribute by which TensorFlow puts what a loop or a branch calls in its place when a graph runs.
@@ -207,7 +206,7 @@ def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
     index, library = graph.index, graph.library
     needed = index.ancestors(split(name)[0] for name in keep)
-    return any(index.nodes[op].op in CALLS or index.nodes[op].op in library for op in needed)
+    return any(index.nodes[op].op in ops.CALLS or index.nodes[op].op in library for op in needed)
 
 
 def functions(node: Any) -> list[str]:
@@ -246,7 +245,7 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
         _mark(whole)
     node_defs.import_checked(whole)
     # A call with effects stays one where nothing waits for it.
-    calls = [node.name for node in whole.node if node.op in CALLS]
+    calls = [node.name for node in whole.node if node.op in ops.CALLS]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
     meta = meta_graph_pb2.MetaGraphDef(graph_def=node_defs.with_nodes(whole, [*whole.node, *waits]))
     fetched = [*wanted, *(node.name for node in waits)]
@@ -268,7 +267,7 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
 
 def _prepare(graph: Any) -> None:
     """Nothing keeps a body apart from its call; what holds a cuDNN node becomes Switch and Merge nodes."""
-    cudnn = functions_reaching(graph, CUDNN_OPS)
+    cudnn = functions_reaching(graph, ops.CUDNN)
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
@@ -276,7 +275,7 @@ def _prepare(graph: Any) -> None:
     for node in (node for nodes in bodies for node in nodes):
         for name in _APART:
             node.attr.pop(name, None)
-        if node.op not in CALLS and LOWERED in node.attr:
+        if node.op not in ops.CALLS and LOWERED in node.attr:
             node.attr[LOWERED].b = bool(cudnn.intersection(functions(node)))
 
 

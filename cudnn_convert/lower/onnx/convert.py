@@ -30,18 +30,8 @@ from tf2onnx.handler import tf_op
 from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs, safe_ops, session
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    INPUT,
-    INPUT_C,
-    INPUT_H,
-    LENGTHS,
-    OUTPUTS,
-    Index,
-    split,
-    unique,
-)
+from cudnn_convert.graph import node_defs, ops, safe_ops, session
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, unique
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
@@ -174,7 +164,7 @@ def lower(
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
-    cudnn = {node.name for node in graph.node if node.op in CUDNN_OPS}
+    cudnn = {node.name for node in graph.node if node.op in ops.CUDNN}
     read = [(node.name, name) for node in graph.node for name in node.input]
     read += [(f"output {key}", name) for key, name in signature.outputs.items()]
     reasons = [
@@ -266,14 +256,14 @@ def _convert(
                 converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
-                    custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
+                    custom_op_handlers={op: (handler, []) for op in sorted(ops.CUDNN)},
                     input_names=inputs,
                     output_names=outputs,
                 )
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
-            ops = {node.name: node.op for node in optimized.node}
-            if any(ops.get(name) in CUDNN_OPS for name in failures):
+            op_by_name = {node.name: node.op for node in optimized.node}
+            if any(op_by_name.get(name) in ops.CUDNN for name in failures):
                 raise  # our own handler failed, which is no fault of the model
             actual = f"{type(error).__name__}: {_line(error)}"
             other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]
