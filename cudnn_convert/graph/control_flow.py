@@ -25,7 +25,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops, safe_ops
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.index import Index, functions_in, split, tensor, walk
 
 _SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 
@@ -93,14 +93,12 @@ _LOOPS: Final = ops.NEXT_ITERATIONS | {"LoopCond"}
 def inside(index: Index) -> set[str]:
     """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
     in_loops = {name for name, around in frames(index).items() if around}
-    seen: set[str] = set()
-    todo = [node for node in index.nodes.values() if _is_cond(index, node, ops.SWITCHES)]
-    while todo:
-        node = todo.pop()
-        if node.name not in seen and not _is_cond(index, node, ops.MERGES):
-            seen.add(node.name)
-            todo += index.consumers(node.name)
-    return in_loops | seen
+    starts = (node.name for node in index.nodes.values() if _is_cond(index, node, ops.SWITCHES))
+
+    def behind(name: str) -> list[str]:
+        return [node.name for node in index.consumers(name) if not _is_cond(index, node, ops.MERGES)]
+
+    return in_loops.union(walk(starts, behind))
 
 
 def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
@@ -228,18 +226,9 @@ def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():
-        direct = node.op in ops.CALLS and key == _FUNCTION
-        yield from _list_functions([attribute], given if direct else ())
-
-
-def _list_functions(
-    attributes: Iterable[Any], given: tuple[bool, ...]
-) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    for attribute in attributes:
-        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
-        for function in functions:
-            yield function.name, given
-            yield from _list_functions(function.attr.values(), ())
+        is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
+        for number, name in enumerate(functions_in([attribute])):
+            yield name, given if is_call and not number else ()
 
 
 def _keep(

@@ -12,8 +12,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, MutableMapping, MutableSequence, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
+from typing import Any, Final, Protocol, TypeVar
 
 from cudnn_convert.errors import InvalidModelError
 
@@ -97,6 +106,7 @@ class GraphDef(Message, AnyGraph, Protocol):
 #: Outputs 0-2 of a forward op are output, output_h, output_c.
 INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
+_Item = TypeVar("_Item")
 #: Of a number of an output: no op has so many.
 _DIGITS: Final = 10
 #: Source: tensorflow v2.21.0 python/framework/ops.py _VALID_SCOPE_NAME_REGEX, core/graph/tensor_id.cc.
@@ -154,28 +164,76 @@ class Index:
 
     def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
         """The names of `ops` and of everything they need; what feeds a `stop` op is left out."""
-        seen: set[str] = set()
-        todo = [op for op in ops if op in self.nodes]
-        while todo:
-            op = todo.pop()
-            if op in seen:
-                continue
-            seen.add(op)
-            if op not in stop:
-                references = (split(name) for name in self.nodes[op].input)
-                todo += [source for source, k in references if source in self.nodes and (control or k >= 0)]
-        return seen
 
-    def descendants(self, ops: Iterable[str]) -> set[str]:
-        """The names of everything that reads data of `ops`, directly or not, and of `ops`."""
-        seen: set[str] = set()
-        todo = list(ops)
-        while todo:
-            op = todo.pop()
-            if op not in seen:
-                seen.add(op)
-                todo += [node.name for node in self.consumers(op)]
-        return seen
+        def above(op: str) -> list[str]:
+            references = () if op in stop else map(split, self.nodes[op].input)
+            return [source for source, k in references if source in self.nodes and (control or k >= 0)]
+
+        return set(walk((op for op in ops if op in self.nodes), above))
+
+    def descendants(self, ops: Iterable[str], *, control: bool = False) -> set[str]:
+        """The names of `ops` and of all that reads data of theirs, directly or not, or waits for them."""
+        readers = self.readers if control else self.consumers
+        return set(walk(ops, lambda op: (node.name for node in readers(op))))
+
+    def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
+        """The node that makes a tensor, past `carriers`, ops that hand on their first input."""
+        while (node := self.nodes[split(name)[0]]).op in carriers:
+            name = node.input[0]
+        return node
+
+    def origin(self, name: str, carriers: Collection[str]) -> str:
+        """The tensor that the tensor `name` is, past `carriers`, ops that hand on their first input."""
+        while (node := self.nodes[split(name)[0]]).op in carriers:
+            name = tensor(node.input[0])
+        return name
+
+
+def walk(start: Iterable[_Item], onward: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
+    """All that `start` leads to, itself included, each once; `onward` gives what follows an item."""
+    seen: set[_Item] = set()
+    todo = [*start]
+    while todo:
+        item = todo.pop()
+        if item not in seen:
+            seen.add(item)
+            yield item
+            todo += onward(item)
+
+
+def library(graph: AnyGraph) -> dict[str, FunctionDef]:
+    """The functions of a graph by name."""
+    return {function.signature.name: function for function in graph.library.function}
+
+
+def all_nodes(graph: AnyGraph) -> Iterator[NodeDef]:
+    """The nodes of a graph, then those of its functions."""
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def callees(node: NodeDef) -> list[str]:
+    """The functions that a node may call: the one its op is, and those that its attributes name."""
+    return [node.op, *functions_in(node.attr.values())]
+
+
+def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
+    """The functions that attributes name, also those that a function is to be made with."""
+    for attribute in attributes:
+        for function in [attribute.func] if attribute.HasField("func") else attribute.list.func:
+            yield function.name
+            yield from functions_in(function.attr.values())
+
+
+def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[str]) -> set[str]:
+    """Those of `names` that are `functions`, and all that they call."""
+
+    def calls(name: str) -> list[str]:
+        nodes = functions[name].node_def if name in functions else ()
+        return [callee for node in nodes for callee in callees(node)]
+
+    return functions.keys() & walk(names, calls)
 
 
 def is_op_name(name: str) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import Index, split, tensor, unique
+from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
 
@@ -98,9 +98,8 @@ def uses(index: Index, variable: str) -> Iterator[Use]:
 def root(index: Index, op: str) -> str | None:
     """The variable that an op writes, or whose reference or handle it hands on, or None."""
     carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
-    while (node := index.nodes[op]).op in carriers:
-        op = split(node.input[0])[0]
-    return op if node.op in ops.VARIABLES else None
+    node = index.maker(op, carriers)
+    return node.name if node.op in ops.VARIABLES else None
 
 
 def copy_through_control_flow(
@@ -110,10 +109,7 @@ def copy_through_control_flow(
     nodes: list[Any] = []
     for name, side in passage:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = f"{prefix}/{name}"
-        copy.op = original.op.removeprefix("Ref")
+        copy = node_defs.copy_node(original, name=f"{prefix}/{name}", op=original.op.removeprefix("Ref"))
         copy.input[0] = source
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
@@ -140,17 +136,14 @@ def ops_of_assignment(index: Index, write: Any) -> set[str]:
 
 def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
     """Whether the variable's value, or what is computed from it, is an output."""
-    todo, seen = [variable], set()
-    while todo:
-        op = todo.pop()
-        if op in seen:
-            continue
-        seen.add(op)
+
+    def readers(op: str) -> Iterator[str]:
         for node in index.consumers(op):
             # A plain assignment looks at no old value, nor does what it returns.
-            overwrites = node.op in ops.OVERWRITES and split(node.input[0])[0] == op
-            todo += [] if overwrites else [node.name]
-    return bool(ends & seen)
+            if node.op not in ops.OVERWRITES or split(node.input[0])[0] != op:
+                yield node.name
+
+    return any(op in ends for op in walk([variable], readers))
 
 
 def assignments(index: Index, op: str) -> dict[str, str]:
@@ -228,7 +221,7 @@ class Order:
         self.reasons: list[str] = []
         ops = [write.op for write in state.writes]
         self.before = {op: index.ancestors([op]) for op in ops}
-        self.after = {op: _waiting(index, op) for op in ops}
+        self.after = {op: index.descendants([op], control=True) - {op} for op in ops}
         self.stages = self._stages()
 
     def refuse(self, what: str) -> None:
@@ -306,15 +299,3 @@ class Order:
             if any(True for _ in self.index.consumers(node.name, sides[tensor(node.input[1])])):
                 return False
         return bool(readers) and bool(sides)
-
-
-def _waiting(index: Index, op: str) -> set[str]:
-    """Everything that runs after an op."""
-    seen: set[str] = set()
-    todo = [op]
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            todo += [node.name for node in index.readers(name)]
-    return seen - {op}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import callees, walk
 from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
@@ -88,7 +89,7 @@ def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
         # A function of the name of an op of TensorFlow's may be either.
         if not is_pure(node) and (node.op not in names or tf_private.find_op(node.op) is not None):
             yield node, inside
-        called = [node.op, *_list_functions(node.attr.values())]
+        called = callees(node)
         while called:
             for function in library.pop(called.pop(), ()):
                 todo += [(inner, function.signature.name) for inner in function.node_def]
@@ -116,25 +117,12 @@ def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
-    seen: set[str] = set()
-    todo = [node]
-    while todo:
-        current = todo.pop()
-        definition = tf_private.find_op(current.op)
-        if definition is None or definition.is_stateful or current.op in ops.ALL_PLACEHOLDERS:
+    def above(name: str) -> Iterator[str]:
+        return (source.partition(":")[0] for source in nodes[name].input if not source.startswith("^"))
+
+    for name in walk([node.name], above):
+        # An argument of a function is no node.
+        definition = tf_private.find_op(nodes[name].op) if name in nodes else None
+        if definition is None or definition.is_stateful or nodes[name].op in ops.ALL_PLACEHOLDERS:
             return False
-        names = {name.partition(":")[0] for name in current.input if not name.startswith("^")} - seen
-        seen |= names
-        if not names <= nodes.keys():  # an argument of a function
-            return False
-        todo += [nodes[name] for name in names]
     return True
-
-
-def _list_functions(attributes: Iterable[Any]) -> Iterator[str]:
-    """The functions that attributes name, also those that a function is to be made with."""
-    for attribute in attributes:
-        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
-        for function in functions:
-            yield function.name
-            yield from _list_functions(function.attr.values())

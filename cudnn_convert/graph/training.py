@@ -234,9 +234,7 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
 
 def _origin(index: Index, name: str) -> str:
     """The tensor that another is only a form or a name of."""
-    while index.nodes[split(name)[0]].op in _FORMS:
-        name = index.data_inputs(index.nodes[split(name)[0]])[0]
-    return name
+    return index.origin(name, _FORMS)
 
 
 def _list_given(index: Index) -> Iterator[str]:

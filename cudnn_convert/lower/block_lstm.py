@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import Index, reference
+from cudnn_convert.graph.index import Index, library, reference
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
@@ -39,7 +39,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
     _refuse_nested(Index(graph), wanted)
     replacements: dict[str, list[Any]] = {}
     recurrences = []
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     for block in wanted:
         fused = _is_fused(block)
         body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
@@ -48,13 +48,13 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
             # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
             node.attr.pop(inlining.LOWERED, None)
         replacements[block.node.name] = nodes
-        library |= {function.signature.name: function for function in body.library}
+        functions |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
     result = node_defs.with_nodes(
         graph, (node for old in graph.node for node in replacements.get(old.name, [old]))
     )
     del result.library.function[:]
-    result.library.function.extend(library[name] for name in sorted(library))
+    result.library.function.extend(functions[name] for name in sorted(functions))
     return result, tuple(recurrences)
 
 

@@ -14,7 +14,7 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from math import isfinite, prod
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import callees, library
 
 _SHOWN: Final = 3
 _LONG: Final = 200
@@ -121,22 +122,22 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
 
 def _require_finite(path: Path, graph: Any) -> None:
     """Functions that do not call themselves, and of which no node becomes more than the limit's nodes."""
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     sizes: dict[str, int] = {}
     opened: list[str] = []
-    todo = [(name, False) for name in library]
+    todo = [(name, False) for name in functions]
     while todo:
         name, is_through = todo.pop()
         if is_through:
-            sizes[opened.pop()] = _size(library[name].node_def, sizes)
+            sizes[opened.pop()] = _size(functions[name].node_def, sizes)
         elif name in opened:
             actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:_SHOWN], name]))
             raise ReadError(path, "functions", expected="none that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
             todo.append((name, True))
-            called = {called for node in library[name].node_def for called in _list_callees(node, library)}
-            todo += [(callee, False) for callee in sorted(called)]
+            called = {callee for node in functions[name].node_def for callee in callees(node)}
+            todo += [(callee, False) for callee in sorted(called & functions.keys())]
     most = max([_size(graph.node, sizes), *sizes.values()])
     if most > context.current().nodes:
         expected, actual = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
@@ -145,15 +146,7 @@ def _require_finite(path: Path, graph: Any) -> None:
 
 
 def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
-    return sum(1 + sum(sizes[called] for called in _list_callees(node, sizes)) for node in nodes)
-
-
-def _list_callees(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
-    """The functions of `library` that a node names."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [attr.func.name, *(f.name for f in attr.list.func)]
-    return (name for name in names if name in library)
+    return sum(1 + sum(sizes.get(callee, 0) for callee in callees(node)) for node in nodes)
 
 
 def _join_names(names: Iterable[str]) -> str:

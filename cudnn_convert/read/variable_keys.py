@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import library, walk
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks
 from cudnn_convert.read.tensorbundle import bundle, tables
@@ -167,19 +169,17 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
     """The place of each variable that a restore op has assigned to as it is stored."""
     restored: dict[str, Place] = {}
-    seen: set[str] = set()
-    todo = [op.removesuffix(":0")]
-    while todo:
-        node = nodes.get(todo.pop())
-        if node is None or node.name in seen:
-            continue
-        seen.add(node.name)
-        if node.op in ops.OVERWRITES:
-            variable, origin = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
+
+    def members(name: str) -> list[str]:
+        is_group = name in nodes and nodes[name].op == "NoOp"
+        return [member.removeprefix("^") for member in nodes[name].input] if is_group else []
+
+    for name in walk([op.removesuffix(":0")], members):
+        if name in nodes and nodes[name].op in ops.OVERWRITES:
+            target, value, *_ = nodes[name].input
+            variable, origin = _variable(nodes, target), _place(nodes, value)
             if variable is not None and origin is not None:
                 restored[variable] = origin
-        elif node.op == "NoOp":
-            todo += [name.removeprefix("^") for name in node.input]
     return restored
 
 
@@ -212,7 +212,7 @@ def _op(name: str) -> str:
 def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a checkpoint by the name of the VarHandleOp that they are restored into."""
     root = {node.name: node for node in meta.graph_def.node}
-    functions = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
     function = functions.get(call.attr["f"].func.name) if call is not None else None
     if call is None or function is None:
@@ -253,10 +253,7 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     """A copy in the way of TensorFlow 1: a variable is called what its node is, for two objects may share a
     name, and a file's name is the tensor in `assets` itself, not a variable that holds it.
     """
-    from tensorflow.core.framework import graph_pb2
-
-    graph_of_step = graph_pb2.GraphDef()
-    graph_of_step.CopyFrom(graph)
+    graph_of_step = deepcopy(graph)
     initial_values = {
         node.input[0]: _op(node.input[1])
         for node in graph_of_step.node

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import PARAMS, Index, split, unique
+from cudnn_convert.graph.index import PARAMS, Index, split, unique, walk
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
 
@@ -69,16 +69,13 @@ def find_parameters(index: Index, node: Any) -> Origin:
 
 def computation(index: Index, op: str) -> dict[str, Any]:
     """The nodes whose values `op` is computed from, itself among them, by name."""
-    nodes: dict[str, Any] = {}
-    todo = [op]
-    while todo:
-        name = todo.pop()
-        if name not in nodes:
-            nodes[name] = node = index.nodes[name]
-            inputs = index.data_inputs(node)
-            # What a Switch decides and a loop counts is no part of the value that passes through.
-            todo += [split(source)[0] for source in (inputs[:1] if node.op in ops.PASSAGES else inputs)]
-    return nodes
+
+    def above(name: str) -> list[str]:
+        inputs = index.data_inputs(index.nodes[name])
+        # What a Switch decides and a loop counts is no part of the value that passes through.
+        return [split(s)[0] for s in (inputs[:1] if index.nodes[name].op in ops.PASSAGES else inputs)]
+
+    return {name: index.nodes[name] for name in walk([op], above)}
 
 
 def _leaves(index: Index, op: str) -> tuple[str, ...]:
@@ -176,11 +173,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
             if node.op in ops.CUDNN_PACKING:
                 yield from _pack_nodes(node, inputs[_FIRST:], below)
             else:
-                copy = type(node)()
-                copy.CopyFrom(node)
-                del copy.input[:]
-                copy.input.extend(inputs)
-                yield copy
+                yield node_defs.copy_node(node, inputs=inputs)
 
 
 def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:

@@ -50,17 +50,12 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
 
 def _node(index: Index, name: str) -> Any:
     """The node that makes a tensor, behind what only hands it on."""
-    node = index.nodes[split(name)[0]]
-    while node.op == "Identity":
-        node = index.nodes[split(index.data_inputs(node)[0])[0]]
-    return node
+    return index.maker(name, ["Identity"])
 
 
 def _root(index: Index, name: str) -> str:
     """The tensor that has the steps of `name`, as far up as only its values change."""
-    while (node := index.nodes[split(name)[0]]).op in _SAME_STEPS:
-        name = index.data_inputs(node)[0]
-    return name
+    return index.origin(name, _SAME_STEPS)
 
 
 _USUAL: Final = Convention()
@@ -316,9 +311,7 @@ def _cell(
 
 def _origin(index: Index, name: str) -> str:
     """What a tensor is outside of the loops it was carried into."""
-    while (node := index.nodes[split(name)[0]]).op in _CARRIERS:
-        name = tensor(node.input[0])
-    return name
+    return index.origin(name, _CARRIERS)
 
 
 def _takes_last(index: Index, reader: Any) -> bool:
@@ -334,9 +327,7 @@ def _takes_last(index: Index, reader: Any) -> bool:
 
 def _is_full(index: Index, steps: str, x: str) -> bool:
     """Whether `steps` is `cast(shape(x)[0])`, as TensorFlow 1's fused cell writes it without lengths."""
-    node = index.nodes[split(_origin(index, steps))[0]]
-    while node.op == "Cast":
-        node = index.nodes[split(node.input[0])[0]]
+    node = index.maker(_origin(index, steps), ["Cast"])
     if node.op != "StridedSlice" or not node.attr["shrink_axis_mask"].i & 1:
         return False
     begin = node_defs.fold_constant(index, tensor(node.input[1]))

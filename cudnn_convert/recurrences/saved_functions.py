@@ -19,7 +19,8 @@ play no part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +32,7 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import PARAMS, Index, split
+from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
@@ -52,14 +53,14 @@ def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
     keys = []
     for key, signature in signatures.items():
         needed = index.ancestors(split(name)[0] for name in signature.outputs.values())
-        called = {name for op in needed for name in inlining.functions(index.nodes[op])}
+        called = {name for op in needed for name in callees(index.nodes[op])}
         keys += [key] if called & steps else []
     return keys
 
 
 def call_functions(meta: Any) -> Any:
     """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
-    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     graph = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
     objects: dict[int, Any] = {}
     for position, name in enumerate(needing_gpu(meta)):
@@ -69,7 +70,7 @@ def call_functions(meta: Any) -> Any:
             if node.WhichOneof("kind") == "variable" and object_id not in objects:
                 objects[object_id] = _variable(f"object_{object_id}", node.variable)
         captured = [objects[object_id].name if object_id in objects else None for object_id in bound]
-        graph.node.extend(call(f"call_{position}", library[name], captured))
+        graph.node.extend(call(f"call_{position}", functions[name], captured))
     graph.node.extend(objects.values())
     return graph
 
@@ -114,15 +115,15 @@ _SCOPE: Final = "functions"
 
 def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The functions that have a cuDNN node which none of the `signatures` reaches."""
-    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     index = Index(meta.graph_def)
     ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
     nodes = [index.nodes[op] for op in index.ancestors(ends)]
-    reached = _reachable(library, {name for node in nodes for name in inlining.functions(node)})
+    reached = reachable_functions(functions, (name for node in nodes for name in callees(node)))
     return [
         name
         for name in needing_gpu(meta)
-        if any(_has_cudnn(library[inner]) for inner in _reachable(library, {name}) - reached)
+        if any(_has_cudnn(functions[inner]) for inner in reachable_functions(functions, [name]) - reached)
     ]
 
 
@@ -131,21 +132,22 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
 
     Left out are functions that capture more than variables, or write them: no call of theirs stands alone.
     """
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     variables, nodes, signatures = _variables(meta), [], {}
     for number, name in enumerate(names):
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
-        inner = [node for callee in _reachable(library, {name}) for node in library[callee].node_def]
+        reached = reachable_functions(functions, [name])
+        inner = [node for callee in reached for node in functions[callee].node_def]
         if all(object_id in variables for object_id in bound) and not any(
             node.op in ops.WRITES for node in inner
         ):
-            called = [*call(op, library[name], [variables[object_id] for object_id in bound])]
+            called = [*call(op, functions[name], [variables[object_id] for object_id in bound])]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {
                 argument.name: f"{op}:{position}"
-                for position, argument in enumerate(library[name].signature.output_arg)
+                for position, argument in enumerate(functions[name].signature.output_arg)
             }
             signatures[name] = Signature(inputs, outputs)
     return node_defs.with_nodes(graph, [*graph.node, *nodes]), signatures
@@ -167,18 +169,6 @@ def _variables(meta: Any) -> dict[int, str]:
 
 def _has_cudnn(function: Any) -> bool:
     return any(node.op in ops.CUDNN for node in function.node_def)
-
-
-def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
-    """The functions of `names`, and all that they call."""
-    reached: set[str] = set()
-    todo = [*names]
-    while todo:
-        name = todo.pop()
-        if name in library and name not in reached:
-            reached.add(name)
-            todo += [called for node in library[name].node_def for called in inlining.functions(node)]
-    return reached
 
 
 #: What the output of a source is called in a function.
@@ -295,19 +285,17 @@ def _beside(source: Any, node: Any) -> tuple[str, str] | None:
 
 def _sources(index: Index, op: str) -> list[str]:
     """What a tensor is packed from: reads of variables, in the type that the recurrence computes in."""
-    reads, todo, done = [], [op], set()
-    while todo:
-        name = todo.pop()
-        if name not in done:
-            done.add(name)
-            inputs = [split(source)[0] for source in index.data_inputs(index.nodes[name])]
-            is_read = index.nodes[name].op == "ReadVariableOp"
-            is_cast = index.nodes[name].op == "Cast" and index.nodes[inputs[0]].op == "ReadVariableOp"
-            if is_read or is_cast:
-                reads.append(name)
-            else:
-                todo += inputs
-    return sorted(reads)
+
+    def is_read(name: str) -> bool:
+        node = index.nodes[name]
+        node = index.maker(node.input[0]) if node.op == "Cast" else node
+        return node.op == "ReadVariableOp"
+
+    def inputs(name: str) -> list[str]:
+        sources = [] if is_read(name) else index.data_inputs(index.nodes[name])
+        return [split(source)[0] for source in sources]
+
+    return sorted(filter(is_read, walk([op], inputs)))
 
 
 def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
@@ -339,7 +327,6 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
 def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
     """The nodes with float64 for every float: it holds each number of an element exactly."""
     for node in nodes:
-        copy = type(node)()
-        copy.CopyFrom(node)
-        node_defs.floats_as(copy.attr.values(), tf.float64)
-        yield copy
+        changed = deepcopy(node)
+        node_defs.floats_as(changed.attr.values(), tf.float64)
+        yield changed

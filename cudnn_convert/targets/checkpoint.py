@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import reference, split
+from cudnn_convert.graph.index import callees, library, reachable_functions, reference, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import SERVING, Mode, Part, Tensor
@@ -115,25 +115,12 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
 
 def _with_library(graph: Any) -> Any:
     """A copy whose library has the functions that its nodes call; others may hold ops unknown elsewhere."""
-    functions = {function.signature.name: function for function in graph.library.function}
-    wanted: set[str] = set()
-    todo = list(_list_ops(graph.node))
-    while todo:
-        name = todo.pop()
-        if name in functions and name not in wanted:
-            wanted.add(name)
-            todo += _list_ops(functions[name].node_def)
+    functions = library(graph)
+    wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
     result = node_defs.strip_devices(graph)
     del result.library.function[:], result.library.gradient[:]
     result.library.function.extend(functions[name] for name in sorted(wanted))
     return result
-
-
-def _list_ops(nodes: Iterable[Any]) -> Iterable[str]:
-    for node in nodes:
-        yield node.op
-        for attr in node.attr.values():
-            yield from [attr.func.name] if attr.func.name else [function.name for function in attr.list.func]
 
 
 #: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.

@@ -214,9 +214,7 @@ def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
     for key, name in plan.signature.outputs.items():
         if split(name)[0] not in index.nodes:
             continue  # what a state variable holds next
-        node = index.nodes[split(name)[0]]
-        while node.op in ("Identity", "Cast"):
-            node = index.nodes[split(node.input[0])[0]]
+        node = index.maker(name, ["Identity", "Cast"])
         if node.op == "ArgMax" and (axis := node_defs.fold_scalar(index, tensor(node.input[1]))) is not None:
             scores[key] = (tensor(node.input[0]), axis)
     return scores

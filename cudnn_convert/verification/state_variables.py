@@ -110,10 +110,7 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
 
 def _source(index: Index, node: Any) -> tuple[str, int]:
     """The op, and the number of its output, whose value an assignment takes."""
-    op, number = split(node.input[1])
-    while index.nodes[op].op in _FORMS:
-        op, number = split(index.nodes[op].input[0])
-    return op, number
+    return split(index.origin(node.input[1], _FORMS))
 
 
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:

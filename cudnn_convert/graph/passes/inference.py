@@ -225,9 +225,7 @@ def hoist_loop_invariants(graph: Any) -> Any:
 
 
 def _constant_enter(enter: Any, name: str) -> Any:
-    copy = type(enter)()
-    copy.CopyFrom(enter)
-    copy.name = name
+    copy = node_defs.copy_node(enter, name=name)
     copy.attr["is_constant"].b = True
     return copy
 
@@ -246,9 +244,7 @@ def _enter(index: Index, merge: Any) -> Any | None:
     if makers.keys() != {"Enter", "NextIteration"}:
         return None
     (back,) = index.data_inputs(index.nodes[split(makers["NextIteration"])[0]])
-    while index.nodes[split(back)[0]].op == "Identity":
-        back = index.data_inputs(index.nodes[split(back)[0]])[0]
-    switch = index.nodes[split(back)[0]]
+    switch = index.maker(back, ["Identity"])
     is_round = switch.op == "Switch" and tensor(switch.input[0]) == f"{merge.name}:0"
     return index.nodes[split(makers["Enter"])[0]] if is_round else None
 
@@ -282,10 +278,7 @@ def separate_sums(graph: Graph) -> Graph:
 
 def _lead(index: Index, tensor: str) -> Any:
     """The node that a tensor comes from, past those that only hand it on."""
-    node = index.nodes[split(tensor)[0]]
-    while node.op in _LEADS:
-        node = index.nodes[split(node.input[0])[0]]
-    return node
+    return index.maker(tensor, _LEADS)
 
 
 def _constant(index: Index, tensor: str) -> Any | None:
@@ -298,9 +291,7 @@ def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
     negated = unique(f"{name}/negated", index.nodes)
     if negated not in added:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = negated
+        copy = node_defs.copy_node(original, name=negated)
         if original.op == "Const":
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))

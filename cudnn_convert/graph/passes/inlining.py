@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import Index, reference, split, tensor
+from cudnn_convert.graph.index import Index, all_nodes, callees, reference, split, tensor
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.private import tf_private
 
@@ -108,10 +108,9 @@ def _branches_as_calls(graph: Any) -> Any:
     Made of Switch nodes, as TensorFlow asks for by itself, the other's nodes all run too, if without values:
     a step that needs no loop then pays for the loop.
     """
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        for node in nodes:
-            if node.op in _BRANCHES:
-                node.attr.pop(LOWERED, None)
+    for node in all_nodes(graph):
+        if node.op in _BRANCHES:
+            node.attr.pop(LOWERED, None)
     return graph
 
 
@@ -121,14 +120,8 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
     anchor = f"^{split(inputs[0])[0]}"
     nodes = []
     for node in body.nodes:
-        copy = node_def_pb2.NodeDef()
-        copy.CopyFrom(node)
-        copy.name = f"{name}/{node.name}"
-        del copy.input[:]
-        copy.input.extend(_move_input(source, name, renamed) for source in node.input)
-        if not node.input:
-            copy.input.append(anchor)
-        nodes.append(copy)
+        taken = [_move_input(source, name, renamed) for source in node.input] or [anchor]
+        nodes.append(node_defs.copy_node(node, name=f"{name}/{node.name}", inputs=taken))
     outputs = [_move_input(source, name, renamed) for source in body.outputs]
     return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
@@ -183,8 +176,7 @@ def _rename(node: Any, functions: Mapping[str, str]) -> Any:
 
 
 def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
-    copy = function_pb2.FunctionDef()
-    copy.CopyFrom(function)
+    copy = deepcopy(function)
     _canonical_arguments(copy)
     copy.signature.name = functions[function.signature.name]
     for node in copy.node_def:
@@ -209,19 +201,11 @@ def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
     return any(index.nodes[op].op in ops.CALLS or index.nodes[op].op in library for op in needed)
 
 
-def functions(node: Any) -> list[str]:
-    """The functions that a node names: those it calls."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [attr.func.name] if attr.func.name else [f.name for f in attr.list.func]
-    return names
-
-
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
     """The functions of a graph's library that hold a node of `ops`, or call one that does."""
     library = node_defs.Graph(graph).library
     calls = {
-        name: {called for node in function.node_def for called in functions(node) if called in library}
+        name: {called for node in function.node_def for called in callees(node) if called in library}
         for name, function in library.items()
     }
     reaching = {
@@ -271,12 +255,11 @@ def _prepare(graph: Any) -> None:
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
-    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    for node in (node for nodes in bodies for node in nodes):
+    for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
         if node.op not in ops.CALLS and LOWERED in node.attr:
-            node.attr[LOWERED].b = bool(cudnn.intersection(functions(node)))
+            node.attr[LOWERED].b = bool(cudnn.intersection(callees(node)))
 
 
 def _mark(graph: Any) -> None:

@@ -50,16 +50,10 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
             dtype = tf.as_dtype(values[node.name].dtype)
             nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
-        if node.op in _CARRIERS and _root(index, node.name) in handles:
+        if node.op in _CARRIERS and index.maker(node.name, _CARRIERS).name in handles:
             node.op = node.op.removeprefix("Ref")
         nodes.append(node)
     return node_defs.with_nodes(graph.definition, nodes)
-
-
-def _root(index: Index, op: str) -> str:
-    while index.nodes[op].op in _CARRIERS:
-        op = split(index.nodes[op].input[0])[0]
-    return op
 
 
 def _is_written(index: Index, node: Any) -> bool:
@@ -116,14 +110,14 @@ def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
             index, handle, use.passage, f"{use.op}/{handle}", tf.resource
         )
         added += nodes
-        node = replaced.setdefault(use.op, _copy(index.nodes[use.op]))
+        node = replaced.setdefault(use.op, node_defs.copy_node(index.nodes[use.op]))
         if _is_write(index, use):
             added.append(_write(index, node, taken, dtype))
         else:
             added += _read(node, use, taken, dtype)
     for node in index.nodes.values():
         if node.op.startswith("Ref") and root(index, node.name) == variable:
-            replaced.setdefault(node.name, _copy(node)).op = node.op.removeprefix("Ref")
+            replaced.setdefault(node.name, node_defs.copy_node(node)).op = node.op.removeprefix("Ref")
     changed = node_defs.replace_nodes(graph, replaced)
     return node_defs.with_nodes(changed, [*changed.node, *added])
 
@@ -152,12 +146,6 @@ def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
     name = f"{node.name}/read_{use.position}"
     node.input[use.position] = name
     yield node_defs.node(name, "ReadVariableOp", [taken, *control, *dict.fromkeys(waits)], dtype=dtype)
-
-
-def _copy(node: Any) -> Any:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
 
 
 _OP: Final = "GatherTree"

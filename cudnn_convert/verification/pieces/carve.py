@@ -139,8 +139,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         name = todo.pop()
         if name in nodes:
             continue
-        copy = node_def_pb2.NodeDef()
-        copy.CopyFrom(index.nodes[name])
+        copy = node_defs.copy_node(index.nodes[name])
         copy.device = ""
         copy.attr.pop("_class", None)
         read = [tensor(name_of_input) for name_of_input in copy.input if not name_of_input.startswith("^")]
