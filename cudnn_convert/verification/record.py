@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -144,7 +144,7 @@ def restoring(plan: Plan) -> list[Restore]:
     return nodes
 
 
-def _find_needed_variables(plan: Plan, graph: Any) -> list[Any]:
+def _find_needed_variables(plan: Plan, graph: AnyGraph) -> list[Any]:
     needed = Index(graph).ancestors(_ends(plan))
     return [node for node in variable_ops(graph) if node.name in needed]
 
@@ -181,7 +181,7 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
     return node_defs.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
-def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
+def _without(graph: AnyGraph, restores: Collection[Restore], ends: Iterable[str]) -> Any:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
     left_out = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
@@ -194,7 +194,7 @@ def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> 
 
 
 def _answers(
-    plan: Plan, graph: Any, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
+    plan: Plan, graph: AnyGraph, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
 ) -> list[dict[str, Array]]:
     model, outputs = plan.model, plan.signature.outputs
     answers = []
@@ -218,7 +218,7 @@ def _plain(value: Any) -> Array:
     return np.array(texts, "S").reshape(plain_value.shape)
 
 
-def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:
+def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGraph) -> dict[str, Any]:
     """The source's own name for each tensor of the cut graph, and its type."""
     seen = node_defs.import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}

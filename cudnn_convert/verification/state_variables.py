@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
-from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 
@@ -108,12 +108,12 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
             yield session.checkpoint_key(variable), words[op][number]
 
 
-def _source(index: Index, node: Any) -> tuple[str, int]:
+def _source(index: Index, node: NodeDef) -> tuple[str, int]:
     """The op, and the number of its output, whose value an assignment takes."""
     return split(index.origin(node.input[1], _FORMS))
 
 
-def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
+def _words(graph: AnyGraph, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
     """The names and slices that restore ops are given, evaluated; none where that is not arithmetic alone."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
     needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
