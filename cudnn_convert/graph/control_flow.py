@@ -25,7 +25,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops, safe_ops
-from cudnn_convert.graph.index import Index, functions_in, split, tensor, walk
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, split, tensor, walk
 
 _SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 
@@ -151,12 +151,12 @@ def _list_sources(index: Index, taken: str) -> list[str]:
     return [name for name in needed if index.nodes[name].op in ops.ALL_PLACEHOLDERS]
 
 
-def _is_number(node: Any) -> bool:
+def _is_number(node: NodeDef) -> bool:
     dtype = tf.as_dtype(node.attr["dtype"].type)
     return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
 
 
-def _is_cond(index: Index, node: Any, kind: Collection[str]) -> bool:
+def _is_cond(index: Index, node: NodeDef, kind: Collection[str]) -> bool:
     """Whether a node is of `kind`, and not of a loop."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
     return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
@@ -174,7 +174,7 @@ class Call:
 
 
 def holding(
-    graph: Any, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
+    graph: AnyGraph, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
 ) -> Mapping[str, frozenset[str]]:
     """The arguments of each function in the library of `graph` that hold a known tensor at every call.
 
@@ -203,7 +203,7 @@ def holding(
     return {name: frozenset(arguments) for name, arguments in sure.items()}
 
 
-def _arguments(graph: Any) -> dict[str, list[str]]:
+def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
     """The arguments of each function in order; none where a call may give them in another way.
 
     So it is where one argument takes several inputs, where two functions have one name, and where TensorFlow
@@ -218,11 +218,11 @@ def _arguments(graph: Any) -> dict[str, list[str]]:
     return taken
 
 
-def _data(node: Any) -> list[str]:
+def _data(node: NodeDef) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
 
 
-def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import Index, split, tensor, unique, walk
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
 
@@ -50,7 +50,7 @@ class State:
         return f"{self.variable}:0"
 
 
-def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+def find(graph: AnyGraph, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
     return tuple(
         state
@@ -164,7 +164,7 @@ def last_writes(index: Index, state: State) -> list[str]:
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
-def find_dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
+def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str], ...]:
     """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
     kept = {node.name: node for node in graph.node}
     recurrences = {name for name, node in kept.items() if node.op in ops.RECURRENCES}

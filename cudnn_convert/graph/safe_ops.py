@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import callees, walk
+from cudnn_convert.graph.index import AnyGraph, NodeDef, callees, walk
 from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
@@ -39,7 +39,7 @@ STATEFUL: Final = SECTIONS[_STATEFUL]
 PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
 
 
-def is_pure(node: Any) -> bool:
+def is_pure(node: NodeDef) -> bool:
     """Whether the op of a node may run; what its functions hold is not looked at."""
     if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
         return False
@@ -48,7 +48,7 @@ def is_pure(node: Any) -> bool:
 
 def refuse(
     path: object,
-    graph: Any,
+    graph: AnyGraph,
     *,
     cure: str,
     doing: str = "verifying",
@@ -71,12 +71,12 @@ def refuse(
         raise UnsupportedModelError(path, reasons)
 
 
-def others(graph: Any) -> Iterator[Any]:
+def others(graph: AnyGraph) -> Iterator[Any]:
     """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
     return (node for node, _ in _locate_nodes(graph))
 
 
-def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
+def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[Any, str]]:
     """The same nodes, each with the function that it lies in, "" for the graph itself."""
     library: dict[str, list[Any]] = {}
     twins: dict[bytes, list[str]] = {}
@@ -96,7 +96,7 @@ def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
-def ops_run_by_converter(graph: Any) -> Iterator[Any]:
+def ops_run_by_converter(graph: AnyGraph) -> Iterator[Any]:
     """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
     for node in others(graph):
         definition = tf_private.find_op(node.op)
@@ -116,7 +116,7 @@ def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
             yield node
 
 
-def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
+def _is_constant(nodes: Mapping[str, Any], node: NodeDef) -> bool:
     def above(name: str) -> Iterator[str]:
         return (source.partition(":")[0] for source in nodes[name].input if not source.startswith("^"))
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import OUTPUTS, Index, split, tensor
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -62,7 +62,7 @@ _NAMED: Final = re.compile(
 )
 
 
-def is_named(node: Any) -> bool:
+def is_named(node: NodeDef) -> bool:
     """Whether a node has a user's name, as far as its op tells."""
     own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
     kind = node.op.removesuffix("V2").removesuffix("V3").lower()
@@ -166,7 +166,7 @@ class Walk:
         predictions = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
-    def weights(self, node: Any) -> set[str]:
+    def weights(self, node: NodeDef) -> set[str]:
         """The variables that a node reads: weights, not counters or averages of what passes."""
         weights = set()
         for name in self.index.data_inputs(node):
@@ -177,7 +177,7 @@ class Walk:
                 weights.add(source.name)
         return weights
 
-    def _is_weight(self, node: Any) -> bool:
+    def _is_weight(self, node: NodeDef) -> bool:
         if not tf.as_dtype(node.attr["dtype"].type).is_floating:
             return False
         return not any(_ACCUMULATES.fullmatch(reader.op) for reader in self.index.consumers(node.name))
@@ -201,11 +201,11 @@ def _losses(index: Index) -> Iterator[_Loss]:
             yield _Loss({taken: _origin(index, taken)}, others[: _LABELS.get(node.op, 1)])
 
 
-def _is_loss(node: Any) -> bool:
+def _is_loss(node: NodeDef) -> bool:
     return bool(_LOSSES.fullmatch(node.op)) and not _GRADIENTS.fullmatch(node.name)
 
 
-def _scope(node: Any) -> tuple[str, str]:
+def _scope(node: NodeDef) -> tuple[str, str]:
     """Of a loss: `loss/` of `loss/loss` or of `loss` beside `loss/Reshape`, and the scope around it."""
     scope, _, own = node.name.rpartition("/")
     outer, _, last = scope.rpartition("/")
@@ -253,7 +253,7 @@ def _list_given(index: Index) -> Iterator[str]:
             )
 
 
-def _is_scalar(node: Any) -> bool:
+def _is_scalar(node: NodeDef) -> bool:
     shape = node.attr["shape"].shape
     return "shape" in node.attr and not shape.unknown_rank and not shape.dim
 

@@ -24,7 +24,7 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import PARAMS, Index, split
+from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import weights_only
 from cudnn_convert.inspection.result import End, Found, Held
@@ -40,7 +40,7 @@ _LARGE: Final = 1 << 18
 class _Constant:
     """The value of a Const node."""
 
-    node: Any
+    node: NodeDef
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class _Constant:
 
 def hollow(model: Model) -> Model:
     """The model with a variable for each large constant of its graph."""
-    graph: Any = model.graph
+    graph: AnyGraph = model.graph
     constants: dict[str, Tensor] = {
         node.name: constant
         for node in graph.node
@@ -86,7 +86,7 @@ def hollow(model: Model) -> Model:
     )
 
 
-def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
+def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen:
     """A cuDNN or block node; `tensors` are its inputs as TensorFlow sees them, None where it does not."""
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
@@ -162,14 +162,14 @@ def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
     return Held(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
 
 
-def _are_full(index: Index, node: Any) -> bool:
+def _are_full(index: Index, node: NodeDef) -> bool:
     try:
         return resolve.lengths_are_trivial(index, node)
     except KeyError:  # a node of a function on its own
         return False
 
 
-def _block(node: Any, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
+def _block(node: NodeDef, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
     """A BlockLSTM or LSTMBlockCell, whose kernel is `[inputs + units, 4*units]` (tensorflow v2.21.0
     core/ops/rnn_ops.cc); the cell sees one step, `[batch, inputs]`.
     """
@@ -194,7 +194,7 @@ class Graph:
             for of in (signature.inputs, signature.outputs)
             for name in of.values()
         ]
-        graph: Any = model.graph
+        graph: AnyGraph = model.graph
         keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
         self.graph = _flat(graph, keep)
         self.index = Index(self.graph)
@@ -256,7 +256,7 @@ class Graph:
         return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
 
 
-def _try_describe(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
+def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen | None:
     """None for a node with attributes that no cuDNN op has, as a refusal says."""
     try:
         return describe_node(model, index, node, tensors)
@@ -291,7 +291,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
             yield replace(shown, name=f"{function}/{name}", function=function, live=False)
 
 
-def _flat(graph: Any, keep: Sequence[str]) -> Any:
+def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The graph without calls, or as it is where TensorFlow cannot read it."""
     try:
         return (
@@ -303,7 +303,7 @@ def _flat(graph: Any, keep: Sequence[str]) -> Any:
         return graph
 
 
-def _import_needed(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
+def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> tf.Graph | None:
     """What `ops` need as TensorFlow sees it, None where it does not know an op."""
     try:
         return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import Index, library, reference
+from cudnn_convert.graph.index import AnyGraph, Index, library, reference
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
@@ -27,7 +27,7 @@ from cudnn_convert.recurrences.resolve import Block
 _NODE: Final = "cudnn"
 
 
-def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
     """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
 
     `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError

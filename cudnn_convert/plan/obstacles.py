@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import INPUT, OUTPUTS, Index, split
+from cudnn_convert.graph.index import INPUT, OUTPUTS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import mask
 from cudnn_convert.plan import Plan
@@ -93,7 +93,7 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
             )
 
 
-def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
+def _without_kernel(graph: AnyGraph, index: Index) -> Iterator[str]:
     library = {function.signature.name for function in graph.library.function}
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
@@ -158,7 +158,7 @@ def undrawable(plan: Plan) -> list[str]:
     return [*_undrawable(plan, node_defs.import_graph(plan.graph))]
 
 
-def _is_plain(node: Any) -> bool:
+def _is_plain(node: NodeDef) -> bool:
     """Whether a placeholder says itself that it takes an array of numbers: TensorFlow need not be asked."""
     shape = node.attr["shape"].shape if "shape" in node.attr else None
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum

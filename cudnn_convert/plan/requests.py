@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.plan import choose_outputs, notes
@@ -42,7 +42,7 @@ def _key(variable: str) -> str:
 
 
 def find_requested_states(
-    index: Index, graph: Any, outputs: Sequence[str], inputs: Iterable[Spec]
+    index: Index, graph: AnyGraph, outputs: Sequence[str], inputs: Iterable[Spec]
 ) -> set[str]:
     """Which of the inputs asked for are state: those leave their variables whatever the format."""
     tensors = [spec.tensor for spec in inputs]

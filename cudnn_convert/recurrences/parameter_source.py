@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import PARAMS, Index, split, unique, walk
+from cudnn_convert.graph.index import PARAMS, Index, NodeDef, split, unique, walk
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
 
@@ -55,7 +55,7 @@ class Origin:
         return split(self.tensor)[0]
 
 
-def find_parameters(index: Index, node: Any) -> Origin:
+def find_parameters(index: Index, node: NodeDef) -> Origin:
     """Follow the parameters of a recurrence to the first op that does more than hand them on."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
     while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | ops.PASSAGES:
@@ -84,7 +84,7 @@ def _leaves(index: Index, op: str) -> tuple[str, ...]:
     return tuple(variables or sorted(node.name for node in below if _is_weight(node)) or [op])
 
 
-def _is_weight(node: Any) -> bool:
+def _is_weight(node: NodeDef) -> bool:
     """Whether a node is a constant that holds numbers, not an index or an axis."""
     return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
 
@@ -176,7 +176,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
                 yield node_defs.copy_node(node, inputs=inputs)
 
 
-def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
+def _pack_nodes(node: NodeDef, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
     """The tensors flattened row by row and laid end to end, under the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))

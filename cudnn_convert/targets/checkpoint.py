@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import callees, library, reachable_functions, reference, split
+from cudnn_convert.graph.index import AnyGraph, callees, library, reachable_functions, reference, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import SERVING, Mode, Part, Tensor
@@ -65,7 +65,7 @@ def _slots(plan: Plan) -> tf1_cells.Slots:
 
 def write(
     prefix: Path,
-    graph: Any,
+    graph: AnyGraph,
     parts: Sequence[Part],
     variables: Mapping[str, Tensor],
     *,
@@ -97,7 +97,7 @@ def write(
     (prefix.parent / "checkpoint").write_text("".join(lines), encoding="utf-8")
 
 
-def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor]) -> Any:
+def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Tensor]) -> Any:
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
@@ -113,7 +113,7 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     return meta
 
 
-def _with_library(graph: Any) -> Any:
+def _with_library(graph: AnyGraph) -> Any:
     """A copy whose library has the functions that its nodes call; others may hold ops unknown elsewhere."""
     functions = library(graph)
     wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
@@ -166,7 +166,7 @@ def _some(renamed: Mapping[str, str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
+def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
     """A copy of `graph` whose variables have the keys that `renamed` gives for theirs, as their op names too.
 
     A variable that is one of the tensors `outputs` stays there under its old name too. Raises UsageError

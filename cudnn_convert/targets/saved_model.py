@@ -31,7 +31,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import reference, split, tensor, unique
+from cudnn_convert.graph.index import AnyGraph, reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
@@ -87,7 +87,7 @@ def lowering(options: Options) -> str:
 
 def write(
     folder: Path,
-    graph: Any,
+    graph: AnyGraph,
     parts: Sequence[Part],
     variables: Mapping[str, Tensor],
     *,
@@ -130,7 +130,7 @@ def write(
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
 
 
-def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
+def without_case_clashes(graph: AnyGraph, *, keep: Iterable[str]) -> Any:
     """A copy in which no two op names differ by case alone; the ops in `keep` are the last to be renamed.
 
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
