@@ -41,7 +41,7 @@ ALLOWED = {
     "keras": "errors private model weights graph recurrences keras.config",
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
-    "read": "errors private context model keras.config read.tensorbundle read.dialects",
+    "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
     "lower.tensorflow": "errors model weights graph graph.passes recurrences",
     "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.graph.index import AnyGraph, all_nodes
 from cudnn_convert.model import Array, Part
 from cudnn_convert.storage.atomic_output import RECORD
 
@@ -64,12 +65,11 @@ def variables(prefix: Path) -> Iterator[tuple[str, Array]]:
             yield name, np.asarray(reader.get_tensor(name))
 
 
-def constants(graph: Any) -> Iterator[tuple[str, Array]]:
+def constants(graph: AnyGraph) -> Iterator[tuple[str, Array]]:
     """The constants of floats in a GraphDef and in its functions."""
     import tensorflow as tf
 
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    for node in nodes:
+    for node in all_nodes(graph):
         if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
             yield node.name, tf.make_ndarray(node.attr["value"].tensor)
 

@@ -15,21 +15,13 @@ from typing import Any, Final
 
 from tensorflow.core.framework import graph_pb2, variable_pb2
 
-from cudnn_convert.graph import control_flow, lookup_tables, node_defs, recurrent_state, safe_ops
+from cudnn_convert.graph import control_flow, node_defs, ops, safe_ops
 from cudnn_convert.graph.control_flow import Call
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor
 
 _CURE: Final = "vouch for the file with --trust"
 #: Each writes or reads a variable, a resource or a table that the graph itself has.
-_OWN: Final = (
-    recurrent_state.WRITES
-    | lookup_tables.TABLES
-    | lookup_tables.FILLS - lookup_tables.FROM_FILE
-    | {"DestroyResourceOp"}
-)
-#: What a table holds is read out to be saved; what a model answers may not be a file.
-_EXPORTS: Final = frozenset({"LookupTableExport", "LookupTableExportV2"})
-_RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
+_OWN: Final = ops.WRITES | ops.TABLES | ops.FILLS_FROM_TENSORS | {"DestroyResourceOp"}
 _LOCAL: Final = "local_variables"
 #: The object of the signatures (tensorflow v2.21.0 python/saved_model/signature_serialization.py).
 _SIGNATURES: Final = "signature_map"
@@ -46,7 +38,7 @@ class Filling:
 NONE: Final = Filling()
 
 
-def refuse_graph(path: Path, graph: Any, ends: Iterable[str]) -> None:
+def refuse_graph(path: Path, graph: AnyGraph, ends: Iterable[str]) -> None:
     """Raises UnsupportedModelError where a graph of constants runs more than arithmetic for `ends`."""
     nodes = Index(graph).ancestors(split(name)[0] for name in ends)
     safe_ops.refuse(path, node_defs.extract_nodes(graph, nodes), cure=_CURE)
@@ -67,8 +59,8 @@ def refuse(
     running = node_defs.extract_nodes(graph, ran | filling)
     named = control_flow.holding(running, lambda node: files if node.name in filling else (), calls + signed)
 
-    def is_known(node: Any, function: str) -> bool:
-        if node.op not in lookup_tables.FROM_FILE:
+    def is_known(node: NodeDef, function: str) -> bool:
+        if node.op not in ops.FILLS_FROM_FILE:
             return node.op in _OWN
         name = node.input[1]
         return name in named[function] if function else node.name in filling and tensor(name) in files
@@ -79,29 +71,29 @@ def refuse(
         path,
         _calling(graph, calls),
         cure=_CURE,
-        known=lambda node, function: node.op in _EXPORTS or is_known(node, function),
+        known=lambda node, function: node.op in ops.TABLE_EXPORTS or is_known(node, function),
     )
     _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
 
 
-def _calling(graph: Any, calls: Iterable[Call]) -> Any:
+def _calling(graph: AnyGraph, calls: Iterable[Call]) -> Any:
     return node_defs.with_nodes(graph, (node_defs.node(call.function, call.function) for call in calls))
 
 
-def _refuse_restoring(path: Path, graph: Any, ops: Collection[str], saver: Any) -> None:
-    """Of the `ops` that restore variables: they read the checkpoint that the loader names, and no other."""
-    prefix = {tensor(saver.filename_tensor_name)}
-    named = control_flow.holding(node_defs.extract_nodes(graph, ops), lambda node: prefix)
+def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], saver: Any) -> None:
+    """Of the ops that restore variables: they read the checkpoint that the loader names, and no other."""
+    prefix, restored = {tensor(saver.filename_tensor_name)}, node_defs.extract_nodes(graph, restoring)
+    named = control_flow.holding(restored, lambda node: prefix)
 
-    def is_known(node: Any, function: str) -> bool:
-        if node.op in _RESTORES:
+    def is_known(node: NodeDef, function: str) -> bool:
+        if node.op in ops.RESTORES:
             return node.input[0] in named[function] if function else tensor(node.input[0]) in prefix
         return node.op in _OWN
 
-    safe_ops.refuse(path, node_defs.extract_nodes(graph, ops), cure=_CURE, known=is_known)
+    safe_ops.refuse(path, restored, cure=_CURE, known=is_known)
 
 
-def _refuse_evaluated(path: Path, graph: Any) -> None:
+def _refuse_evaluated(path: Path, graph: AnyGraph) -> None:
     """Of what loaders import, all that they may run by that, whether anything needs it or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(

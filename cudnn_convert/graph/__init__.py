@@ -2,6 +2,7 @@
 
 It knows neither plans nor cuDNN's weights.
 
+* ops            : The names of TensorFlow's ops, in the sets that share a meaning.
 * index          : Lookups in a GraphDef: tensor names, producers, consumers, ancestors.
 * node_defs      : Constructors and static facts of GraphDefs, and constant folding.
 * safe_ops       : Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.

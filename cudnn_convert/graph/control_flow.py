@@ -18,7 +18,6 @@ call gives counts. What is called in another way than one argument an input coun
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,13 +25,18 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Remedy
-from cudnn_convert.graph import node_defs, safe_ops
-from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
+from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph.index import (
+    AnyGraph,
+    Index,
+    NodeDef,
+    functions_in,
+    split,
+    tensor,
+    walk,
+)
 
-_ENTERS: Final = frozenset({"Enter", "RefEnter"})
-_SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-_MERGES: Final = frozenset({"Merge", "RefMerge"})
-_EXITS: Final = frozenset({"Exit", "RefExit"})
+_SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 
 
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
@@ -43,9 +47,9 @@ def frames(index: Index) -> dict[str, tuple[str, ...]]:
         node, around = todo.pop()
         if node.name in frames_by_name:
             continue
-        if node.op in _ENTERS:
+        if node.op in ops.ENTERS:
             around = (*around, node.attr["frame_name"].s.decode())
-        elif node.op in _EXITS:
+        elif node.op in ops.EXITS:
             around = around[:-1]
         frames_by_name[node.name] = around
         todo += [(reader, around) for reader in index.readers(node.name)]
@@ -63,9 +67,9 @@ def certain(index: Index) -> set[str]:
         node, depth = todo.pop()
         if node.op in _SWITCHES:
             depth += 1
-        elif node.op in _MERGES | _EXITS:
+        elif node.op in ops.MERGES | ops.EXITS:
             depth = max(0, depth - 1)
-        if depths.get(node.name, -1) >= depth or (node.op in _MERGES and node.name in depths):
+        if depths.get(node.name, -1) >= depth or (node.op in ops.MERGES and node.name in depths):
             continue
         depths[node.name] = depth
         todo += [(reader, depth) for reader in index.readers(node.name)]
@@ -78,7 +82,7 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
     like = next(
         node
         for node in index.nodes.values()
-        if node.op in _ENTERS and node.attr["frame_name"].s.decode() == frame
+        if node.op in ops.ENTERS and node.attr["frame_name"].s.decode() == frame
     )
     parallel = like.attr["parallel_iterations"].i
     return node_defs.node(
@@ -92,24 +96,18 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
     )
 
 
-_BEGINS: Final = re.compile(r"(Ref)?Switch")
-_ENDS: Final = re.compile(r"(Ref)?Merge")
-_LOOPS: Final = re.compile(r"LoopCond|(Ref)?NextIteration")
-#: Placeholders that may decide, with a default or without.
-SOURCES: Final = PLACEHOLDERS | {"PlaceholderWithDefault"}
+_LOOPS: Final = ops.NEXT_ITERATIONS | {"LoopCond"}
 
 
 def inside(index: Index) -> set[str]:
     """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
     in_loops = {name for name, around in frames(index).items() if around}
-    seen: set[str] = set()
-    todo = [node for node in index.nodes.values() if _is_cond(index, node, _BEGINS)]
-    while todo:
-        node = todo.pop()
-        if node.name not in seen and not _is_cond(index, node, _ENDS):
-            seen.add(node.name)
-            todo += index.consumers(node.name)
-    return in_loops | seen
+    starts = (node.name for node in index.nodes.values() if _is_cond(index, node, ops.SWITCHES))
+
+    def behind(name: str) -> list[str]:
+        return [node.name for node in index.consumers(name) if not _is_cond(index, node, ops.MERGES)]
+
+    return in_loops.union(walk(starts, behind))
 
 
 def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
@@ -121,7 +119,7 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
         name = todo.pop()
         node = index.nodes[name]
         values = {split(source)[0] for source in index.data_inputs(node)} & behind
-        if name not in reached and not (_is_cond(index, node, _ENDS) and values - reached):
+        if name not in reached and not (_is_cond(index, node, ops.MERGES) and values - reached):
             reached.add(name)
             todo += [reader.name for reader in index.consumers(name)]
     return reached
@@ -149,33 +147,30 @@ def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
     while todo:
         for source, k in map(split, index.nodes[todo.pop()].input):
             node = index.nodes[source]
-            if k in (0, 1) and _is_cond(index, node, _BEGINS):
+            if k in (0, 1) and _is_cond(index, node, ops.SWITCHES):
                 yield tensor(node.input[1]), k
             # Behind a Merge lie branches that the node is not in.
-            if source not in seen and not _is_cond(index, node, _ENDS):
+            if source not in seen and not _is_cond(index, node, ops.MERGES):
                 seen.add(source)
                 todo.append(source)
 
 
 def _list_sources(index: Index, taken: str) -> list[str]:
-    return [name for name in index.ancestors([split(taken)[0]]) if index.nodes[name].op in SOURCES]
+    needed = index.ancestors([split(taken)[0]])
+    return [name for name in needed if index.nodes[name].op in ops.ALL_PLACEHOLDERS]
 
 
-def _is_number(node: Any) -> bool:
+def _is_number(node: NodeDef) -> bool:
     dtype = tf.as_dtype(node.attr["dtype"].type)
     return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
 
 
-def _is_cond(index: Index, node: Any, kind: re.Pattern[str]) -> bool:
+def _is_cond(index: Index, node: NodeDef, kind: Collection[str]) -> bool:
     """Whether a node is of `kind`, and not of a loop."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
-    return bool(kind.fullmatch(node.op)) and not any(
-        node_read is not None and _LOOPS.fullmatch(node_read.op) for node_read in read
-    )
+    return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
 
 
-#: Ops that give the function in their attribute `f` their inputs, in order.
-_CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _FUNCTION: Final = "f"
 
 
@@ -188,7 +183,7 @@ class Call:
 
 
 def holding(
-    graph: Any, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
+    graph: AnyGraph, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
 ) -> Mapping[str, frozenset[str]]:
     """The arguments of each function in the library of `graph` that hold a known tensor at every call.
 
@@ -217,7 +212,7 @@ def holding(
     return {name: frozenset(arguments) for name, arguments in sure.items()}
 
 
-def _arguments(graph: Any) -> dict[str, list[str]]:
+def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
     """The arguments of each function in order; none where a call may give them in another way.
 
     So it is where one argument takes several inputs, where two functions have one name, and where TensorFlow
@@ -232,26 +227,17 @@ def _arguments(graph: Any) -> dict[str, list[str]]:
     return taken
 
 
-def _data(node: Any) -> list[str]:
+def _data(node: NodeDef) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
 
 
-def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():
-        direct = node.op in _CALLS and key == _FUNCTION
-        yield from _list_functions([attribute], given if direct else ())
-
-
-def _list_functions(
-    attributes: Iterable[Any], given: tuple[bool, ...]
-) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    for attribute in attributes:
-        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
-        for function in functions:
-            yield function.name, given
-            yield from _list_functions(function.attr.values(), ())
+        is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
+        for number, name in enumerate(functions_in([attribute])):
+            yield name, given if is_call and not number else ()
 
 
 def _keep(

@@ -3,21 +3,110 @@
 The GraphDef stays the one in-memory form of a graph; an `Index` only points into it. A tensor is named
 `op:k` throughout, a control input `^op`.
 Source: tensorflow v2.21.0 core/framework/node_def.proto (input forms).
+
+TensorFlow ships no types for its protos: the Protocols here have the fields that this package uses.
+Source: tensorflow v2.21.0 core/framework/graph.proto, node_def.proto, attr_value.proto, function.proto.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
+from typing import Any, Final, Protocol, TypeVar
 
 from cudnn_convert.errors import InvalidModelError
 
-#: The forward ops of cuDNN; their outputs 0-2 are output, output_h, output_c.
-CUDNN_OPS: Final = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
+
+class Message(Protocol):
+    """What every proto has."""
+
+    def CopyFrom(self, other: Any) -> None: ...  # noqa: N802 - protobuf's own names
+    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
+    def ClearField(self, field_name: str) -> None: ...  # noqa: N802
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802
+
+
+class AttrValue(Message, Protocol):
+    """An attribute; of its fields one is set. `type` is the number of a dtype in types.proto."""
+
+    type: int
+    b: bool
+    i: int
+    f: float
+    s: bytes
+    shape: Any
+    tensor: Any
+    list: Any
+    func: Any
+
+
+class NodeDef(Message, Protocol):
+    """A node; `input` has tensors as `op` or `op:k`, then what it waits for, as `^op`."""
+
+    name: str
+    op: str
+    device: str
+
+    @property
+    def input(self) -> MutableSequence[str]: ...
+    @property
+    def attr(self) -> MutableMapping[str, AttrValue]: ...
+
+
+class FunctionDef(Message, Protocol):
+    """A function of a library; tensors in it are `node:output:k`, or the names of its arguments."""
+
+    signature: Any
+
+    @property
+    def node_def(self) -> MutableSequence[NodeDef]: ...
+    @property
+    def ret(self) -> MutableMapping[str, str]: ...
+    @property
+    def attr(self) -> MutableMapping[str, AttrValue]: ...
+
+
+class FunctionDefLibrary(Message, Protocol):
+    """The functions that nodes call by name."""
+
+    gradient: Any
+
+    @property
+    def function(self) -> MutableSequence[FunctionDef]: ...
+
+
+class AnyGraph(Protocol):
+    """A graph that is only read: a GraphDef, or a `node_defs.Graph`."""
+
+    @property
+    def node(self) -> Sequence[NodeDef]: ...
+    @property
+    def library(self) -> FunctionDefLibrary: ...
+    @property
+    def versions(self) -> Any: ...
+
+
+class GraphDef(Message, AnyGraph, Protocol):
+    """TensorFlow's own form of a graph, which may be changed."""
+
+    @property
+    def node(self) -> MutableSequence[NodeDef]: ...
+
+
+#: Outputs 0-2 of a forward op are output, output_h, output_c.
 INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
+_Item = TypeVar("_Item")
 #: Of a number of an output: no op has so many.
 _DIGITS: Final = 10
 #: Source: tensorflow v2.21.0 python/framework/ops.py _VALID_SCOPE_NAME_REGEX, core/graph/tensor_id.cc.
@@ -43,60 +132,108 @@ def reference(name: str) -> str:
     return name.removesuffix(":0")
 
 
-class _Nodes(dict[str, Any]):
+class _Nodes(dict[str, NodeDef]):
     """Nodes by name. An input may name one that is not there: nothing is refused before it is needed."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> NodeDef:
         raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
 
 
 class Index:
     """The nodes of a graph by name and the consumers of each op; built once, never written."""
 
-    def __init__(self, graph: Any) -> None:
-        self.nodes: dict[str, Any] = _Nodes((node.name, node) for node in graph.node)
-        self._consumers: dict[str, list[tuple[Any, int, int]]] = defaultdict(list)
+    def __init__(self, graph: AnyGraph) -> None:
+        self.nodes: dict[str, NodeDef] = _Nodes((node.name, node) for node in graph.node)
+        self._consumers: dict[str, list[tuple[NodeDef, int, int]]] = defaultdict(list)
         for node in graph.node:
             for position, name in enumerate(node.input):
                 op, k = split(name)
                 self._consumers[op].append((node, position, k))
 
-    def data_inputs(self, node: Any) -> list[str]:
+    def data_inputs(self, node: NodeDef) -> list[str]:
         """The tensors `op:k` that a node reads, in order."""
         return [tensor(name) for name in node.input if not name.startswith("^")]
 
-    def consumers(self, op: str, k: int | None = None) -> Iterator[Any]:
+    def consumers(self, op: str, k: int | None = None) -> Iterator[NodeDef]:
         """The nodes that read output `k` of `op`, or any of its outputs."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
-    def readers(self, op: str) -> Iterator[Any]:
+    def readers(self, op: str) -> Iterator[NodeDef]:
         """The nodes that read data of `op` or wait for it."""
         return (node for node, _, _ in self._consumers[op])
 
     def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
         """The names of `ops` and of everything they need; what feeds a `stop` op is left out."""
-        seen: set[str] = set()
-        todo = [op for op in ops if op in self.nodes]
-        while todo:
-            op = todo.pop()
-            if op in seen:
-                continue
-            seen.add(op)
-            if op not in stop:
-                references = (split(name) for name in self.nodes[op].input)
-                todo += [source for source, k in references if source in self.nodes and (control or k >= 0)]
-        return seen
 
-    def descendants(self, ops: Iterable[str]) -> set[str]:
-        """The names of everything that reads data of `ops`, directly or not, and of `ops`."""
-        seen: set[str] = set()
-        todo = list(ops)
-        while todo:
-            op = todo.pop()
-            if op not in seen:
-                seen.add(op)
-                todo += [node.name for node in self.consumers(op)]
-        return seen
+        def above(op: str) -> list[str]:
+            references = () if op in stop else map(split, self.nodes[op].input)
+            return [source for source, k in references if source in self.nodes and (control or k >= 0)]
+
+        return set(walk((op for op in ops if op in self.nodes), above))
+
+    def descendants(self, ops: Iterable[str], *, control: bool = False) -> set[str]:
+        """The names of `ops` and of all that reads data of theirs, directly or not, or waits for them."""
+        readers = self.readers if control else self.consumers
+        return set(walk(ops, lambda op: (node.name for node in readers(op))))
+
+    def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
+        """The node that makes a tensor, past `carriers`, ops that hand on their first input."""
+        while (node := self.nodes[split(name)[0]]).op in carriers:
+            name = node.input[0]
+        return node
+
+    def origin(self, name: str, carriers: Collection[str]) -> str:
+        """The tensor that the tensor `name` is, past `carriers`, ops that hand on their first input."""
+        while (node := self.nodes[split(name)[0]]).op in carriers:
+            name = tensor(node.input[0])
+        return name
+
+
+def walk(start: Iterable[_Item], onward: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
+    """All that `start` leads to, itself included, each once; `onward` gives what follows an item."""
+    seen: set[_Item] = set()
+    todo = [*start]
+    while todo:
+        item = todo.pop()
+        if item not in seen:
+            seen.add(item)
+            yield item
+            todo += onward(item)
+
+
+def library(graph: AnyGraph) -> dict[str, FunctionDef]:
+    """The functions of a graph by name."""
+    return {function.signature.name: function for function in graph.library.function}
+
+
+def all_nodes(graph: AnyGraph) -> Iterator[NodeDef]:
+    """The nodes of a graph, then those of its functions."""
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def callees(node: NodeDef) -> list[str]:
+    """The functions that a node may call: the one its op is, and those that its attributes name."""
+    return [node.op, *functions_in(node.attr.values())]
+
+
+def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
+    """The functions that attributes name, also those that a function is to be made with."""
+    for attribute in attributes:
+        for function in [attribute.func] if attribute.HasField("func") else attribute.list.func:
+            yield function.name
+            yield from functions_in(function.attr.values())
+
+
+def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[str]) -> set[str]:
+    """Those of `names` that are `functions`, and all that they call."""
+
+    def calls(name: str) -> list[str]:
+        nodes = functions[name].node_def if name in functions else ()
+        return [callee for node in nodes for callee in callees(node)]
+
+    return functions.keys() & walk(names, calls)
 
 
 def is_op_name(name: str) -> bool:
@@ -111,14 +248,3 @@ def unique(name: str, taken: Collection[str]) -> str:
         count += 1
         candidate = f"{name}_{count}"
     return candidate
-
-
-VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
-PASSAGES: Final = frozenset({"Switch", "RefSwitch", "Enter", "RefEnter"})
-
-#: Sources that a program, not a file, fills: cut at the components used.
-STREAMS: Final = frozenset(
-    "IteratorGetNext IteratorGetNextSync QueueDequeue QueueDequeueV2 QueueDequeueMany QueueDequeueManyV2 "
-    "QueueDequeueUpTo QueueDequeueUpToV2 Unstage".split()
-)
-PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})

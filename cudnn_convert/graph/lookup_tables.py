@@ -14,22 +14,12 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split
 from cudnn_convert.model import Model
 
-TABLES: Final = frozenset(
-    "HashTable HashTableV2 MutableHashTable MutableHashTableV2 MutableHashTableOfTensors "
-    "MutableHashTableOfTensorsV2 MutableDenseHashTable MutableDenseHashTableV2 AnonymousHashTable".split()
-)
-FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
-FILLS: Final = FROM_FILE | {
-    *("InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2")
-}
 #: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
-_ELSEWHERE: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore", "Placeholder", "PlaceholderV2"})
-_LOOKUPS: Final = frozenset({"LookupTableFind", "LookupTableFindV2"})
-_CHOICES: Final = frozenset({"Select", "SelectV2"})
+_ELSEWHERE: Final = ops.RESTORES | ops.PLACEHOLDERS
 
 
 def fills(
@@ -40,7 +30,7 @@ def fills(
     `inputs` and `outputs` are the graph's own, as for `refuse`.
     Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
     """
-    tables = [node for node in graph.node if node.op in TABLES]
+    tables = [node for node in graph.node if node.op in ops.TABLES]
     if not tables:
         return ()
     index, filled, reasons, unfilled = Index(model.graph), [], [], []
@@ -59,21 +49,21 @@ def fills(
     return tuple(filled)
 
 
-def with_fills(graph: Any, model: Model, ops: Sequence[str]) -> Any:
-    """`graph` with the `ops` of the model, and what they need, added where it lacks them.
+def with_fills(graph: Any, model: Model, filling: Sequence[str]) -> Any:
+    """`graph` with the ops `filling` of the model, and what they need, added where it lacks them.
 
     Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
     python/saved_model/function_deserialization.py fix_node_def).
     """
-    if not ops:
+    if not filling:
         return graph
     index = Index(model.graph)
-    tables = [node for node in graph.node if node.op in TABLES]
+    tables = [node for node in graph.node if node.op in ops.TABLES]
     name_by_key = {_key(node): node.name for node in reversed(tables)}
-    known = (node for node in index.nodes.values() if node.op in TABLES and _key(node) in name_by_key)
+    known = (node for node in index.nodes.values() if node.op in ops.TABLES and _key(node) in name_by_key)
     twins = {node.name: name_by_key[_key(node)] for node in known}
     present = {node.name for node in graph.node}
-    needed = index.ancestors(ops) - present - twins.keys()
+    needed = index.ancestors(filling) - present - twins.keys()
     nodes = [
         *node_defs.strip_devices(graph).node,
         *node_defs.extract_nodes(node_defs.strip_devices(model.graph), needed).node,
@@ -99,7 +89,9 @@ def _ways(model: Model, index: Index, table: Any) -> list[str]:
     candidates = [
         node.name
         for node in index.nodes.values()
-        if node.op in FILLS and _table(index, node) == _key(table) and not _is_restored(model, index, node)
+        if node.op in ops.FILLS
+        and _table(index, node) == _key(table)
+        and not _is_restored(model, index, node)
     ]
     if len(candidates) > 1:
         run = index.ancestors(model.initializers)
@@ -122,7 +114,7 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
         actual = ", ".join(ways) or "none"
         return f"expected one op that fills it from constants or a file, found {actual}"
     node = index.nodes[ways[0]]
-    if node.op in FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
+    if node.op in ops.FILLS_FROM_FILE and (name := index.data_inputs(node)[1]) not in model.assets:
         return f"expected its file among the source's assets or beside the source, found none for {name}"
     return None
 
@@ -131,9 +123,9 @@ def _behind(index: Index, table: Any) -> list[str]:
     """The tensors behind which a graph needs a table no more."""
     cuts = []
     for lookup in index.consumers(table.name):
-        if lookup.op in _LOOKUPS:
+        if lookup.op in ops.LOOKUPS:
             # Words that the table lacks get the numbers of hash buckets in the place of its default.
-            choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in _CHOICES)
+            choices = (reader.name for reader in index.consumers(lookup.name) if reader.op in ops.SELECTS)
             cuts.append(f"{next(choices, lookup.name)}:0")
     return cuts
 
@@ -156,7 +148,7 @@ def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[
 
     `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
     """
-    unfilled = [node for node in graph.node if node.op in TABLES]
+    unfilled = [node for node in graph.node if node.op in ops.TABLES]
     if unfilled:
         what = f"table{'s' if len(unfilled) > 1 else ''} {', '.join(node.name for node in unfilled)}"
         expected = (

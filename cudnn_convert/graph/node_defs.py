@@ -11,6 +11,7 @@ Only pure ops run, and only small subgraphs: this serves predicates, dropout rat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -21,8 +22,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import safe_ops
-from cudnn_convert.graph.index import Index, split, unique
+from cudnn_convert.graph import ops, safe_ops
+from cudnn_convert.graph.index import Index, NodeDef, all_nodes, library, split, unique
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 
@@ -82,6 +83,17 @@ def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ())
     return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
 
 
+def copy_node(
+    original: NodeDef, *, name: str | None = None, op: str | None = None, inputs: Iterable[str] | None = None
+) -> NodeDef:
+    """A copy of a node, with another name, op or other inputs."""
+    copy = deepcopy(original)
+    copy.name, copy.op = name or original.name, op or original.op
+    if inputs is not None:
+        copy.input[:] = inputs
+    return copy
+
+
 def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
     """A GraphDef with `nodes` and the versions and function library of `graph`."""
     result = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
@@ -100,12 +112,8 @@ def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
     nodes = []
     for original in graph.node:
         if original.name in wanted:
-            copy = node_def_pb2.NodeDef()
-            copy.CopyFrom(original)
-            inputs = [name for name in copy.input if not name.startswith("^") or name[1:] in wanted]
-            del copy.input[:]
-            copy.input.extend(inputs)
-            nodes.append(copy)
+            inputs = [name for name in original.input if not name.startswith("^") or name[1:] in wanted]
+            nodes.append(copy_node(original, inputs=inputs))
     return with_nodes(graph, nodes)
 
 
@@ -128,7 +136,7 @@ class Graph:
     @cached_property
     def library(self) -> dict[str, Any]:
         """Its functions by name."""
-        return {function.signature.name: function for function in self.definition.library.function}
+        return library(self.definition)
 
 
 def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
@@ -143,13 +151,8 @@ def strip_devices(graph: Any) -> Any:
 
     `ON_CPU` stays.
     """
-    result = graph_pb2.GraphDef()
-    result.CopyFrom(graph)
-    everywhere = [
-        *result.node,
-        *(inner for function in result.library.function for inner in function.node_def),
-    ]
-    for inner in everywhere:
+    result = deepcopy(graph)
+    for inner in all_nodes(result):
         inner.device = ON_CPU if inner.device == ON_CPU else ""
         inner.attr.pop("_class", None)
         inner.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
@@ -210,8 +213,8 @@ def _first_input(node_def: Any) -> tf.DType | None:
 
 def unknown(graph: Any) -> list[Any]:
     """The nodes whose op TensorFlow does not know, such as those of another package."""
-    library = {function.signature.name for function in graph.library.function}
-    return [item for item in graph.node if tf_private.find_op(item.op) is None and item.op not in library]
+    functions = library(graph)
+    return [item for item in graph.node if tf_private.find_op(item.op) is None and item.op not in functions]
 
 
 def _replace_unknown_ops(graph: Any) -> Any:
@@ -241,13 +244,6 @@ def import_checked(graph: Any) -> tf.Graph:
         ) from cause
 
 
-#: Array ops without state, I/O or randomness.
-PURE: Final = frozenset(
-    "Const Identity Cast Reshape Squeeze ExpandDims Pack StridedSlice Slice ConcatV2 Transpose Fill "
-    "ZerosLike OnesLike Add AddV2 Sub Mul Div RealDiv Maximum Minimum Neg Abs Less LessEqual Greater "
-    "GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Prod Sum Range Floor "
-    "FloorDiv FloorMod Rank Size Shape All Any".split()
-)
 _LIMIT: Final = 64
 #: Elements of a tensor on the way to a value: what a file calls a shape may be made to fill memory.
 _LARGEST: Final = 1 << 20
@@ -261,15 +257,16 @@ def fold_constant(
     `given` are scalars to take for the ops it names, placeholders most likely.
     """
     op, _ = split(tensor)
-    ops = index.ancestors([op], control=False, stop=given)
-    if len(ops) > _LIMIT or not ops or any(index.nodes[name].op not in PURE for name in ops - set(given)):
+    needed = index.ancestors([op], control=False, stop=given)
+    folded = {index.nodes[name].op for name in needed - set(given)}
+    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE:
         return None
     nodes = [
         _replace_with_constant(index.nodes[name], given) if name in given else index.nodes[name]
-        for name in sorted(ops)
+        for name in sorted(needed)
     ]
     try:
-        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), ops))
+        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), needed))
     except InvalidModelError:
         return None
     sizes = [

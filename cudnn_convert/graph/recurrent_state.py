@@ -17,18 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import CUDNN_OPS, VARIABLES, Index, split, tensor, unique
+from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor, unique, walk
 from cudnn_convert.model import Array
-
-RECURRENCES: Final = CUDNN_OPS | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell"}
-OVERWRITES: Final = frozenset({"Assign", "AssignVariableOp"})
-SUBTRACTIONS: Final = frozenset({"AssignSub", "AssignSubVariableOp"})
-WRITES: Final = OVERWRITES | SUBTRACTIONS | {"AssignAdd", "AssignAddVariableOp"}
-SWITCHES: Final = frozenset({"Switch", "RefSwitch"})
-#: Ops that hand on the variable itself: its reference, or its handle.
-_REFERENCE_CARRIERS: Final = frozenset({"RefSwitch", "RefEnter", "RefIdentity"})
-_HANDLE_CARRIERS: Final = frozenset({"Switch", "Enter", "Identity"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,7 @@ class State:
         return f"{self.variable}:0"
 
 
-def find(graph: Any, outputs: Iterable[str]) -> tuple[State, ...]:
+def find(graph: AnyGraph, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
     return tuple(
         state
@@ -74,7 +65,7 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
     ends = {split(name)[0] for name in outputs}
     states = []
     for node in graph.definition.node:
-        if node.op in VARIABLES:
+        if node.op in ops.VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
                 recurs = any(_recurs(index, use.op) for use in writes)
@@ -86,30 +77,29 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
 def uses(index: Index, variable: str) -> Iterator[Use]:
     """What takes a variable, through branches and loops; what writes it also behind another write."""
     is_handle = index.nodes[variable].op == "VarHandleOp"
-    carriers = _HANDLE_CARRIERS if is_handle else _REFERENCE_CARRIERS
+    carriers = ops.HANDLE_CARRIERS if is_handle else ops.REFERENCE_CARRIERS
     todo: list[tuple[str, int, tuple[tuple[str, int], ...]]] = [(variable, 0, ())]
     while todo:
         op, k, passage = todo.pop(0)
-        is_write = index.nodes[op].op in WRITES
+        is_write = index.nodes[op].op in ops.WRITES
         for node in {node.name: node for node in index.consumers(op, k)}.values():
-            if is_write and node.op not in WRITES:
+            if is_write and node.op not in ops.WRITES:
                 continue  # reads what the assignment returns
             if node.op in carriers:
-                sides = (0, 1) if node.op in SWITCHES else (0,)
+                sides = (0, 1) if node.op in ops.SWITCHES else (0,)
                 todo += [(node.name, side, (*passage, (node.name, side))) for side in sides]
                 continue
             positions = [position for position, name in enumerate(node.input) if split(name) == (op, k)]
             yield from (Use(node.name, position, passage) for position in positions)
-            if node.op in WRITES and 0 in positions and not is_handle:
+            if node.op in ops.WRITES and 0 in positions and not is_handle:
                 todo.append((node.name, 0, passage))
 
 
 def root(index: Index, op: str) -> str | None:
     """The variable that an op writes, or whose reference or handle it hands on, or None."""
-    carriers = _REFERENCE_CARRIERS | _HANDLE_CARRIERS | WRITES | {"RefMerge"}
-    while (node := index.nodes[op]).op in carriers:
-        op = split(node.input[0])[0]
-    return op if node.op in VARIABLES else None
+    carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
+    node = index.maker(op, carriers)
+    return node.name if node.op in ops.VARIABLES else None
 
 
 def copy_through_control_flow(
@@ -119,10 +109,7 @@ def copy_through_control_flow(
     nodes: list[Any] = []
     for name, side in passage:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = f"{prefix}/{name}"
-        copy.op = original.op.removeprefix("Ref")
+        copy = node_defs.copy_node(original, name=f"{prefix}/{name}", op=original.op.removeprefix("Ref"))
         copy.input[0] = source
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
@@ -131,14 +118,14 @@ def copy_through_control_flow(
 
 
 def _is_write(index: Index, use: Use) -> bool:
-    return use.position == 0 and index.nodes[use.op].op in WRITES
+    return use.position == 0 and index.nodes[use.op].op in ops.WRITES
 
 
 def _recurs(index: Index, write: str) -> bool:
     """Whether an assignment writes what depends on a recurrence; a moving average of it does not count."""
     node = index.nodes[write]
-    return node.op not in SUBTRACTIONS and any(
-        index.nodes[op].op in RECURRENCES for op in ops_of_assignment(index, node)
+    return node.op not in ops.SUBTRACTIONS and any(
+        index.nodes[op].op in ops.RECURRENCES for op in ops_of_assignment(index, node)
     )
 
 
@@ -149,23 +136,20 @@ def ops_of_assignment(index: Index, write: Any) -> set[str]:
 
 def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
     """Whether the variable's value, or what is computed from it, is an output."""
-    todo, seen = [variable], set()
-    while todo:
-        op = todo.pop()
-        if op in seen:
-            continue
-        seen.add(op)
+
+    def readers(op: str) -> Iterator[str]:
         for node in index.consumers(op):
             # A plain assignment looks at no old value, nor does what it returns.
-            overwrites = node.op in OVERWRITES and split(node.input[0])[0] == op
-            todo += [] if overwrites else [node.name]
-    return bool(ends & seen)
+            if node.op not in ops.OVERWRITES or split(node.input[0])[0] != op:
+                yield node.name
+
+    return any(op in ends for op in walk([variable], readers))
 
 
 def assignments(index: Index, op: str) -> dict[str, str]:
     """For an assignment, or a group of nothing else: each assignment and the variable that it writes."""
     node = index.nodes.get(op)
-    if node is not None and node.op in WRITES:
+    if node is not None and node.op in ops.WRITES:
         variable = root(index, op)
         return {op: variable} if variable is not None else {}
     if node is None or node.op != "NoOp":
@@ -180,13 +164,13 @@ def last_writes(index: Index, state: State) -> list[str]:
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
-def find_dropped_updates(index: Index, graph: Any) -> tuple[tuple[str, str], ...]:
+def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str], ...]:
     """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
     kept = {node.name: node for node in graph.node}
-    recurrences = {name for name, node in kept.items() if node.op in RECURRENCES}
+    recurrences = {name for name, node in kept.items() if node.op in ops.RECURRENCES}
     updates = []
     for node in index.nodes.values():
-        if node.op in WRITES - SUBTRACTIONS and node.name not in kept:
+        if node.op in ops.WRITES - ops.SUBTRACTIONS and node.name not in kept:
             variable = root(index, node.name)
             if variable is not None and variable in kept and recurrences & ops_of_assignment(index, node):
                 updates.append((node.name, variable))
@@ -198,7 +182,7 @@ def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_de
     index, reads, names = graph.index, [], []
     for name in outputs:
         node = index.nodes[split(name)[0]]
-        if node.op in WRITES and node.op.endswith("VariableOp"):
+        if node.op in ops.WRITES and node.op.endswith("VariableOp"):
             read_name = unique(f"{node.name}/value", index.nodes)
             read = node_defs.node(read_name, "ReadVariableOp", [node.input[0], f"^{node.name}"])
             read.attr["dtype"].CopyFrom(node.attr["dtype"])
@@ -218,13 +202,12 @@ def initial(index: Index, variable: str) -> Array | None:
     resource_variable_ops.py too.
     """
     node = index.nodes.get(f"{variable}/Assign")
-    if node is None or node.op not in OVERWRITES:
+    if node is None or node.op not in ops.OVERWRITES:
         return None
     return node_defs.fold_constant(index, tensor(node.input[1]))
 
 
 _CURE: Final = "the format savedmodel keeps it as it is"
-_IDENTITIES: Final = frozenset({"RefIdentity", "Identity"})
 
 
 class Order:
@@ -238,7 +221,7 @@ class Order:
         self.reasons: list[str] = []
         ops = [write.op for write in state.writes]
         self.before = {op: index.ancestors([op]) for op in ops}
-        self.after = {op: _waiting(index, op) for op in ops}
+        self.after = {op: index.descendants([op], control=True) - {op} for op in ops}
         self.stages = self._stages()
 
     def refuse(self, what: str) -> None:
@@ -248,10 +231,10 @@ class Order:
     def _stages(self) -> list[list[Use]]:
         """The assignments in their order; those of the two sides of one branch share a stage."""
         stages: list[list[Use]] = []
-        ops = set(self.before)
-        for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & ops)):
+        written = set(self.before)
+        for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
             others = stages[-1] if stages else []
-            if any(op not in SWITCHES | _IDENTITIES for op in self._ops(write)):
+            if any(op not in ops.SWITCHES | ops.IDENTITIES for op in self._ops(write)):
                 self.refuse(f"no assignment inside a loop, found {write.op}; {_CURE}")
             if len(self.branches(write)) > 1:
                 self.refuse(f"no assignment inside two branches, found {write.op}; {_CURE}")
@@ -273,7 +256,7 @@ class Order:
         return [
             (tensor(self.nodes[name].input[1]), side)
             for name, side in use.passage
-            if self.nodes[name].op in SWITCHES
+            if self.nodes[name].op in ops.SWITCHES
         ]
 
     def _excludes(self, use: Use, second: Use) -> bool:
@@ -311,20 +294,8 @@ class Order:
         sides = dict(self.branches(write))
         readers = [*self.index.consumers(use.op)]
         for node in readers:
-            if node.op not in SWITCHES or tensor(node.input[1]) not in sides:
+            if node.op not in ops.SWITCHES or tensor(node.input[1]) not in sides:
                 return False
             if any(True for _ in self.index.consumers(node.name, sides[tensor(node.input[1])])):
                 return False
         return bool(readers) and bool(sides)
-
-
-def _waiting(index: Index, op: str) -> set[str]:
-    """Everything that runs after an op."""
-    seen: set[str] = set()
-    todo = [op]
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            todo += [node.name for node in index.readers(name)]
-    return seen - {op}

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import AnyGraph, NodeDef, callees, walk
 from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
 _STATEFUL: Final = "stateful"
 _SHOWN: Final = 3
-#: What a program gives a value to, so that TensorFlow takes none of theirs for constant.
-_FED: Final = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 #: Functions that say the same of themselves: TensorFlow may call one in the place of the other
 #: (v2.21.0 core/grappler/optimizers/implementation_selector.cc).
 TWINS: Final = "api_implements"
@@ -39,7 +39,7 @@ STATEFUL: Final = SECTIONS[_STATEFUL]
 PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
 
 
-def is_pure(node: Any) -> bool:
+def is_pure(node: NodeDef) -> bool:
     """Whether the op of a node may run; what its functions hold is not looked at."""
     if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
         return False
@@ -48,7 +48,7 @@ def is_pure(node: Any) -> bool:
 
 def refuse(
     path: object,
-    graph: Any,
+    graph: AnyGraph,
     *,
     cure: str,
     doing: str = "verifying",
@@ -71,12 +71,12 @@ def refuse(
         raise UnsupportedModelError(path, reasons)
 
 
-def others(graph: Any) -> Iterator[Any]:
+def others(graph: AnyGraph) -> Iterator[Any]:
     """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
     return (node for node, _ in _locate_nodes(graph))
 
 
-def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
+def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[Any, str]]:
     """The same nodes, each with the function that it lies in, "" for the graph itself."""
     library: dict[str, list[Any]] = {}
     twins: dict[bytes, list[str]] = {}
@@ -89,14 +89,14 @@ def _locate_nodes(graph: Any) -> Iterator[tuple[Any, str]]:
         # A function of the name of an op of TensorFlow's may be either.
         if not is_pure(node) and (node.op not in names or tf_private.find_op(node.op) is not None):
             yield node, inside
-        called = [node.op, *_list_functions(node.attr.values())]
+        called = callees(node)
         while called:
             for function in library.pop(called.pop(), ()):
                 todo += [(inner, function.signature.name) for inner in function.node_def]
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
-def ops_run_by_converter(graph: Any) -> Iterator[Any]:
+def ops_run_by_converter(graph: AnyGraph) -> Iterator[Any]:
     """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
     for node in others(graph):
         definition = tf_private.find_op(node.op)
@@ -116,26 +116,13 @@ def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
             yield node
 
 
-def _is_constant(nodes: Mapping[str, Any], node: Any) -> bool:
-    seen: set[str] = set()
-    todo = [node]
-    while todo:
-        current = todo.pop()
-        definition = tf_private.find_op(current.op)
-        if definition is None or definition.is_stateful or current.op in _FED:
+def _is_constant(nodes: Mapping[str, Any], node: NodeDef) -> bool:
+    def above(name: str) -> Iterator[str]:
+        return (source.partition(":")[0] for source in nodes[name].input if not source.startswith("^"))
+
+    for name in walk([node.name], above):
+        # An argument of a function is no node.
+        definition = tf_private.find_op(nodes[name].op) if name in nodes else None
+        if definition is None or definition.is_stateful or nodes[name].op in ops.ALL_PLACEHOLDERS:
             return False
-        names = {name.partition(":")[0] for name in current.input if not name.startswith("^")} - seen
-        seen |= names
-        if not names <= nodes.keys():  # an argument of a function
-            return False
-        todo += [nodes[name] for name in names]
     return True
-
-
-def _list_functions(attributes: Iterable[Any]) -> Iterator[str]:
-    """The functions that attributes name, also those that a function is to be made with."""
-    for attribute in attributes:
-        functions = [attribute.func] if attribute.HasField("func") else attribute.list.func
-        for function in functions:
-            yield function.name
-            yield from _list_functions(function.attr.values())

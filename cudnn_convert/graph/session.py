@@ -22,8 +22,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import INPUT, PARAMS, VARIABLES, Index, split, unique
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import INPUT, PARAMS, Index, split, unique
 from cudnn_convert.model import Array, Recurrence, Tensor
 
 
@@ -42,7 +42,7 @@ def check_values(path: Path, graph: Any, values: Mapping[str, Tensor], *, decode
     """Raises UnsupportedModelError where a variable, but for the `decoded`, has no value of its shape."""
     reasons = []
     for node in graph.node:
-        if node.op in VARIABLES and node.name not in decoded:
+        if node.op in ops.VARIABLES and node.name not in decoded:
             name, wanted = checkpoint_key(node), tf.TensorShape(node.attr["shape"].shape)
             value = values.get(name)
             if value is None:
@@ -88,7 +88,7 @@ def answering(
 
 def variable_ops(graph: Any) -> list[Any]:
     """The nodes of a GraphDef that hold a variable."""
-    return [node for node in graph.node if node.op in VARIABLES]
+    return [node for node in graph.node if node.op in ops.VARIABLES]
 
 
 @contextmanager

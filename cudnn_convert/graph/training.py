@@ -15,16 +15,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    OUTPUTS,
-    PLACEHOLDERS,
-    STREAMS,
-    VARIABLES,
-    Index,
-    split,
-    tensor,
-)
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -63,16 +55,14 @@ _FORMS: Final = _MOVES | {"Identity"}
 #: Of a prediction and a label: the first step of a loss; a metric.
 _JOINS: Final = frozenset({"SquaredDifference", "Sub", "Mul"})
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
-_HANDS_ON: Final = frozenset(
-    "Identity ReadVariableOp Enter RefEnter Switch RefSwitch Cast StopGradient".split()
-)
+_HANDS_ON: Final = ops.PASSAGES | {"Identity", "ReadVariableOp", "Cast", "StopGradient"}
 _ACCUMULATES: Final = re.compile(r"Assign(Add|Sub)(VariableOp)?")
 _NAMED: Final = re.compile(
     r"(.*[/_])?(labels?|targets?|truths?|gold|annotations?|y_true)([/_].*)?", re.IGNORECASE
 )
 
 
-def is_named(node: Any) -> bool:
+def is_named(node: NodeDef) -> bool:
     """Whether a node has a user's name, as far as its op tells."""
     own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
     kind = node.op.removesuffix("V2").removesuffix("V3").lower()
@@ -128,7 +118,7 @@ class Walk:
         return readers
 
     def _is_cudnn(self, name: str) -> bool:
-        return self.index.nodes[name].op in CUDNN_OPS
+        return self.index.nodes[name].op in ops.CUDNN
 
     def _is_open(self, reader: Any, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):
@@ -176,18 +166,18 @@ class Walk:
         predictions = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
-    def weights(self, node: Any) -> set[str]:
+    def weights(self, node: NodeDef) -> set[str]:
         """The variables that a node reads: weights, not counters or averages of what passes."""
         weights = set()
         for name in self.index.data_inputs(node):
             source = self.index.nodes.get(split(name)[0])
             while source is not None and source.op in _HANDS_ON:
                 source = self.index.nodes.get(split(source.input[0])[0])
-            if source is not None and source.op in VARIABLES and self._is_weight(source):
+            if source is not None and source.op in ops.VARIABLES and self._is_weight(source):
                 weights.add(source.name)
         return weights
 
-    def _is_weight(self, node: Any) -> bool:
+    def _is_weight(self, node: NodeDef) -> bool:
         if not tf.as_dtype(node.attr["dtype"].type).is_floating:
             return False
         return not any(_ACCUMULATES.fullmatch(reader.op) for reader in self.index.consumers(node.name))
@@ -211,11 +201,11 @@ def _losses(index: Index) -> Iterator[_Loss]:
             yield _Loss({taken: _origin(index, taken)}, others[: _LABELS.get(node.op, 1)])
 
 
-def _is_loss(node: Any) -> bool:
+def _is_loss(node: NodeDef) -> bool:
     return bool(_LOSSES.fullmatch(node.op)) and not _GRADIENTS.fullmatch(node.name)
 
 
-def _scope(node: Any) -> tuple[str, str]:
+def _scope(node: NodeDef) -> tuple[str, str]:
     """Of a loss: `loss/` of `loss/loss` or of `loss` beside `loss/Reshape`, and the scope around it."""
     scope, _, own = node.name.rpartition("/")
     outer, _, last = scope.rpartition("/")
@@ -244,17 +234,15 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
 
 def _origin(index: Index, name: str) -> str:
     """The tensor that another is only a form or a name of."""
-    while index.nodes[split(name)[0]].op in _FORMS:
-        name = index.data_inputs(index.nodes[split(name)[0]])[0]
-    return name
+    return index.origin(name, _FORMS)
 
 
 def _list_given(index: Index) -> Iterator[str]:
     """The tensors `op:k` that a program gives: placeholders with axes, components of iterators and queues."""
     for node in index.nodes.values():
-        if node.op in PLACEHOLDERS and not _is_scalar(node):
+        if node.op in ops.PLACEHOLDERS and not _is_scalar(node):
             yield f"{node.name}:0"
-        elif node.op in STREAMS:
+        elif node.op in ops.STREAMS:
             yield from sorted(
                 {
                     tensor(name)
@@ -265,7 +253,7 @@ def _list_given(index: Index) -> Iterator[str]:
             )
 
 
-def _is_scalar(node: Any) -> bool:
+def _is_scalar(node: NodeDef) -> bool:
     shape = node.attr["shape"].shape
     return "shape" in node.attr and not shape.unknown_rank and not shape.dim
 

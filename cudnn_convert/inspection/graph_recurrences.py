@@ -18,8 +18,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import weights_only
 from cudnn_convert.inspection.result import End, Found, Held
@@ -27,7 +27,7 @@ from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
 
-#: Smaller constants stay: they may be sizes, rates or axes, which a plan reads.
+#: Smaller ones may be sizes, rates or axes, which a plan looks at.
 _LARGE: Final = 1 << 18
 
 
@@ -35,7 +35,7 @@ _LARGE: Final = 1 << 18
 class _Constant:
     """The value of a Const node."""
 
-    node: Any
+    node: NodeDef
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class _Constant:
 
 def hollow(model: Model) -> Model:
     """Replace each large float constant of the model's graph by a variable."""
-    graph: Any = model.graph
+    graph: AnyGraph = model.graph
     constants: dict[str, Tensor] = {
         node.name: constant
         for node in graph.node
@@ -66,7 +66,7 @@ def hollow(model: Model) -> Model:
         node_defs.node(
             node.name,
             "VariableV2",
-            node.input,  # control edges, the only inputs of a constant
+            node.input,  # what it waits for, all a constant can have
             dtype=tf.as_dtype(constants[node.name].dtype),
             shape=tf.TensorShape(constants[node.name].shape),
         )
@@ -81,7 +81,7 @@ def hollow(model: Model) -> Model:
     )
 
 
-def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
+def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen:
     """Describe a cuDNN or block node; `tensors` are its imported inputs, None if unknown."""
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
@@ -89,7 +89,7 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
     leaves = tuple(
         leaf for name in origin.leaves if (leaf := _describe_tensor(model, index, name)) is not None
     )
-    if node.op not in CUDNN_OPS:
+    if node.op not in ops.CUDNN:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
     blob = leaves[0] if leaves and not origin.computed else None
@@ -139,7 +139,7 @@ def _keys(
     if matches is None and blob is None:
         try:
             return weight_copies.match_by_sizes(model, facts, has_blob=False)
-        except AmbiguousSourceError:  # reported by the refusal
+        except AmbiguousSourceError:  # the refusal says so
             return None
     return matches
 
@@ -157,14 +157,14 @@ def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
     return Held(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
 
 
-def _are_full(index: Index, node: Any) -> bool:
+def _are_full(index: Index, node: NodeDef) -> bool:
     try:
         return resolve.lengths_are_trivial(index, node)
-    except KeyError:  # a node of a separate function
+    except KeyError:  # a node of a function on its own
         return False
 
 
-def _block(node: Any, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
+def _block(node: NodeDef, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
     """Describe a BlockLSTM or LSTMBlockCell by its kernel `[inputs + units, 4*units]`.
 
     Source: tensorflow v2.21.0 core/ops/rnn_ops.cc. The cell computes one step, `[batch, inputs]`.
@@ -193,7 +193,7 @@ class Graph:
             for of in (signature.inputs, signature.outputs)
             for name in of.values()
         ]
-        graph: Any = model.graph
+        graph: AnyGraph = model.graph
         keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
         self.graph = _flat(graph, keep)
         self.index = Index(self.graph)
@@ -255,7 +255,7 @@ class Graph:
         return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
 
 
-def _try_describe(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
+def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen | None:
     """Describe a node, None where its attributes are invalid, which a refusal reports."""
     try:
         return describe_node(model, index, node, tensors)
@@ -270,7 +270,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
     functions = [
         function
         for function in graph.library.function
-        if function.signature.name not in called and any(node.op in CUDNN_OPS for node in function.node_def)
+        if function.signature.name not in called and any(node.op in ops.CUDNN for node in function.node_def)
     ]
     definition = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
     for number, function in enumerate(functions):
@@ -290,7 +290,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
             yield replace(shown, name=f"{function}/{name}", function=function, live=False)
 
 
-def _flat(graph: Any, keep: Sequence[str]) -> Any:
+def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
         return (
@@ -302,7 +302,7 @@ def _flat(graph: Any, keep: Sequence[str]) -> Any:
         return graph
 
 
-def _import_needed(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
+def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> tf.Graph | None:
     """Import what `ops` need, None where TensorFlow does not know an op."""
     try:
         return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))

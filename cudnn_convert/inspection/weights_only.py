@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import CudnnConvertError
-from cudnn_convert.graph.index import CUDNN_OPS
+from cudnn_convert.graph import ops
 from cudnn_convert.inspection.result import End, Found, Held, Offered
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.plan import Plan
@@ -69,7 +69,7 @@ class Seen:
             name=node.name,
             op=node.op,
             function=None,
-            needs_gpu=node.op in CUDNN_OPS,
+            needs_gpu=node.op in ops.CUDNN,
             live=None,
             mode=self.mode.value,
             layers=self.layers,

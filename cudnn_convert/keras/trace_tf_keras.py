@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.graph.index import walk
 from cudnn_convert.keras import cpu_layers, trace_keras3
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
@@ -82,13 +83,8 @@ def updates(built: Any) -> list[Any]:
 
 
 def _placeholders(op: Any) -> set[Any]:
-    todo, seen = [op], set()
-    while todo:
-        tensor = todo.pop()
-        if tensor not in seen:
-            seen.add(tensor)
-            todo += [*(value.op for value in tensor.inputs), *tensor.control_inputs]
-    return {tensor for tensor in seen if tensor.type == "Placeholder"}
+    needed = walk([op], lambda other: [*(value.op for value in other.inputs), *other.control_inputs])
+    return {other for other in needed if other.type == "Placeholder"}
 
 
 def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:

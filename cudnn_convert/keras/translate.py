@@ -243,10 +243,8 @@ def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator
         if _is_reference(value, names):
             yield value[0], value[1]
             todo += value[3:]
-        elif isinstance(value, Mapping):
-            todo += value.values()
-        elif isinstance(value, list):
-            todo += value
+        else:
+            todo += layer_tree.children(value)
 
 
 #: Layers that do to each step what TimeDistributed around them does.

@@ -18,17 +18,17 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import Index, reference
+from cudnn_convert.graph.index import AnyGraph, Index, library, reference
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
 
-#: The name of the cuDNN node that replaces a block, in the block's scope.
+#: The name of a cuDNN node inside what stands for a block.
 _NODE: Final = "cudnn"
 
 
-def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
     """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
 
     `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
@@ -40,22 +40,22 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
     _refuse_nested(Index(graph), wanted)
     replacements: dict[str, list[Any]] = {}
     recurrences = []
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     for block in wanted:
         fused = _is_fused(block)
         body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
         nodes = inlining.call(body, block.node.name, [reference(name) for name in block.inputs])
         for node in nodes:
-            # Else TensorFlow's optimizer makes a TensorFlow 1 loop, in which tf2onnx does not support lists.
+            # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
             node.attr.pop(inlining.LOWERED, None)
         replacements[block.node.name] = nodes
-        library |= {function.signature.name: function for function in body.library}
+        functions |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
     result = node_defs.with_nodes(
         graph, (node for old in graph.node for node in replacements.get(old.name, [old]))
     )
     del result.library.function[:]
-    result.library.function.extend(library[name] for name in sorted(library))
+    result.library.function.extend(functions[name] for name in sorted(functions))
     return result, tuple(recurrences)
 
 
@@ -88,7 +88,7 @@ def _recurrence(block: Block) -> Recurrence:
         lengths=not block.full,
         dtype=np.dtype(block.dtype.as_numpy_dtype),
         cells=((block.cell,),),
-        evidence=CanonicalEvidence({}),  # unused by the reference: the source runs its own op
+        evidence=CanonicalEvidence({}),  # nobody judges by it: the source runs its own op
         shared=block.node.name,
     )
 
@@ -115,7 +115,7 @@ def _fuse(block: Block) -> Callable[..., list[Any]]:
             y, _, last, _, _ = tf.raw_ops.CudnnRNNV3(**inputs, sequence_lengths=rows, name=_NODE)
             # The last step of all is zero where the block ends before it.
             last = tf.where(tf.cast(steps, tf.int32) < time, tf.zeros_like(last), last)
-        last = last[: tf.shape(x)[0]]  # empty for 0 steps
+        last = last[: tf.shape(x)[0]]  # of no steps there is no last
         return [last if k == resolve.CELL_STATES else y for k in range(resolve.OUTPUTS)]
 
     return compute
@@ -134,7 +134,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         recurrent = kernel[width:]
         sums = tf.reshape(x, [-1, width]) @ kernel[:width] + bias
         sums = tf.reshape(sums, tf.stack([time, batch, tf.shape(kernel)[1]]))
-        # One list for all outputs: tf2onnx would merge two with equal initial values.
+        # One list for all: tf2onnx would take two that begin alike for one.
         shape = tf.stack([len(kept), batch, tf.shape(h)[1]])
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
@@ -148,7 +148,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         values = tf.raw_ops.TensorListStack(
             input_handle=items_written, element_shape=shape, element_dtype=x.dtype
         )
-        # After a loop of 0 steps the runtime does not know the other sizes.
+        # A loop of no steps leaves its runtime without the other widths.
         values = tf.reshape(values, tf.concat([[time], shape], 0))
         alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]
         values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), block.dtype)

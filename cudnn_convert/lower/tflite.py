@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.lower import block_lstm
@@ -97,7 +97,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
     index, changes, added = Index(graph), {}, []
     for recurrence in recurrences:
         node = index.nodes[recurrence.node]
-        if index.nodes[split(node.input[INPUT])[0]].op in ("Switch", "RefSwitch"):
+        if index.nodes[split(node.input[INPUT])[0]].op in ops.SWITCHES:
             dtype = tf.as_dtype(recurrence.dtype).as_datatype_enum
             name = unique(f"{node.name}/input", index.nodes)
             added.append(node_defs.identity(name, node.input[INPUT], dtype))

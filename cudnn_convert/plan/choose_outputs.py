@@ -24,8 +24,8 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
 
@@ -57,13 +57,13 @@ def _ask(reason: str, sets: Iterable[str], lead: str = "; choose with") -> Reaso
     return Reason(f"{reason}{advice}", *remedies)
 
 
-def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
+def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
     """The kind of each output tensor of the ops `names`, in graph order."""
     seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
     wanted, listed = frozenset(names), {}
     for node in graph.node:
         if node.name in wanted:
-            count = OUTPUTS if node.op in CUDNN_OPS else None
+            count = OUTPUTS if node.op in ops.CUDNN else None
             for tensor in seen.get_operation_by_name(node.name).outputs[:count]:
                 listed[tensor.name] = _kind(tensor)
     return listed
@@ -100,13 +100,14 @@ def _is_total(tensor: tf.Tensor) -> bool:
 
 
 def order_candidates(
-    graph: Any, walk: Walk, leaves: Collection[str], sources: Collection[Source]
+    graph: AnyGraph, walk: Walk, leaves: Collection[str], sources: Collection[Source]
 ) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
     closed = {name for source in sources if source.is_label for name in source.below}
     closed |= index.descendants(node.name for node in node_defs.unknown(graph))
-    open_ = [name for name in walk.reached if name not in closed and index.nodes[name].op not in PLACEHOLDERS]
+    reached = [name for name in walk.reached if name not in closed]
+    open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]
     places = {name: position for position, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}
     ranks: dict[str, int] = {}
@@ -119,17 +120,17 @@ def order_candidates(
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
     # What a recurrence gives by itself is meant only where nothing stands behind it.
-    behind = [name for name in known if index.nodes[name].op not in CUDNN_OPS or name in ends]
+    behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
 
 
-def everywhere(graph: Any, index: Index) -> list[str]:
+def everywhere(graph: AnyGraph, index: Index) -> list[str]:
     """Candidates in a graph without recurrences: what placeholders reach.
 
     All unread tensors together come first, then each candidate.
     """
-    starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
+    starts = [node.name for node in index.nodes.values() if node.op in ops.PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
     ends = [name for name in reached if walk.is_unread(name)]
@@ -228,11 +229,11 @@ def _inference(index: Index, nodes: list[Any]) -> list[Any]:
     return wanted
 
 
-def _is_differentiated(index: Index, node: Any) -> bool:
+def _is_differentiated(index: Index, node: NodeDef) -> bool:
     return any(_BACKWARD.fullmatch(reader.op) for reader in index.consumers(node.name))
 
 
-def _is_training(node: Any) -> bool:
+def _is_training(node: NodeDef) -> bool:
     # tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc: is_training defaults to true.
     return "is_training" not in node.attr or bool(node.attr["is_training"].b)
 
@@ -242,7 +243,7 @@ def _is_leaf(walk: Walk, name: str) -> bool:
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: list[Source]) -> None:
+def _refuse_part(path: Path, graph: AnyGraph, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
@@ -311,7 +312,7 @@ def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
     return [
         f"{start}:{k}"
         for start in walk.starts
-        if index.nodes[start].op in CUDNN_OPS
+        if index.nodes[start].op in ops.CUDNN
         for k in range(OUTPUTS)
         if any(
             reader.name in walk.reached and reader.name not in closed for reader in index.consumers(start, k)

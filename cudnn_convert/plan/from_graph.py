@@ -21,7 +21,7 @@ from cudnn_convert.errors import (
     UnsupportedModelError,
     UsageError,
 )
-from cudnn_convert.graph import control_flow, index, lookup_tables, recurrent_state, session
+from cudnn_convert.graph import control_flow, lookup_tables, ops, recurrent_state, session
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
@@ -112,7 +112,7 @@ def _inputs(
         subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=()),
     )
     for node in nodes:
-        if node.op in index.PLACEHOLDERS:
+        if node.op in ops.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
             state.append(keys.get(name, Spec(None, name)))
             missing += [] if name in keys or name in free or not request.complete else [name]

@@ -15,10 +15,10 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError, Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import control_flow, lookup_tables, node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import INPUT, OUTPUTS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import subgraphs
-from cudnn_convert.graph.passes.inference import RANDOM, mask
+from cudnn_convert.graph.passes.inference import mask
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
@@ -51,7 +51,7 @@ def check_runs_on_cpu(
 def _random(index: Index) -> Iterator[str]:
     """Active dropout, with the `--set` that turns it off, and other random ops."""
     explained: set[str] = set()
-    drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
+    drawn = {node.name for node in index.nodes.values() if node.op in ops.RANDOM}
     for node in index.nodes.values():
         mask_ = mask(index, f"{node.name}:0") if node.op in _MASKS else None
         if mask_ is None:
@@ -62,7 +62,7 @@ def _random(index: Index) -> Iterator[str]:
         cure = _cure(index, rate, neutral)
         yield Reason(f"{node.name}: expected no dropout at inference, found one that is on; {cure}", cure)
     for node in index.nodes.values():
-        if node.op in RANDOM and node.name not in explained:
+        if node.op in ops.RANDOM and node.name not in explained:
             yield (
                 f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
                 f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
@@ -73,7 +73,7 @@ def _cure(index: Index, rate: str, neutral: int) -> Remedy:
     """The value of the placeholder that decides a dropout rate, or of the rate itself."""
     lead = "turn it off with"
     predicates = [
-        name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
+        name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in ops.ALL_PLACEHOLDERS
     ]
     for setting in (neutral, 1 - neutral):
         if len(predicates) == 1 and node_defs.fold_scalar(index, rate, {predicates[0]: setting}) == neutral:
@@ -97,11 +97,11 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
             yield Reason(f"{node.name}: {expected}; {cure or other}", cure)
 
 
-def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
+def _without_kernel(graph: AnyGraph, index: Index) -> Iterator[str]:
     library = {function.signature.name for function in graph.library.function}
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
-        if node.op in library or node.op in CUDNN_OPS:
+        if node.op in library or node.op in ops.CUDNN:
             continue
         if tf_private.find_op(node.op) is None:
             nodes.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
@@ -130,7 +130,7 @@ def _has_cpu_kernel(op: str) -> bool:
 def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]:
     """Readers of cuDNN outputs for gradients, which the CPU form lacks."""
     for node in index.nodes.values():
-        if node.op in CUDNN_OPS:
+        if node.op in ops.CUDNN:
             for reader in index.consumers(node.name):
                 used = {k for op, k in map(split, reader.input) if op == node.name}
                 if max(used) >= OUTPUTS:
@@ -140,7 +140,7 @@ def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]
                     )
     for name in outputs:
         op, k = split(name)
-        if index.nodes[op].op in CUDNN_OPS and k >= OUTPUTS:
+        if index.nodes[op].op in ops.CUDNN and k >= OUTPUTS:
             yield (
                 f"--outputs {name}: expected outputs 0 to 2 of {op}, found {name}, which only gradients "
                 "need; choose others"
@@ -163,7 +163,7 @@ def undrawable(plan: Plan) -> list[str]:
     return [*_undrawable(plan, node_defs.import_graph(plan.graph))]
 
 
-def _is_plain(node: Any) -> bool:
+def _is_plain(node: NodeDef) -> bool:
     """Whether a placeholder states a shape of known rank and is not a string."""
     shape = node.attr["shape"].shape if "shape" in node.attr else None
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
@@ -190,7 +190,7 @@ def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
 def _has_words(plan: Plan) -> bool:
     """Whether a table of the model has string keys, from which inputs can be drawn."""
     return bool(plan.initializers) and any(
-        node.op in lookup_tables.TABLES and node.attr["key_dtype"].type == tf.string.as_datatype_enum
+        node.op in ops.TABLES and node.attr["key_dtype"].type == tf.string.as_datatype_enum
         for node in plan.graph.node
     )
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
-from cudnn_convert.graph import node_defs, recurrent_state
-from cudnn_convert.graph.index import VARIABLES, Index, split, tensor
+from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.plan import choose_outputs, notes
 from cudnn_convert.plan.notes import Spec
 
-#: Suffix that turns the key of a state's input into that of its next value.
+#: What the key of a state's input gets for the output that holds its next value.
 NEXT: Final = "_next"
 
 
@@ -40,11 +40,11 @@ def _key(variable: str) -> str:
 
 
 def find_requested_states(
-    index: Index, graph: Any, outputs: Sequence[str], inputs: Iterable[Spec]
+    index: Index, graph: AnyGraph, outputs: Sequence[str], inputs: Iterable[Spec]
 ) -> set[str]:
     """The requested inputs that are state: they leave their variables in every format."""
     tensors = [spec.tensor for spec in inputs]
-    named = {name for name in tensors if index.nodes[split(name)[0]].op in VARIABLES}
+    named = {name for name in tensors if index.nodes[split(name)[0]].op in ops.VARIABLES}
     if not named:
         return set()
     ends = {split(name)[0] for name in tensors if name not in named}
@@ -54,7 +54,7 @@ def find_requested_states(
 
 def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Refuse `--set` of a state. Raises UsageError."""
-    if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
+    if any(graph.index.nodes[split(name)[0]].op in ops.VARIABLES for name in bound):
         needed = node_defs.prune(graph, outputs)
         for state in recurrent_state.find(needed.definition, outputs):
             if state.tensor in bound:

@@ -12,7 +12,8 @@
 * dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
 * tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.
 
-May import: errors, private, context, model, keras.config, read.tensorbundle, read.dialects.
+May import: errors, private, context, model, graph.index, graph.ops, keras.config, read.tensorbundle,
+read.dialects.
 Entry: `read`.
 """
 

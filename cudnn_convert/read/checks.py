@@ -11,7 +11,7 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from math import isfinite, prod
 from pathlib import Path
@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import callees, library
 
-#: The only ops that may close a cycle (tensorflow v1.15.0 core/graph/validate.cc).
-_BACK: Final = frozenset({"NextIteration", "RefNextIteration"})
 _SHOWN: Final = 3
 _LONG: Final = 200
-#: Assumed bytes of an element, at least those of any type.
+#: Bytes of an element where the type has none of its own, such as a string's.
 _LARGEST: Final = 16
 #: tensorflow v2.21.0 core/framework/types.proto DT_STRING.
 _STRING: Final = 7
@@ -51,7 +51,7 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
     lost = [f"{name} without {_show(op)}" for name, ops in inputs.items() for op in ops if op not in known]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
-    back = {node.name for node in nodes if node.op in _BACK}
+    back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
     if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
         raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
     for node in nodes:
@@ -81,8 +81,8 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
     """Some of the names on or behind a cycle, "" where there is none."""
     readers: dict[str, list[str]] = {name: [] for name in inputs}
     left = {}
-    for name, ops in inputs.items():
-        own = [op for op in ops if op in readers]
+    for name, read in inputs.items():
+        own = [op for op in read if op in readers]
         left[name] = len(own)
         for op in own:
             readers[op].append(name)
@@ -122,22 +122,22 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
 
 def _require_finite(path: Path, graph: Any) -> None:
     """Check that no function is recursive, and the inlined graph within the node limit."""
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     sizes: dict[str, int] = {}
     opened: list[str] = []
-    todo = [(name, False) for name in library]
+    todo = [(name, False) for name in functions]
     while todo:
         name, is_through = todo.pop()
         if is_through:
-            sizes[opened.pop()] = _size(library[name].node_def, sizes)
+            sizes[opened.pop()] = _size(functions[name].node_def, sizes)
         elif name in opened:
             actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:_SHOWN], name]))
             raise ReadError(path, "functions", expected="none that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
             todo.append((name, True))
-            called = {called for node in library[name].node_def for called in _list_callees(node, library)}
-            todo += [(callee, False) for callee in sorted(called)]
+            called = {callee for node in functions[name].node_def for callee in callees(node)}
+            todo += [(callee, False) for callee in sorted(called & functions.keys())]
     most = max([_size(graph.node, sizes), *sizes.values()])
     if most > context.current().nodes:
         expected, actual = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
@@ -146,15 +146,7 @@ def _require_finite(path: Path, graph: Any) -> None:
 
 
 def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
-    return sum(1 + sum(sizes[called] for called in _list_callees(node, sizes)) for node in nodes)
-
-
-def _list_callees(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
-    """The functions of `library` that a node calls or names in an attribute."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [attr.func.name, *(f.name for f in attr.list.func)]
-    return (name for name in names if name in library)
+    return sum(1 + sum(sizes.get(callee, 0) for callee in callees(node)) for node in nodes)
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -169,21 +161,19 @@ def _show(name: str) -> str:
     return shown if len(shown) <= _LONG else f"{shown[:_LONG]}..."
 
 
-#: The AttrValue field for each scalar type of AttrDef.
+#: The field of an attribute's value for each type of AttrDef that is no list.
 _FIELDS: Final = {
     **{"type": "type", "tensor": "tensor", "shape": "shape", "func": "func", "string": "s"},
     **{"int": "i", "float": "f", "bool": "b"},
 }
-#: Fields that store a number as two values.
+#: Where a number takes two values.
 _PAIRS: Final = ("scomplex_val", "dcomplex_val")
-#: The field of an attribute that a function's caller supplies.
+#: An attribute of a function's node that is told where the function is called.
 _TOLD_LATER: Final = "placeholder"
 
 
 #: Ops whose attributes are read without an import, which would refuse nodes that lack one.
-_READ: Final = frozenset(
-    "Const CudnnRNN CudnnRNNV2 CudnnRNNV3 BlockLSTM BlockLSTMV2 LSTMBlockCell VarHandleOp".split()
-)
+_READ: Final = ops.CUDNN | ops.BLOCK_LSTMS | {"Const", "LSTMBlockCell", "VarHandleOp"}
 
 
 def node_fault(node: Any, *, is_template: bool) -> str | None:
@@ -270,7 +260,7 @@ def _fault_of_value(node: Any) -> str | None:
     value, dtype = node.attr["value"].tensor, node.attr["dtype"].type
     sizes = [dim.size for dim in value.tensor_shape.dim]
     if not dtype or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
-        return None  # supplied by the caller of a function; a size below 0 is refused by `_require_stored`
+        return None  # told where a function is called; graphs.py refuses a size below 0 by name
     if value.dtype != dtype:
         return f"a value of another type than {tf.as_dtype(dtype).name}"
     if value.tensor_shape.unknown_rank:

@@ -29,6 +29,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
+from cudnn_convert.graph import ops
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.read import checks
 
@@ -39,7 +40,6 @@ _TEXT: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?:node|versions|library)\s*:?\
 _OP: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_.>]*")
 #: The tags of fields 1 and 2 of a message: a graph's first node, a node's name and op.
 _FIRST, _SECOND = 0x0A, 0x12
-_VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 _SHOWN: Final = 3
 
 
@@ -79,7 +79,7 @@ def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
 def read(path: Path) -> Model:
     """Read a frozen graph. Raises ReadError, UnsupportedModelError where it has variables."""
     graph = _parse(path)
-    left = [node.name for node in graph.node if node.op in _VARIABLES]
+    left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
         shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
         cure = "freeze it, or give the checkpoint that it belongs to"
@@ -162,7 +162,6 @@ def _ops(names: Iterable[str]) -> tuple[str, ...]:
 
 _COLLECTION: Final = "saved_model_assets"
 _WHOLE: Final = "copy the whole folder"
-_FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 
 
 def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
@@ -199,7 +198,7 @@ def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
     nodes = {node.name: node for node in graph.node}
     assets = {}
     for node in graph.node:
-        if node.op in _FROM_FILE:
+        if node.op in ops.FILLS_FROM_FILE:
             name = _tensor(node.input[1])
             origin = nodes.get(name.removesuffix(":0"))
             names = checks.strings(origin)

@@ -23,12 +23,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import library, walk
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks
 from cudnn_convert.read.tensorbundle import bundle, tables
@@ -58,9 +61,6 @@ def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         return {}
 
 
-_VARIABLES: Final = frozenset({"VariableV2", "Variable", "VarHandleOp"})
-_RESTORES: Final = frozenset({"RestoreV2", "RestoreSlice", "Restore"})
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
 _SHOWN: Final = 3
@@ -172,19 +172,17 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
     """The key and slice of each variable that a restore op assigns without computation."""
     restored: dict[str, Place] = {}
-    seen: set[str] = set()
-    todo = [op.removesuffix(":0")]
-    while todo:
-        node = nodes.get(todo.pop())
-        if node is None or node.name in seen:
-            continue
-        seen.add(node.name)
-        if node.op in _ASSIGNS:
-            variable, origin = _variable(nodes, node.input[0]), _place(nodes, node.input[1])
+
+    def members(name: str) -> list[str]:
+        is_group = name in nodes and nodes[name].op == "NoOp"
+        return [member.removeprefix("^") for member in nodes[name].input] if is_group else []
+
+    for name in walk([op.removesuffix(":0")], members):
+        if name in nodes and nodes[name].op in ops.OVERWRITES:
+            target, value, *_ = nodes[name].input
+            variable, origin = _variable(nodes, target), _place(nodes, value)
             if variable is not None and origin is not None:
                 restored[variable] = origin
-        elif node.op == "NoOp":
-            todo += [name.removeprefix("^") for name in node.input]
     return restored
 
 
@@ -194,7 +192,7 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
     while node is not None and node.op in _HANDS_ON:
         name = node.input[0]
         node = nodes.get(_op(name))
-    if node is None or node.op not in _RESTORES:
+    if node is None or node.op not in ops.RESTORES:
         return None
     keys = checks.strings(nodes.get(_op(node.input[1])))
     slices = checks.strings(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
@@ -207,7 +205,7 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
     """The name of the variable that an assignment writes."""
     node = nodes.get(_op(name))
-    return str(node.name) if node is not None and node.op in _VARIABLES else None
+    return str(node.name) if node is not None and node.op in ops.VARIABLES else None
 
 
 def _op(name: str) -> str:
@@ -217,7 +215,7 @@ def _op(name: str) -> str:
 def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a checkpoint by the VarHandleOp that the restore function assigns them to."""
     root = {node.name: node for node in meta.graph_def.node}
-    functions = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
     function = functions.get(call.attr["f"].func.name) if call is not None else None
     if call is None or function is None:
@@ -263,10 +261,7 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     A variable's `shared_name` becomes its node's name, since two objects may share a name. A table's file
     name is read from the tensor in `assets`, not from a variable that holds it.
     """
-    from tensorflow.core.framework import graph_pb2
-
-    graph_of_step = graph_pb2.GraphDef()
-    graph_of_step.CopyFrom(graph)
+    graph_of_step = deepcopy(graph)
     initial_values = {
         node.input[0]: _op(node.input[1])
         for node in graph_of_step.node

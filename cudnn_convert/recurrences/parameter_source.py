@@ -20,27 +20,16 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    PARAMS,
-    PASSAGES,
-    PLACEHOLDERS,
-    VARIABLES,
-    Index,
-    split,
-    unique,
-)
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, Index, NodeDef, split, unique, walk
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
 
-#: Ops that pass a tensor on unchanged. Switch and Enter carry it into a branch or a loop.
-_CARRIERS: Final = frozenset(
-    {"Identity", "RefIdentity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"}
-)
-#: Recurrences that run on a CPU, and their kernel's input position (tensorflow v2.21.0 core/ops/rnn_ops.cc).
+#: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
+_CARRIERS: Final = ops.COPIES | {"RefIdentity", "ReadVariableOp", "Cast"}
+#: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
 _CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
-#: The names that tf.distribute gives to a variable's replicas, except the first (tensorflow v1.15.0
+#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
 #: python/distribute/mirrored_strategy.py _real_mirrored_creator).
 _COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
@@ -64,39 +53,36 @@ class Origin:
         return split(self.tensor)[0]
 
 
-def find_parameters(index: Index, node: Any) -> Origin:
+def find_parameters(index: Index, node: NodeDef) -> Origin:
     """Follow the parameters of a recurrence back to the op that computes or stores them."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
-    while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
-        if source.op in PASSAGES:
+    while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | ops.PASSAGES:
+        if source.op in ops.PASSAGES:
             passage.append(source.name)
         tensor = index.data_inputs(source)[0]
     op = split(tensor)[0]
-    computed = index.nodes[op].op not in VARIABLES | {"Const"}
+    computed = index.nodes[op].op not in ops.VARIABLES | {"Const"}
     return Origin(tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed)
 
 
 def computation(index: Index, op: str) -> dict[str, Any]:
     """The nodes from whose values `op` is computed, and `op`, by name."""
-    nodes: dict[str, Any] = {}
-    todo = [op]
-    while todo:
-        name = todo.pop()
-        if name not in nodes:
-            nodes[name] = node = index.nodes[name]
-            inputs = index.data_inputs(node)
-            # The predicate of a Switch is no part of the value that passes through.
-            todo += [split(source)[0] for source in (inputs[:1] if node.op in PASSAGES else inputs)]
-    return nodes
+
+    def above(name: str) -> list[str]:
+        inputs = index.data_inputs(index.nodes[name])
+        # What a Switch decides and a loop counts is no part of the value that passes through.
+        return [split(s)[0] for s in (inputs[:1] if index.nodes[name].op in ops.PASSAGES else inputs)]
+
+    return {name: index.nodes[name] for name in walk([op], above)}
 
 
 def _leaves(index: Index, op: str) -> tuple[str, ...]:
     below = computation(index, op).values()
-    variables = sorted(node.name for node in below if node.op in VARIABLES)
+    variables = sorted(node.name for node in below if node.op in ops.VARIABLES)
     return tuple(variables or sorted(node.name for node in below if _is_weight(node)) or [op])
 
 
-def _is_weight(node: Any) -> bool:
+def _is_weight(node: NodeDef) -> bool:
     """Whether a node is a floating-point constant, rather than an index or an axis."""
     return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
 
@@ -109,7 +95,7 @@ def is_copy(index: Index, variable: str) -> bool:
 
 def recurrences(index: Index) -> list[Any]:
     """The forward cuDNN nodes of a graph, in graph order."""
-    return [node for node in index.nodes.values() if node.op in CUDNN_OPS]
+    return [node for node in index.nodes.values() if node.op in ops.CUDNN]
 
 
 def cpu_recurrences(index: Index) -> list[Any]:
@@ -137,24 +123,13 @@ def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
 def _reads_parameters(reader: Any, name: str, names: set[str]) -> bool:
     """Whether a reader is in `names`, or a cuDNN node with `name` as parameters only."""
     positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
-    return reader.name in names or (reader.op in CUDNN_OPS and positions == [PARAMS])
+    return reader.name in names or (reader.op in ops.CUDNN and positions == [PARAMS])
 
 
-#: The names of computed parameters, by their variables and bytes.
+#: What computed parameters are called, by their variables and their bytes.
 Names: TypeAlias = dict[tuple[tuple[str, ...], bytes], str]
-#: CudnnRNNCanonicalToParams has num_layers, num_units, input_size, then the tensors in the blob's order.
-_PACKING: Final = frozenset({"CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"})
 _FIRST: Final = 3
 _CURE: Final = "freeze the graph where it was trained, and convert that"
-_ARITHMETIC: Final = frozenset(
-    "Const Identity Snapshot StopGradient PreventGradient ReadVariableOp Cast ConcatV2 Concat Reshape "
-    "StridedSlice Slice Split SplitV Transpose Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 "
-    "ReverseSequence Tile Pad PadV2 Fill ZerosLike OnesLike Shape ShapeN Size Rank Range ConcatOffset "
-    "BroadcastTo Bitcast Add AddV2 AddN BiasAdd Sub Mul Div RealDiv FloorDiv Neg Abs Sign Square Sqrt Rsqrt "
-    "Reciprocal Pow Exp Log Tanh Sigmoid Softplus Relu Maximum Minimum ClipByValue Sum Mean Max Min Prod "
-    "L2Loss MatMul BatchMatMul BatchMatMulV2 Diag DiagPart MatrixDiag Select SelectV2 Greater GreaterEqual "
-    "Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot".split()
-)
 
 
 def value(model: Model, index: Index, origin: Origin) -> Array:
@@ -181,9 +156,9 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
 def _obstacles(below: dict[str, Any]) -> Iterator[str]:
     expected = "parameters that follow from variables and constants alone"
     for name, node in sorted(below.items()):
-        if node.op in PLACEHOLDERS:
+        if node.op in ops.PLACEHOLDERS:
             yield f"expected {expected}, found the placeholder {name}; bind it with --set {name}:0=VALUE"
-        elif node.op not in _ARITHMETIC | PASSAGES | VARIABLES | _PACKING:
+        elif node.op not in ops.ARITHMETIC | ops.PASSAGES | ops.VARIABLES | ops.CUDNN_PACKING:
             yield f"expected {expected}, found {node.op} {name}; {_CURE}"
 
 
@@ -191,24 +166,20 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
     """Copy the nodes without Switch and Enter, and with CPU ops for CudnnRNNCanonicalToParams."""
 
     def direct(name: str) -> str:
-        while below[split(name)[0]].op in PASSAGES:
+        while below[split(name)[0]].op in ops.PASSAGES:
             name = below[split(name)[0]].input[0]
         return name
 
     for node in below.values():
-        if node.op not in PASSAGES:
+        if node.op not in ops.PASSAGES:
             inputs = [direct(name) for name in node.input if not name.startswith("^")]
-            if node.op in _PACKING:
+            if node.op in ops.CUDNN_PACKING:
                 yield from _pack_nodes(node, inputs[_FIRST:], below)
             else:
-                copy = type(node)()
-                copy.CopyFrom(node)
-                del copy.input[:]
-                copy.input.extend(inputs)
-                yield copy
+                yield node_defs.copy_node(node, inputs=inputs)
 
 
-def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
+def _pack_nodes(node: NodeDef, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
     """Nodes that flatten `tensors` row by row and concatenate them under the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
@@ -27,10 +27,8 @@ from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
 from cudnn_convert.weights import layouts, lazy
 
-#: Ops whose output has as many steps as their input.
-_SAME_STEPS: Final = frozenset(
-    {"Identity", "Cast", "ReverseV2", "ReverseSequence", "StopGradient", "Snapshot"}
-)
+#: Ops that hand on a tensor of the same number of steps.
+_SAME_STEPS: Final = ops.COPIES | {"Cast", "ReverseV2", "ReverseSequence"}
 
 
 def lengths_are_trivial(index: Index, node: Any) -> bool:
@@ -52,17 +50,12 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
 
 def _node(index: Index, name: str) -> Any:
     """The node that computes a tensor, looking through Identity."""
-    node = index.nodes[split(name)[0]]
-    while node.op == "Identity":
-        node = index.nodes[split(index.data_inputs(node)[0])[0]]
-    return node
+    return index.maker(name, ["Identity"])
 
 
 def _root(index: Index, name: str) -> str:
     """The tensor upstream of `name` with the same number of steps."""
-    while (node := index.nodes[split(name)[0]]).op in _SAME_STEPS:
-        name = index.data_inputs(node)[0]
-    return name
+    return index.origin(name, _SAME_STEPS)
 
 
 _USUAL: Final = Convention()
@@ -85,7 +78,7 @@ def recurrences(
     for node in nodes:
         try:
             decoded.append(replace(_recurrence(around, node), convention=convention))
-        except ReadError:  # the file is damaged
+        except ReadError:  # a damaged file, whatever the node
             raise
         except RefusalError as error:
             reasons += error.reasons
@@ -231,12 +224,10 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
             )
 
 
-BLOCK_OPS: Final = frozenset({"BlockLSTM", "BlockLSTMV2"})
-CELL_OPS: Final = frozenset({"LSTMBlockCell", "GRUBlockCell"})
 STEPS, X, C_FIRST, H_FIRST, KERNEL, WCI, WCF, WCO, BIAS = range(9)
 #: Outputs: input gate, cell state, forget gate, output gate, new memory, tanh of cell state, hidden state.
 CELL_STATES, HIDDEN_STATES, OUTPUTS = 1, 6, 7
-_CARRIERS: Final = frozenset({"Identity", "Enter", "StopGradient", "Snapshot"})
+_CARRIERS: Final = ops.COPIES | {"Enter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +256,13 @@ def blocks(graph: Any, outputs: Iterable[str]) -> list[Block]:
     """The BlockLSTM nodes of a graph with the given outputs, in graph order."""
     index = Index(graph)
     ends = [split(name) for name in outputs]
-    return [_block(index, node, ends) for node in graph.node if node.op in BLOCK_OPS]
+    return [_block(index, node, ends) for node in graph.node if node.op in ops.BLOCK_LSTMS]
 
 
 def dtypes(graph: Any) -> set[tf.DType]:
     """The dtypes of the graph's block LSTMs and block cells."""
-    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | CELL_OPS}
+    fused = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+    return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in fused}
 
 
 def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
@@ -323,9 +315,7 @@ def _cell(
 
 def _origin(index: Index, name: str) -> str:
     """The tensor before the Enter nodes that carry it into loops."""
-    while (node := index.nodes[split(name)[0]]).op in _CARRIERS:
-        name = tensor(node.input[0])
-    return name
+    return index.origin(name, _CARRIERS)
 
 
 def _takes_last(index: Index, reader: Any) -> bool:
@@ -341,9 +331,7 @@ def _takes_last(index: Index, reader: Any) -> bool:
 
 def _is_full(index: Index, steps: str, x: str) -> bool:
     """Whether `steps` is `cast(shape(x)[0])`, as TensorFlow 1's fused cell writes it without lengths."""
-    node = index.nodes[split(_origin(index, steps))[0]]
-    while node.op == "Cast":
-        node = index.nodes[split(node.input[0])[0]]
+    node = index.maker(_origin(index, steps), ["Cast"])
     if node.op != "StridedSlice" or not node.attr["shrink_axis_mask"].i & 1:
         return False
     begin = node_defs.fold_constant(index, tensor(node.input[1]))

@@ -17,7 +17,8 @@ is where in the blob. The values, which a program may still change, are not used
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,37 +29,36 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs, recurrent_state
-from cudnn_convert.graph.index import CUDNN_OPS, PARAMS, Index, split
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
 from cudnn_convert.weights import layouts, lazy
 
-GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"})
-
 
 def needing_gpu(meta: Any) -> list[str]:
     """The concrete functions of a MetaGraph that reach a cuDNN node, without training steps."""
     graph = meta.graph_def
-    reaching = inlining.functions_reaching(graph, CUDNN_OPS) - inlining.functions_reaching(graph, GRADIENTS)
+    trained = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS)
+    reaching = inlining.functions_reaching(graph, ops.CUDNN) - trained
     return sorted(reaching & {*meta.object_graph_def.concrete_functions})
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The signatures that reach the gradient of a cuDNN node, which has no CPU form."""
-    steps, index = inlining.functions_reaching(graph, GRADIENTS), Index(graph)
+    steps, index = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS), Index(graph)
     keys = []
     for key, signature in signatures.items():
-        ops = index.ancestors(split(name)[0] for name in signature.outputs.values())
-        called = {name for op in ops for name in inlining.functions(index.nodes[op])}
+        needed = index.ancestors(split(name)[0] for name in signature.outputs.values())
+        called = {name for op in needed for name in callees(index.nodes[op])}
         keys += [key] if called & steps else []
     return keys
 
 
 def call_functions(meta: Any) -> Any:
     """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
-    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     graph = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
     objects: dict[int, Any] = {}
     for position, name in enumerate(needing_gpu(meta)):
@@ -68,7 +68,7 @@ def call_functions(meta: Any) -> Any:
             if node.WhichOneof("kind") == "variable" and object_id not in objects:
                 objects[object_id] = _variable(f"object_{object_id}", node.variable)
         captured = [objects[object_id].name if object_id in objects else None for object_id in bound]
-        graph.node.extend(call(f"call_{position}", library[name], captured))
+        graph.node.extend(call(f"call_{position}", functions[name], captured))
     graph.node.extend(objects.values())
     return graph
 
@@ -115,15 +115,15 @@ _SCOPE: Final = "functions"
 
 def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
     """The functions with a cuDNN node that none of the `signatures` reaches."""
-    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    functions = library(meta.graph_def)
     index = Index(meta.graph_def)
     ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
     nodes = [index.nodes[op] for op in index.ancestors(ends)]
-    reached = _reachable(library, {name for node in nodes for name in inlining.functions(node)})
+    reached = reachable_functions(functions, (name for node in nodes for name in callees(node)))
     return [
         name
         for name in needing_gpu(meta)
-        if any(_has_cudnn(library[inner]) for inner in _reachable(library, {name}) - reached)
+        if any(_has_cudnn(functions[inner]) for inner in reachable_functions(functions, [name]) - reached)
     ]
 
 
@@ -133,21 +133,22 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
     `graph` is the one beside the functions. Functions that capture more than variables, or write variables,
     are left out: a call of them alone would be wrong.
     """
-    library = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     variables, nodes, signatures = _variables(meta), [], {}
     for number, name in enumerate(names):
-        op = f"{_SCOPE}/call_{number}"  # a function's name may have characters that a node's may not
+        op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
-        inner = [node for callee in _reachable(library, {name}) for node in library[callee].node_def]
+        reached = reachable_functions(functions, [name])
+        inner = [node for callee in reached for node in functions[callee].node_def]
         if all(object_id in variables for object_id in bound) and not any(
-            node.op in recurrent_state.WRITES for node in inner
+            node.op in ops.WRITES for node in inner
         ):
-            called = [*call(op, library[name], [variables[object_id] for object_id in bound])]
+            called = [*call(op, functions[name], [variables[object_id] for object_id in bound])]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {
                 argument.name: f"{op}:{position}"
-                for position, argument in enumerate(library[name].signature.output_arg)
+                for position, argument in enumerate(functions[name].signature.output_arg)
             }
             signatures[name] = Signature(inputs, outputs)
     return node_defs.with_nodes(graph, [*graph.node, *nodes]), signatures
@@ -158,7 +159,7 @@ def _variables(meta: Any) -> dict[int, str]:
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
     variables = {}
     for node in meta.graph_def.node:
-        name = node.attr["f"].func.name if node.op in inlining.CALLS else ""
+        name = node.attr["f"].func.name if node.op in ops.CALLS else ""
         bound = concrete[name].bound_inputs if name in concrete else ()
         for object_id, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
             op, _ = split(source)
@@ -168,28 +169,10 @@ def _variables(meta: Any) -> dict[int, str]:
 
 
 def _has_cudnn(function: Any) -> bool:
-    return any(node.op in CUDNN_OPS for node in function.node_def)
+    return any(node.op in ops.CUDNN for node in function.node_def)
 
 
-def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
-    """The functions `names`, and all that they call."""
-    reached: set[str] = set()
-    todo = [*names]
-    while todo:
-        name = todo.pop()
-        if name in library and name not in reached:
-            reached.add(name)
-            todo += [called for node in library[name].node_def for called in inlining.functions(node)]
-    return reached
-
-
-#: Ops that only move elements, or compute shapes and indices for that.
-_MOVES: Final = frozenset(
-    "Const Identity Snapshot StopGradient ConcatV2 Concat Reshape StridedSlice Slice Split SplitV Transpose "
-    "Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 ZerosLike Fill Shape ShapeN Size Rank Range "
-    "ConcatOffset".split()
-)
-#: The output name of a source in a function.
+#: What the output of a source is called in a function.
 _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 
 
@@ -220,7 +203,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
     stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:
-        origin = inlining.origin(node) if node.op in CUDNN_OPS else None
+        origin = inlining.origin(node) if node.op in ops.CUDNN else None
         if origin is None:
             continue
         try:
@@ -276,7 +259,7 @@ def _matrices(
     if not origin.computed or origin.passage:
         return None
     sources = {name: seen.get_tensor_by_name(f"{name}:0") for name in _sources(index, origin.op)}
-    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast after packing
+    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
     if not all(source.dtype == computed and source.shape.is_fully_defined() for source in sources.values()):
         return None
     numbers = _number_elements({name: source.shape.as_list() for name, source in sources.items()})
@@ -303,19 +286,17 @@ def _beside(source: Any, node: Any) -> tuple[str, str] | None:
 
 def _sources(index: Index, op: str) -> list[str]:
     """The variable reads that a tensor is packed from, after their Cast if any."""
-    reads, todo, done = [], [op], set()
-    while todo:
-        name = todo.pop()
-        if name not in done:
-            done.add(name)
-            inputs = [split(source)[0] for source in index.data_inputs(index.nodes[name])]
-            is_read = index.nodes[name].op == "ReadVariableOp"
-            is_cast = index.nodes[name].op == "Cast" and index.nodes[inputs[0]].op == "ReadVariableOp"
-            if is_read or is_cast:
-                reads.append(name)
-            else:
-                todo += inputs
-    return sorted(reads)
+
+    def is_read(name: str) -> bool:
+        node = index.nodes[name]
+        node = index.maker(node.input[0]) if node.op == "Cast" else node
+        return node.op == "ReadVariableOp"
+
+    def inputs(name: str) -> list[str]:
+        sources = [] if is_read(name) else index.data_inputs(index.nodes[name])
+        return [split(source)[0] for source in sources]
+
+    return sorted(filter(is_read, walk([op], inputs)))
 
 
 def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
@@ -330,13 +311,13 @@ def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
 
 def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
     """Run the packing on `numbers`; None where an op does more than move elements."""
-    ops = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
-    if any(index.nodes[op].op not in _MOVES for op in ops - numbers.keys()):
+    needed = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
+    if any(index.nodes[op].op not in ops.MOVES for op in needed - numbers.keys()):
         return None
-    nodes = [*_to_float64(index.nodes[op] for op in sorted(ops - numbers.keys()))]
+    nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), ops)
+        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
         tf.import_graph_def(names, inputs, name="packing")
         with tf.compat.v1.Session(graph=graph) as session:
@@ -347,7 +328,6 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
 def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
     """Copy the nodes with float64 for every float type, which is exact for element numbers."""
     for node in nodes:
-        copy = type(node)()
-        copy.CopyFrom(node)
-        node_defs.floats_as(copy.attr.values(), tf.float64)
-        yield copy
+        changed = deepcopy(node)
+        node_defs.floats_as(changed.attr.values(), tf.float64)
+        yield changed

@@ -22,7 +22,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import reference, split
+from cudnn_convert.graph.index import AnyGraph, callees, library, reachable_functions, reference, split
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import SERVING, Mode, Part, Tensor
@@ -64,7 +64,7 @@ def _slots(plan: Plan) -> tf1_cells.Slots:
 
 def write(
     prefix: Path,
-    graph: Any,
+    graph: AnyGraph,
     parts: Sequence[Part],
     variables: Mapping[str, Tensor],
     *,
@@ -96,7 +96,7 @@ def write(
     (prefix.parent / "checkpoint").write_text("".join(lines), encoding="utf-8")
 
 
-def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor]) -> Any:
+def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Tensor]) -> Any:
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
@@ -112,30 +112,17 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     return meta
 
 
-def _with_library(graph: Any) -> Any:
+def _with_library(graph: AnyGraph) -> Any:
     """A copy whose library has only the functions that its nodes call.
 
     Others may contain ops that TensorFlow 1 lacks.
     """
-    functions = {function.signature.name: function for function in graph.library.function}
-    wanted: set[str] = set()
-    todo = list(_list_ops(graph.node))
-    while todo:
-        name = todo.pop()
-        if name in functions and name not in wanted:
-            wanted.add(name)
-            todo += _list_ops(functions[name].node_def)
+    functions = library(graph)
+    wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
     result = node_defs.strip_devices(graph)
     del result.library.function[:], result.library.gradient[:]
     result.library.function.extend(functions[name] for name in sorted(wanted))
     return result
-
-
-def _list_ops(nodes: Iterable[Any]) -> Iterable[str]:
-    for node in nodes:
-        yield node.op
-        for attr in node.attr.values():
-            yield from [attr.func.name] if attr.func.name else [function.name for function in attr.list.func]
 
 
 #: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.
@@ -182,7 +169,7 @@ def _some(renamed: Mapping[str, str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
+def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
     """A copy of `graph` whose variables have the keys and op names in `renamed`.
 
     A variable that is one of the tensors `outputs` also stays fetchable under its old name. Raises UsageError

@@ -30,7 +30,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import reference, split, tensor, unique
+from cudnn_convert.graph.index import AnyGraph, reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
@@ -86,7 +86,7 @@ def lowering(options: Options) -> str:
 
 def write(
     folder: Path,
-    graph: Any,
+    graph: AnyGraph,
     parts: Sequence[Part],
     variables: Mapping[str, Tensor],
     *,
@@ -128,7 +128,7 @@ def write(
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
 
 
-def without_case_clashes(graph: Any, *, keep: Iterable[str]) -> Any:
+def without_case_clashes(graph: AnyGraph, *, keep: Iterable[str]) -> Any:
     """A copy of `graph` in which no two op names differ by case alone.
 
     Ops in `keep` are renamed last. tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores

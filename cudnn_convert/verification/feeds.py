@@ -15,7 +15,7 @@ a gather for each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embeddi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -25,8 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor, walk
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
 from cudnn_convert.verification import judges
@@ -38,19 +38,23 @@ _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 def value(index: Index, name: str) -> Any:
     """The scalar that pads the input `name`, the one it is compared with for a mask; None where none is."""
-    todo = [name]
-    while todo:
-        current = todo.pop()
-        op, k = split(current)
-        for reader in index.consumers(op, k):
+    for current in _walk_carriers(index, name, _PASSES_VALUES):
+        for reader in index.consumers(*split(current)):
             inputs = index.data_inputs(reader)
             if reader.op == "NotEqual" and current in inputs:
                 other = inputs[1 - inputs.index(current)]
                 if (constant := node_defs.fold_scalar(index, other)) is not None:
                     return constant
-            if reader.op in _PASSES_VALUES:
-                todo.append(f"{reader.name}:0")
     return None
+
+
+def _walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterator[str]:
+    """A tensor, and what `carriers` make of it."""
+
+    def onward(current: str) -> Iterator[str]:
+        return (f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in carriers)
+
+    return walk([name], onward)
 
 
 def pad_rows(
@@ -79,7 +83,6 @@ def pad_rows(
 _ARITHMETIC: Final = frozenset(
     "Identity Cast Reshape FloorMod FloorDiv Sub Add AddV2 Mul Maximum Minimum Select SelectV2 Unique".split()
 )
-_GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _PARTITION: Final = "DynamicPartition"
 
 
@@ -92,10 +95,11 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
     tables: dict[str, Any] = {}
     for name in partitions:
         for k in range(index.nodes[name].attr["num_partitions"].i):
-            for consumer in _readers(index, f"{name}:{k}", frozenset({"Identity", "Cast"})):
+            for consumer in _readers(index, f"{name}:{k}", _PASSES_VALUES):
                 gather = index.nodes[consumer]
-                if gather.op in _GATHERS:
-                    tables[_root(index, gather)] = gather
+                if gather.op in ops.GATHERS:
+                    table = index.maker(gather.input[0], ["Identity", "ReadVariableOp"])
+                    tables[table.name] = gather
     counts = [count(gather) for gather in tables.values()]
     known = [consumer for consumer in counts if consumer is not None]
     return sum(known) if known and len(known) == len(counts) else None
@@ -103,31 +107,14 @@ def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | No
 
 def _readers(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
     """The ops that read a tensor, directly or through `carriers`."""
-    names: set[str] = set()
-    todo = [split(name)]
-    while todo:
-        op, k = todo.pop()
-        for reader in index.consumers(op, k):
-            if reader.name not in names:
-                names.add(reader.name)
-                todo += [(reader.name, 0)] if reader.op in carriers else []
-    return names
-
-
-def _root(index: Index, gather: Any) -> str:
-    """The table of a gather, whatever reads it first."""
-    op = split(tensor(gather.input[0]))[0]
-    while index.nodes[op].op in ("Identity", "ReadVariableOp"):
-        op = split(index.nodes[op].input[0])[0]
-    return op
+    carried = _walk_carriers(index, name, carriers)
+    return {reader.name for current in carried for reader in index.consumers(*split(current))}
 
 
 _CARRIERS: Final = frozenset(
     "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
     "Maximum Minimum".split()
 )
-#: What picks between its second and third input, such as ids counted from the end.
-_CHOICES: Final = frozenset({"Select", "SelectV2"})
 _TRIES: Final = 64
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
@@ -356,12 +343,12 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
         op, k = split(current)
         for reader in index.consumers(op, k):
             position = [tensor(reference) for reference in reader.input].index(current)
-            if reader.op in _GATHERS and position == 1:
+            if reader.op in ops.GATHERS and position == 1:
                 return _table_rows(index, seen, reader)
             if reader.op == "OneHot" and position == 0:
                 depth = tf.get_static_value(seen.get_operation_by_name(reader.name).inputs[1])
                 return None if depth is None else int(depth)
-            if (reader.op in _CARRIERS and position == 0) or (reader.op in _CHOICES and position > 0):
+            if (reader.op in _CARRIERS and position == 0) or (reader.op in ops.SELECTS and position > 0):
                 todo += [f"{reader.name}:{j}" for j in range(2)]
     return rows(index, name, lambda gather: _table_rows(index, seen, gather))
 

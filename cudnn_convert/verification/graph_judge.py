@@ -28,18 +28,8 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import lookup_tables, node_defs, recurrent_state, safe_ops
-from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    INPUT,
-    INPUT_C,
-    INPUT_H,
-    LENGTHS,
-    Index,
-    split,
-    tensor,
-    unique,
-)
+from cudnn_convert.graph import lookup_tables, node_defs, ops, safe_ops
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
 from cudnn_convert.graph.session import session
 from cudnn_convert.model import Array, Recurrence
@@ -63,7 +53,7 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
         return np.asarray(steps, np.int64)
 
     names = {node.name for node in graph.node}
-    blocks = [node for node in graph.node if node.op in resolve.BLOCK_OPS]
+    blocks = [node for node in graph.node if node.op in ops.BLOCK_LSTMS]
     for node in blocks:
         name, inputs = unique(f"{node.name}/guard", names), [node.input[resolve.STEPS], node.input[resolve.X]]
         token, types = tf_private.register_function(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
@@ -176,8 +166,8 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     def is_known(node: Any, function: str) -> bool:
         if function:
             return False
-        return (node.name in states and node.op in recurrent_state.WRITES) or (
-            node.name in fills and node.op in lookup_tables.FILLS
+        return (node.name in states and node.op in ops.WRITES) or (
+            node.name in fills and node.op in ops.FILLS
         )
 
     safe_ops.refuse(plan.model.path, graph, cure=cure, doing=doing, known=is_known)
@@ -190,7 +180,7 @@ def _insert_references(
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
-        if node.op in CUDNN_OPS:
+        if node.op in ops.CUDNN:
             function = _function(known.get(node.name), dtype, seen, draw)
             functions.append(function)
             kind = tf.as_dtype(node.attr["T"].type)
@@ -224,9 +214,7 @@ def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
     for key, name in plan.signature.outputs.items():
         if split(name)[0] not in index.nodes:
             continue  # what a state variable holds next
-        node = index.nodes[split(name)[0]]
-        while node.op in ("Identity", "Cast"):
-            node = index.nodes[split(node.input[0])[0]]
+        node = index.maker(name, ["Identity", "Cast"])
         if node.op == "ArgMax" and (axis := node_defs.fold_scalar(index, tensor(node.input[1]))) is not None:
             scores[key] = (tensor(node.input[0]), axis)
     return scores

@@ -21,8 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import Index, split, tensor
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -79,8 +79,6 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": meaning}
 
 
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
-_RESTORES: Final = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
 #: What TensorFlow says where no device has the op (v2.21.0 core/framework/op_kernel.cc).
 _NO_KERNEL: Final = re.compile(r"No OpKernel was registered to support Op '(\w+)'")
 _STATE: Final = "the feeds ran in order in one session; variables keep what a feed left in them"
@@ -146,7 +144,7 @@ def restoring(plan: Plan) -> list[Restore]:
     return nodes
 
 
-def _find_needed_variables(plan: Plan, graph: Any) -> list[Any]:
+def _find_needed_variables(plan: Plan, graph: AnyGraph) -> list[Any]:
     needed = Index(graph).ancestors(_ends(plan))
     return [node for node in variable_ops(graph) if node.name in needed]
 
@@ -162,11 +160,10 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
     One that a saver reads as it is would be read by the variable's own key, which the file does not have.
     """
     for node in index.consumers(variable):
-        if node.op in _ASSIGNS and split(node.input[0])[0] == variable:
+        if node.op in ops.OVERWRITES and split(node.input[0])[0] == variable:
             value = split(node.input[1])[0]
-            reads = [
-                reading for name in index.ancestors([value]) if (reading := index.nodes[name]).op in _RESTORES
-            ]
+            below = map(index.nodes.__getitem__, index.ancestors([value]))
+            reads = [reading for reading in below if reading.op in ops.RESTORES]
             if reads and index.nodes[value] not in reads:
                 return str(node.name), tuple(sorted({tensor(reading.input[0]) for reading in reads}))
     return None, ()
@@ -184,21 +181,20 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
     return node_defs.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
-def _without(graph: Any, restores: Collection[Restore], ends: Iterable[str]) -> Any:
+def _without(graph: AnyGraph, restores: Collection[Restore], ends: Iterable[str]) -> Any:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
-    ops = {restore.op for restore in restores}
+    left_out = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
     files = {name for restore in restores for name in restore.files}
     index = Index(graph)
-    own = index.ancestors(ops) - index.ancestors(ends)
-    ops |= {
-        name for name in own if (node := index.nodes[name]).op in _RESTORES and tensor(node.input[0]) in files
-    }
-    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in ops))
+    own = index.ancestors(left_out) - index.ancestors(ends)
+    reads = (index.nodes[name] for name in own if index.nodes[name].op in ops.RESTORES)
+    left_out |= {node.name for node in reads if tensor(node.input[0]) in files}
+    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in left_out))
 
 
 def _answers(
-    plan: Plan, graph: Any, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
+    plan: Plan, graph: AnyGraph, fed: Sequence[Mapping[str, Array]], restores: Sequence[Restore]
 ) -> list[dict[str, Array]]:
     model, outputs = plan.model, plan.signature.outputs
     answers = []
@@ -222,7 +218,7 @@ def _plain(value: Any) -> Array:
     return np.array(texts, "S").reshape(plain_value.shape)
 
 
-def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: Any) -> dict[str, Any]:
+def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGraph) -> dict[str, Any]:
     """The source's own name for each tensor of the cut graph, and its type."""
     seen = node_defs.import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}

@@ -20,12 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import node_defs, safe_ops, session
-from cudnn_convert.graph.index import VARIABLES, Index, split
+from cudnn_convert.graph import node_defs, ops, safe_ops, session
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 
-_ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _FORMS: Final = frozenset({"Identity", "Reshape"})
 _RESTORE: Final = "RestoreV2"
 
@@ -100,23 +99,21 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
     if saver not in index.nodes:
         return
     # The op that restores everything waits for each assignment.
-    assigns = [node for op in sorted(index.ancestors([saver])) if (node := index.nodes[op]).op in _ASSIGNS]
+    waited_for = map(index.nodes.__getitem__, sorted(index.ancestors([saver])))
+    assigns = [node for node in waited_for if node.op in ops.OVERWRITES]
     sources = [(index.nodes[split(node.input[0])[0]], *_source(index, node)) for node in assigns]
     words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
     for variable, op, number in sources:
-        if variable.op in VARIABLES and number < len(words.get(op, ())):
+        if variable.op in ops.VARIABLES and number < len(words.get(op, ())):
             yield session.checkpoint_key(variable), words[op][number]
 
 
-def _source(index: Index, node: Any) -> tuple[str, int]:
+def _source(index: Index, node: NodeDef) -> tuple[str, int]:
     """The op, and the number of its output, whose value an assignment takes."""
-    op, number = split(node.input[1])
-    while index.nodes[op].op in _FORMS:
-        op, number = split(index.nodes[op].input[0])
-    return op, number
+    return split(index.origin(node.input[1], _FORMS))
 
 
-def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
+def _words(graph: AnyGraph, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
     """The names and slices that restore ops are given, evaluated; none where that is not arithmetic alone."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
     needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))

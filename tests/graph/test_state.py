@@ -16,7 +16,7 @@ import tensorflow as tf
 from graphs import drawing, placeholder, v1
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs, recurrent_state
+from cudnn_convert.graph import node_defs, ops, recurrent_state
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import state_io, tf1_ops
 from cudnn_convert.model import InMemory
@@ -181,9 +181,7 @@ def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool
     judge, held = Judge(graph), START
     made, (end,) = state_io.promote_state_to_io(Path("m"), graph, [found], {"v": START_NODE})
     made = node_defs.extract_nodes(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
-    assert not [
-        node.op for node in made.node if node.op in recurrent_state.WRITES | {"VarHandleOp", "VariableV2"}
-    ]
+    assert not [node.op for node in made.node if node.op in ops.WRITES | {"VarHandleOp", "VariableV2"}]
     names = {node.name for node in made.node}
     with v1.Session(graph=node_defs.import_graph(made)) as running:
         for x in FEEDS:

@@ -14,7 +14,7 @@ from keras_nodes import INPUTS, UNITS, Layer, packed, recurrence
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph.index import CUDNN_OPS
+from cudnn_convert.graph import ops
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Convention, Mode, Sizes
 from cudnn_convert.recurrences import saved_functions
@@ -52,7 +52,7 @@ def held(node: Stored, meta: Any) -> list[str] | None:
     captured = [argument.name for argument in function.signature.input_arg][-len(bound) :]
     objects = dict(zip(captured, bound, strict=True))
     nodes = {one.name: one for one in function.node_def}
-    assert nodes[node.node].op in CUDNN_OPS
+    assert nodes[node.node].op in ops.CUDNN
     reads = [nodes[name.partition(":")[0]] for name in node.matrices]
     reads = [nodes[read.input[0].partition(":")[0]] if read.op == "Cast" else read for read in reads]
     return [meta.object_graph_def.nodes[objects[read.input[0]]].variable.name for read in reads]

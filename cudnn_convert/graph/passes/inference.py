@@ -29,17 +29,9 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, Index, reference, split, tensor, unique
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import OUTPUTS, Index, reference, split, tensor, unique
 from cudnn_convert.graph.node_defs import Graph, prune
-
-RANDOM: Final = frozenset(
-    "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt RandomGamma RandomGammaGrad "
-    "RandomPoisson RandomPoissonV2 Multinomial RandomShuffle ParameterizedTruncatedNormal "
-    "StatelessRandomUniform StatelessRandomUniformV2 StatelessRandomNormal StatelessRandomNormalV2 "
-    "StatelessTruncatedNormal StatelessMultinomial LogUniformCandidateSampler "
-    "UniformCandidateSampler RandomCrop".split()
-)
 
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
@@ -63,7 +55,7 @@ def _without_dead_branches(graph: Graph) -> Graph:
     """Switches on a constant become identities, the merges behind them too; the dead side goes."""
     index, changes, dead = graph.index, {}, set()
     for node in graph.definition.node:
-        if node.op in ("Switch", "RefSwitch"):
+        if node.op in ops.SWITCHES:
             predicate = node_defs.fold_scalar(index, tensor(node.input[1]))
             if predicate is not None:
                 dead.add(f"{node.name}:{0 if predicate else 1}")
@@ -76,7 +68,7 @@ def _without_dead_branches(graph: Graph) -> Graph:
         live = [name for name in inputs if name not in dead]
         if node.op == "Merge" and len(live) == 1 < len(inputs):
             changes[node.name] = node_defs.identity(node.name, reference(live[0]), node.attr["T"].type)
-        elif node.op in ("Switch", "RefSwitch") and {f"{node.name}:0", f"{node.name}:1"} & dead:
+        elif node.op in ops.SWITCHES and {f"{node.name}:0", f"{node.name}:1"} & dead:
             changes[node.name] = node_defs.identity(node.name, node.input[0], node.attr["T"].type)
             if node.op == "RefSwitch":
                 changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
@@ -150,7 +142,7 @@ def mask(index: Index, name: str) -> tuple[str, int] | None:
         node = index.nodes[split(node.input[0])[0]]
     if node.op == "Floor":
         node, neutral = index.nodes[split(node.input[0])[0]], 1
-        if node.op not in ("Add", "AddV2"):
+        if node.op not in ops.SUMS:
             return None
     elif node.op == "GreaterEqual":
         neutral = 0
@@ -187,7 +179,7 @@ def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
     index, ends = graph.index, {split(name)[0] for name in outputs}
     moved: dict[str, Any] = {}
     for node in graph.definition.node:
-        for k in (OUTPUTS, _HOST) if node.op in CUDNN_OPS else ():
+        for k in (OUTPUTS, _HOST) if node.op in ops.CUDNN else ():
             readers = [reader.name for reader in index.consumers(node.name, k)]
             if readers and not index.descendants(readers) & ends:
                 dtype = np.int8 if k == _HOST else tf.as_dtype(node.attr["T"].type).as_numpy_dtype
@@ -233,9 +225,7 @@ def hoist_loop_invariants(graph: Any) -> Any:
 
 
 def _constant_enter(enter: Any, name: str) -> Any:
-    copy = type(enter)()
-    copy.CopyFrom(enter)
-    copy.name = name
+    copy = node_defs.copy_node(enter, name=name)
     copy.attr["is_constant"].b = True
     return copy
 
@@ -254,14 +244,11 @@ def _enter(index: Index, merge: Any) -> Any | None:
     if makers.keys() != {"Enter", "NextIteration"}:
         return None
     (back,) = index.data_inputs(index.nodes[split(makers["NextIteration"])[0]])
-    while index.nodes[split(back)[0]].op == "Identity":
-        back = index.data_inputs(index.nodes[split(back)[0]])[0]
-    switch = index.nodes[split(back)[0]]
+    switch = index.maker(back, ["Identity"])
     is_round = switch.op == "Switch" and tensor(switch.input[0]) == f"{merge.name}:0"
     return index.nodes[split(makers["Enter"])[0]] if is_round else None
 
 
-_SUMS: Final = frozenset({"Add", "AddV2"})
 _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
@@ -271,7 +258,7 @@ def separate_sums(graph: Graph) -> Graph:
     changes: dict[str, Any] = {}
     added: dict[str, Any] = {}
     for node in graph.definition.node:
-        if node.op in _SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
+        if node.op in ops.SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
             sides = index.data_inputs(node)
             constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
             if len(constants) == 1 and _lead(index, sides[1 - constants[0]]).op == "Mean":
@@ -291,10 +278,7 @@ def separate_sums(graph: Graph) -> Graph:
 
 def _lead(index: Index, tensor: str) -> Any:
     """The node that a tensor comes from, past those that only hand it on."""
-    node = index.nodes[split(tensor)[0]]
-    while node.op in _LEADS:
-        node = index.nodes[split(node.input[0])[0]]
-    return node
+    return index.maker(tensor, _LEADS)
 
 
 def _constant(index: Index, tensor: str) -> Any | None:
@@ -307,9 +291,7 @@ def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
     negated = unique(f"{name}/negated", index.nodes)
     if negated not in added:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = negated
+        copy = node_defs.copy_node(original, name=negated)
         if original.op == "Const":
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import CUDNN_OPS, Index, reference, split, tensor
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import Index, all_nodes, callees, reference, split, tensor
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.private import tf_private
 
@@ -108,10 +108,9 @@ def _branches_as_calls(graph: Any) -> Any:
     Made of Switch nodes, as TensorFlow asks for by itself, the other's nodes all run too, if without values:
     a step that needs no loop then pays for the loop.
     """
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        for node in nodes:
-            if node.op in _BRANCHES:
-                node.attr.pop(LOWERED, None)
+    for node in all_nodes(graph):
+        if node.op in _BRANCHES:
+            node.attr.pop(LOWERED, None)
     return graph
 
 
@@ -121,14 +120,8 @@ def call(body: Body, name: str, inputs: Sequence[str]) -> list[Any]:
     anchor = f"^{split(inputs[0])[0]}"
     nodes = []
     for node in body.nodes:
-        copy = node_def_pb2.NodeDef()
-        copy.CopyFrom(node)
-        copy.name = f"{name}/{node.name}"
-        del copy.input[:]
-        copy.input.extend(_move_input(source, name, renamed) for source in node.input)
-        if not node.input:
-            copy.input.append(anchor)
-        nodes.append(copy)
+        taken = [_move_input(source, name, renamed) for source in node.input] or [anchor]
+        nodes.append(node_defs.copy_node(node, name=f"{name}/{node.name}", inputs=taken))
     outputs = [_move_input(source, name, renamed) for source in body.outputs]
     return [*nodes, node_defs.node(name, "IdentityN", map(reference, outputs), T=list(body.dtypes))]
 
@@ -183,8 +176,7 @@ def _rename(node: Any, functions: Mapping[str, str]) -> Any:
 
 
 def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
-    copy = function_pb2.FunctionDef()
-    copy.CopyFrom(function)
+    copy = deepcopy(function)
     _canonical_arguments(copy)
     copy.signature.name = functions[function.signature.name]
     for node in copy.node_def:
@@ -192,7 +184,6 @@ def _rename_function(function: Any, functions: Mapping[str, str]) -> Any:
     return copy
 
 
-CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 #: The attribute of a node that says which function it stood in, and as which node.
 ORIGIN: Final = "_cudnn_convert_origin"
 #: The attribute by which TensorFlow puts what a loop or a branch calls in its place when a graph runs.
@@ -207,22 +198,14 @@ def calls_functions(graph: node_defs.Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
     index, library = graph.index, graph.library
     needed = index.ancestors(split(name)[0] for name in keep)
-    return any(index.nodes[op].op in CALLS or index.nodes[op].op in library for op in needed)
-
-
-def functions(node: Any) -> list[str]:
-    """The functions that a node names: those it calls."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [attr.func.name] if attr.func.name else [f.name for f in attr.list.func]
-    return names
+    return any(index.nodes[op].op in ops.CALLS or index.nodes[op].op in library for op in needed)
 
 
 def functions_reaching(graph: Any, ops: Collection[str]) -> set[str]:
     """The functions of a graph's library that hold a node of `ops`, or call one that does."""
     library = node_defs.Graph(graph).library
     calls = {
-        name: {called for node in function.node_def for called in functions(node) if called in library}
+        name: {called for node in function.node_def for called in callees(node) if called in library}
         for name, function in library.items()
     }
     reaching = {
@@ -246,7 +229,7 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
         _mark(whole)
     node_defs.import_checked(whole)
     # A call with effects stays one where nothing waits for it.
-    calls = [node.name for node in whole.node if node.op in CALLS]
+    calls = [node.name for node in whole.node if node.op in ops.CALLS]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
     meta = meta_graph_pb2.MetaGraphDef(graph_def=node_defs.with_nodes(whole, [*whole.node, *waits]))
     fetched = [*wanted, *(node.name for node in waits)]
@@ -268,16 +251,15 @@ def inline_functions(graph: Any, keep: Iterable[str], *, origins: bool = False) 
 
 def _prepare(graph: Any) -> None:
     """Nothing keeps a body apart from its call; what holds a cuDNN node becomes Switch and Merge nodes."""
-    cudnn = functions_reaching(graph, CUDNN_OPS)
+    cudnn = functions_reaching(graph, ops.CUDNN)
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
-    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    for node in (node for nodes in bodies for node in nodes):
+    for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
-        if node.op not in CALLS and LOWERED in node.attr:
-            node.attr[LOWERED].b = bool(cudnn.intersection(functions(node)))
+        if node.op not in ops.CALLS and LOWERED in node.attr:
+            node.attr[LOWERED].b = bool(cudnn.intersection(callees(node)))
 
 
 def _mark(graph: Any) -> None:

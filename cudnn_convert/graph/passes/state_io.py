@@ -18,7 +18,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.graph import node_defs, recurrent_state
+from cudnn_convert.graph import node_defs, ops, recurrent_state
 from cudnn_convert.graph.index import Index, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
@@ -269,7 +269,7 @@ class _Detachment:
         takes_reference = definition is not None and any(argument.is_ref for argument in definition.input_arg)
         takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
-        is_write = node.op in recurrent_state.WRITES and use.position == 0
+        is_write = node.op in ops.WRITES and use.position == 0
         if not is_write and (node.op not in _HANDLE_READS if is_handle else takes_reference):
             self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
         if source != self.state.variable:
@@ -288,10 +288,10 @@ class _Detachment:
     def _assign(self, node: Any) -> None:
         """An assignment becomes its value; what waited for it waits for that."""
         old, value, *control = node.input
-        if node.op in recurrent_state.OVERWRITES:
+        if node.op in ops.OVERWRITES:
             reader = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
         else:
-            op = "AddV2" if node.op in ("AssignAdd", "AssignAddVariableOp") else "Sub"
+            op = "AddV2" if node.op in ops.ADDITIONS else "Sub"
             reader = node_defs.node(node.name, op, [old, value, *control], T=self.dtype)
         node.CopyFrom(reader)
 

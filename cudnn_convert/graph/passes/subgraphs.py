@@ -23,11 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import Remedy, UsageError
-from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import (
-    CUDNN_OPS,
-    PLACEHOLDERS,
-    STREAMS,
     Index,
     reference,
     split,
@@ -37,10 +34,6 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 
-PARSERS: Final = frozenset(
-    "ParseExample ParseExampleV2 ParseSingleExample ParseSequenceExample ParseSequenceExampleV2 "
-    "ParseSingleSequenceExample".split()
-)
 _SPARSE: Final = ("indices", "values", "shape")
 
 
@@ -59,7 +52,7 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
     closed = {split(name)[0] for name in stop}
     needed = index.ancestors((split(name)[0] for name in outputs), stop=closed | dense.keys()) - closed
     read = {name for op in needed - dense.keys() for name in index.data_inputs(index.nodes[op])}
-    parsed = [split(name) for name in read - set(stop) if index.nodes[split(name)[0]].op in PARSERS]
+    parsed = [split(name) for name in read - set(stop) if index.nodes[split(name)[0]].op in ops.PARSERS]
     listed = [(op, k, f"{op}:{k}", False) for op, k in parsed]
     listed += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
     return [
@@ -74,7 +67,7 @@ def _is_made_dense(index: Index, node: Any) -> bool:
         return False
     indices, shape, values = map(split, index.data_inputs(node)[:3])
     parser = index.nodes[indices[0]]
-    if parser.op not in PARSERS or {values[0], shape[0]} != {parser.name}:
+    if parser.op not in ops.PARSERS or {values[0], shape[0]} != {parser.name}:
         return False
     count = _sparse(parser)
     return 0 <= indices[1] < count and (values[1], shape[1]) == (indices[1] + count, indices[1] + 2 * count)
@@ -130,7 +123,7 @@ class Cuts:
         `recurrences` are their nodes where they are no cuDNN ops any more.
         """
         self._index, self._known, self._frames = index, known, control_flow.frames(index)
-        cudnn = (name for name, node in index.nodes.items() if node.op in CUDNN_OPS)
+        cudnn = (name for name, node in index.nodes.items() if node.op in ops.CUDNN)
         self._recurrences = {*recurrences, *cudnn}
 
     def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
@@ -144,7 +137,7 @@ class Cuts:
                     continue
                 seen.add(op)
                 needed = self._index.ancestors([op])
-                if not any(self._index.nodes[name_needed].op in PLACEHOLDERS for name_needed in needed):
+                if not any(self._index.nodes[name_needed].op in ops.PLACEHOLDERS for name_needed in needed):
                     continue
                 is_part = needed & self._recurrences or not self._recurrences
                 if is_part and self._is_offered(op, k) and not needed & {*avoid, name}:
@@ -155,7 +148,7 @@ class Cuts:
 
     def _is_offered(self, op: str, k: int) -> bool:
         node: Any = self._index.nodes[op]
-        if op not in self._known or self._frames.get(op) or node.op in _SHAPED | PLACEHOLDERS:
+        if op not in self._known or self._frames.get(op) or node.op in _SHAPED | ops.PLACEHOLDERS:
             return False
         types = [*_types(node)]
         return k < len(types) and types[k] in _FLOATS
@@ -223,7 +216,7 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
     ends = {split(name)[0] for name in closed}
     needed = index.ancestors((split(name)[0] for name in outputs), stop=ends)
     read = {name for op in needed - ends for name in index.data_inputs(index.nodes[op])}
-    return sorted(name for name in read - closed if index.nodes[split(name)[0]].op in STREAMS)
+    return sorted(name for name in read - closed if index.nodes[split(name)[0]].op in ops.STREAMS)
 
 
 def extract_subgraph(
@@ -232,8 +225,8 @@ def extract_subgraph(
     """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
-        ops = _ancestors(index, inputs, constants)
-        seen = node_defs.import_checked(node_defs.extract_nodes(graph.definition, ops))
+        cut_off = _ancestors(index, inputs, constants)
+        seen = node_defs.import_checked(node_defs.extract_nodes(graph.definition, cut_off))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, placeholders = set(index.nodes), {}, []
     for cut in inputs:
@@ -247,7 +240,7 @@ def extract_subgraph(
         placeholders.append(node_defs.placeholder(name, dtype, _refine_shape(cut, shape)))
     for name, value in constants.items():
         op, k = split(name)
-        fresh = op if k == 0 and index.nodes[op].op in PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
+        fresh = op if k == 0 and index.nodes[op].op in ops.PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
         placeholders.append(node_defs.constant(fresh, value))

@@ -24,18 +24,15 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, unique
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.graph.recurrent_state import SWITCHES, Use, copy_through_control_flow, root, uses
+from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
 from cudnn_convert.private import tf_private
 
-_REFERENCE_OPS: Final = frozenset({"VariableV2", "Variable"})
-_CARRIERS: Final = frozenset(
-    {"RefSwitch", "RefEnter", "RefIdentity", "RefMerge", "RefNextIteration", "RefExit"}
-)
+_CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
 def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> Any:
@@ -43,7 +40,7 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
     index = graph.index
     handles: dict[str, Any] = {}
     for node in graph.definition.node:
-        if node.op in _REFERENCE_OPS and not _is_written(index, node):
+        if node.op in ops.REFERENCE_VARIABLES and not _is_written(index, node):
             value = values[node.name]
             handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
     nodes = []
@@ -53,16 +50,10 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
             dtype = tf.as_dtype(values[node.name].dtype)
             nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
-        if node.op in _CARRIERS and _root(index, node.name) in handles:
+        if node.op in _CARRIERS and index.maker(node.name, _CARRIERS).name in handles:
             node.op = node.op.removeprefix("Ref")
         nodes.append(node)
     return node_defs.with_nodes(graph.definition, nodes)
-
-
-def _root(index: Index, op: str) -> str:
-    while index.nodes[op].op in _CARRIERS:
-        op = split(index.nodes[op].input[0])[0]
-    return op
 
 
 def _is_written(index: Index, node: Any) -> bool:
@@ -85,7 +76,7 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 
 def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
-    for name in [node.name for node in graph.definition.node if node.op in ("VariableV2", "Variable")]:
+    for name in [node.name for node in graph.definition.node if node.op in ops.REFERENCE_VARIABLES]:
         index = graph.index
         users = [*uses(index, name)]
         if any(_is_write(index, use) for use in users) and all(_can_change(index, use) for use in users):
@@ -101,7 +92,7 @@ def _can_change(index: Index, use: Use) -> bool:
     definition = tf_private.find_op(index.nodes[use.op].op)
     is_read = definition is not None and not any(argument.is_ref for argument in definition.input_arg)
     is_read |= index.nodes[use.op].op == "RefMerge"
-    in_loop = any(index.nodes[op].op not in SWITCHES for op, _ in use.passage)
+    in_loop = any(index.nodes[op].op not in ops.SWITCHES for op, _ in use.passage)
     return (is_read or _is_write(index, use)) and not in_loop
 
 
@@ -119,14 +110,14 @@ def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
             index, handle, use.passage, f"{use.op}/{handle}", tf.resource
         )
         added += nodes
-        node = replaced.setdefault(use.op, _copy(index.nodes[use.op]))
+        node = replaced.setdefault(use.op, node_defs.copy_node(index.nodes[use.op]))
         if _is_write(index, use):
             added.append(_write(index, node, taken, dtype))
         else:
             added += _read(node, use, taken, dtype)
     for node in index.nodes.values():
         if node.op.startswith("Ref") and root(index, node.name) == variable:
-            replaced.setdefault(node.name, _copy(node)).op = node.op.removeprefix("Ref")
+            replaced.setdefault(node.name, node_defs.copy_node(node)).op = node.op.removeprefix("Ref")
     changed = node_defs.replace_nodes(graph, replaced)
     return node_defs.with_nodes(changed, [*changed.node, *added])
 
@@ -151,16 +142,10 @@ def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
     others = [
         name for position, name in enumerate(node.input) if position != use.position and name not in control
     ]
-    waits = [] if node.op in ("RefMerge", "Merge") else [f"^{split(name)[0]}" for name in others]
+    waits = [] if node.op in ops.MERGES else [f"^{split(name)[0]}" for name in others]
     name = f"{node.name}/read_{use.position}"
     node.input[use.position] = name
     yield node_defs.node(name, "ReadVariableOp", [taken, *control, *dict.fromkeys(waits)], dtype=dtype)
-
-
-def _copy(node: Any) -> Any:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
 
 
 _OP: Final = "GatherTree"

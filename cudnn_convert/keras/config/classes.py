@@ -192,15 +192,14 @@ def by_name(brought: Mapping[str, Any], value: Any) -> Any:
     keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn` imports the module that a config names
     where nothing is brought under the registered name.
     """
-    if isinstance(value, list):
-        return [by_name(brought, item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    changed = {key: by_name(brought, item) for key, item in value.items()}
-    kind = str(value.get("class_name")).rpartition(">")[2]
-    name = value.get("config") if kind == "function" else kind
-    known = "class_name" in value and isinstance(name, str) and name in brought
-    return {**changed, "module": None, "registered_name": name} if known else changed
+
+    def rename(item: dict[str, Any]) -> dict[str, Any]:
+        kind = str(item.get("class_name")).rpartition(">")[2]
+        name = item.get("config") if kind == "function" else kind
+        known = "class_name" in item and isinstance(name, str) and name in brought
+        return {**item, "module": None, "registered_name": name} if known else item
+
+    return layer_tree.map_objects(value, rename)
 
 
 def _libraries(brought: Any) -> set[str]:

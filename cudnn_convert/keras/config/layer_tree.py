@@ -86,12 +86,21 @@ def below(model: Entry) -> Iterator[tuple[str, Entry]]:
 
 def map_entries(value: Any, change: Callable[[Entry], Entry]) -> Any:
     """A config with `change` done to every entry in it, inner ones first, also below unknown classes."""
+    return map_objects(value, lambda item: change(item) if is_entry(item) else item)
+
+
+def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """A value of JSON with `change` done to every object in it, inner ones first."""
     if isinstance(value, list):
-        return [map_entries(item, change) for item in value]
+        return [map_objects(item, change) for item in value]
     if isinstance(value, Mapping):
-        changed = {key: map_entries(item, change) for key, item in value.items()}
-        return change(changed) if is_entry(changed) else changed
+        return change({key: map_objects(item, change) for key, item in value.items()})
     return value
+
+
+def children(value: Any) -> Collection[Any]:
+    """What stands directly in a list or an object of JSON, nothing for another value."""
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
 Reference = tuple[str, int, int]

@@ -68,9 +68,7 @@ def _values(config: Any) -> Iterator[Fault]:
         if isinstance(value, Mapping):
             todo += [(key, depth) for key in value]
             yield from _object(value)
-        if isinstance(value, Mapping | list):
-            below = value.values() if isinstance(value, Mapping) else value
-            todo += [(item, depth + 1) for item in below]
+        todo += [(item, depth + 1) for item in layer_tree.children(value)]
 
 
 def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
@@ -304,10 +302,10 @@ def is_plain(value: Any) -> bool:
 
 def modules(value: Any) -> list[str]:
     """The classes and functions of other modules than Keras' own that a config names."""
-    if isinstance(value, Mapping):
-        module = str(value.get("module") or "keras").partition(".")[0]
-        own = "class_name" not in value or module in ("keras", "tf_keras", "builtins")
-        named = value.get("config") if value.get("class_name") == "function" else value.get("class_name")
-        inner = [name for item in value.values() for name in modules(item)]
-        return [*dict.fromkeys([*([] if own else [str(named).rpartition(">")[2]]), *inner])]
-    return [name for item in value for name in modules(item)] if isinstance(value, list) else []
+    inner = [name for item in layer_tree.children(value) for name in modules(item)]
+    if not isinstance(value, Mapping):
+        return inner
+    module = str(value.get("module") or "keras").partition(".")[0]
+    own = "class_name" not in value or module in ("keras", "tf_keras", "builtins")
+    named = value.get("config") if value.get("class_name") == "function" else value.get("class_name")
+    return [*dict.fromkeys([*([] if own else [str(named).rpartition(">")[2]]), *inner])]

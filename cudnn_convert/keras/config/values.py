@@ -257,11 +257,7 @@ def _unknown(value: Any, known: frozenset[str]) -> set[str]:
     if isinstance(value, Mapping) and "class_name" in value:
         own = str(value.get("module") or "keras").partition(".")[0] in ("keras", "tf_keras", "builtins")
         return set() if own and not value.get("registered_name") else {str(value["class_name"])}
-    if isinstance(value, Mapping):
-        return set().union(*(_unknown(item, known) for item in value.values()))
-    if isinstance(value, list):
-        return set().union(*(_unknown(item, known) for item in value))
-    return set()
+    return set().union(*(_unknown(item, known) for item in layer_tree.children(value)))
 
 
 def _without(value: Any, lost: set[str]) -> Any:

@@ -26,9 +26,8 @@ from tf2onnx.handler import tf_op
 from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
-from cudnn_convert.graph import node_defs, safe_ops, session
+from cudnn_convert.graph import node_defs, ops, safe_ops, session
 from cudnn_convert.graph.index import (
-    CUDNN_OPS,
     INPUT,
     INPUT_C,
     INPUT_H,
@@ -170,7 +169,7 @@ def lower(
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
-    cudnn = {node.name for node in graph.node if node.op in CUDNN_OPS}
+    cudnn = {node.name for node in graph.node if node.op in ops.CUDNN}
     read = [(node.name, name) for node in graph.node for name in node.input]
     read += [(f"output {key}", name) for key, name in signature.outputs.items()]
     reasons = [
@@ -262,14 +261,14 @@ def _convert(
                 converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
-                    custom_op_handlers={op: (handler, []) for op in sorted(CUDNN_OPS)},
+                    custom_op_handlers={op: (handler, []) for op in sorted(ops.CUDNN)},
                     input_names=inputs,
                     output_names=outputs,
                 )
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
-            ops = {node.name: node.op for node in optimized.node}
-            if any(ops.get(name) in CUDNN_OPS for name in failures):
+            op_by_name = {node.name: node.op for node in optimized.node}
+            if any(op_by_name.get(name) in ops.CUDNN for name in failures):
                 raise  # our own handler failed, which is no fault of the model
             actual = f"{type(error).__name__}: {tf2onnx_private.in_one_line(error)}"
             other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]

@@ -32,6 +32,8 @@ from cudnn_convert.graph.index import (
     LENGTHS,
     PARAMS,
     Index,
+    all_nodes,
+    library,
     reference,
     split,
     unique,
@@ -84,7 +86,7 @@ def lower(
     loops, scopes = control_flow.frames(index), _scopes(recurrences)
     replacements: dict[str, list[Any]] = {}
     variables: dict[str, Tensor] = dict(values)
-    library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
+    functions = library(graph)
     for recurrence in recurrences:
         block = layer_stack.uses_block(recurrence, lowering)
         tensors = index.data_inputs(index.nodes[recurrence.node])
@@ -108,10 +110,10 @@ def lower(
             compute = _without_lengths(compute)
         taken = [reference(name) for name in [*inputs, *weights]]
         called = _compile if lowering == layer_stack.COMPILED else _inline
-        computing, functions = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
+        computing, added = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
         replacements[recurrence.node] = [*nodes, *computing]
-        library |= {function.signature.name: function for function in functions}
-    whole = _assemble(graph, replacements, library)
+        functions |= {function.signature.name: function for function in added}
+    whole = _assemble(graph, replacements, functions)
     pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
     if form:
         return Lowered(pruned.definition, variables)
@@ -168,11 +170,10 @@ def _carry(
         read_name = nodes[-1].name
     for name in recurrence.passage:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = f"{recurrence.node}/{read}/{name}"
+        copy = node_defs.copy_node(
+            original, name=f"{recurrence.node}/{read}/{name}", op=original.op.removeprefix("Ref")
+        )
         copy.input[0] = read_name
-        copy.op = original.op.removeprefix("Ref")
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
         read_name = reference(f"{copy.name}:{_side(index, recurrence, name)}")
@@ -218,14 +219,14 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
-def _assemble(graph: Any, nodes_by_name: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
+def _assemble(graph: Any, nodes_by_name: Mapping[str, list[Any]], functions: Mapping[str, Any]) -> Any:
     """Replace nodes of the graph, put new variables first, and drop unused nodes."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
     replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
     result = node_defs.with_nodes(graph, [*fresh, *replaced])
     del result.library.function[:]
-    result.library.function.extend(library[name] for name in sorted(library))
+    result.library.function.extend(functions[name] for name in sorted(functions))
     return result
 
 
@@ -253,13 +254,13 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
     if not calls.node:
         return
     graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)
-    library = {function.signature.name: function for function in meta.graph_def.library.function}
+    known = library(meta.graph_def)
     added: dict[str, Any] = {}
     for stored in saved_functions.locate_packed_weights(path, graph, convention):
         compute, functions = _function(stored, convention, lowering)
         added |= {function.signature.name: function for function in functions}
-        _call(library[stored.function], stored, compute)
-    meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - library.keys()))
+        _call(known[stored.function], stored, compute)
+    meta.graph_def.library.function.extend(added[name] for name in sorted(added.keys() - known.keys()))
 
 
 def _function(
@@ -327,7 +328,7 @@ def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
 
 def _off_gpu(graph: Any) -> None:
     """Unbind all nodes from GPUs."""
-    for node in (*graph.node, *(inner for function in graph.library.function for inner in function.node_def)):
+    for node in all_nodes(graph):
         if _ON_GPU in node.device.upper():
             node.device = ""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph import ops
 from cudnn_convert.model import Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport, PieceReport
@@ -85,10 +86,9 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
     """A line for each fused LSTM that is no cuDNN node, of which the reference has no equations."""
     if plan.singles:  # no graph, and no need of TensorFlow
         return
-    from cudnn_convert.recurrences.resolve import BLOCK_OPS, CELL_OPS
 
     for node in plan.graph.node:
-        if node.op in BLOCK_OPS | CELL_OPS:
+        if node.op in ops.BLOCK_LSTMS | ops.BLOCK_CELLS:
             reason = f"not asked by itself: a {node.op} is judged through the outputs alone"
             yield PieceReport(node=node.name, layers=(0,), asked=False, passed=True, message=reason)
 

@@ -27,26 +27,14 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.graph import node_defs, safe_ops
-from cudnn_convert.graph.index import (
-    INPUT,
-    INPUT_C,
-    INPUT_H,
-    LENGTHS,
-    VARIABLES,
-    Index,
-    reference,
-    split,
-    tensor,
-)
+from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.recurrences import saved_functions
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
-#: What leads into a frame or a branch hands on its first input.
-_LEADS: Final = frozenset({"Enter", "RefEnter", "Switch", "RefSwitch"})
 #: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
 _ENDS: Final = (INPUT, INPUT_H, INPUT_C, LENGTHS)
 _FED: Final = {place: f"fed_{place}" for place in _ENDS}
@@ -151,17 +139,16 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         name = todo.pop()
         if name in nodes:
             continue
-        copy = node_def_pb2.NodeDef()
-        copy.CopyFrom(index.nodes[name])
+        copy = node_defs.copy_node(index.nodes[name])
         copy.device = ""
         copy.attr.pop("_class", None)
         read = [tensor(name_of_input) for name_of_input in copy.input if not name_of_input.startswith("^")]
         holder = index.nodes[split(read[0])[0]] if copy.op == "ReadVariableOp" else copy
-        if holder.op in VARIABLES:
+        if holder.op in ops.VARIABLES:
             kind = tf.as_dtype(holder.attr["dtype"].type)
             copy = node_defs.placeholder(name, kind, tf.TensorShape(holder.attr["shape"].shape))
             holders[holder.name], placed[name], read = holder, holder.name, []
-        elif copy.op in _LEADS:
+        elif copy.op in ops.PASSAGES:
             read = read[:1]
             copy = node_defs.node(name, "Identity", T=tf.as_dtype(copy.attr["T"].type))
         nodes[name] = copy
@@ -179,7 +166,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
 def _carry(name: str, index: Index) -> str:
     """A tensor of the carved graph, where what leads into a frame or a branch has one output."""
     op, _ = split(name)
-    return op if index.nodes[op].op in _LEADS else reference(name)
+    return op if index.nodes[op].op in ops.PASSAGES else reference(name)
 
 
 def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
@@ -101,7 +101,7 @@ class _Giving:
         return [np.ascontiguousarray(value, recurrence.dtype) for value in call.gave]
 
 
-def _replace(node: Any, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
+def _replace(node: NodeDef, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
     """Makes a node one that calls a function with what the source's node reads."""
     kind = tf.as_dtype(recurrence.dtype)
     inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
@@ -200,5 +200,5 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
     return is_product, any(index.nodes[name].op in PRODUCTS for name in needed - known)
 
 
-def _is_of_floats(node: Any) -> bool:
+def _is_of_floats(node: NodeDef) -> bool:
     return any(node.attr[key].type in _FLOATS for key in _TYPES if key in node.attr)

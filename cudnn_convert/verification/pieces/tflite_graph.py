@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.tflite_file import pack_model, schema, unpack_model
+from cudnn_convert.graph.index import walk
 from cudnn_convert.model import WAYS, Array
 
 _KEY: Final = b"cudnn_convert"
@@ -64,16 +65,11 @@ class Model:
 
     def find_reached(self, op: Any) -> set[int]:
         """The subgraphs that an operator runs, and those that run in them."""
-        reached: set[int] = set()
-        todo = [number for number, _ in self.list_called(op)]
-        while todo:
-            number = todo.pop()
-            if number not in reached:
-                reached.add(number)
-                todo += [
-                    deeper for operator in self.operators(number) for deeper, _ in self.list_called(operator)
-                ]
-        return reached
+
+        def calls(operators: Iterable[Any]) -> list[int]:
+            return [number for operator in operators for number, _ in self.list_called(operator)]
+
+        return set(walk(calls([op]), lambda number: calls(self.operators(number))))
 
     def is_constant(self, tensor: Any) -> bool:
         """Whether the file holds a tensor's value."""
