@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias, TypeVar
+from weakref import ref
 
 import numpy as np
 
@@ -154,51 +154,59 @@ _PAGE: Final = 1 << 12
 _THREADS: Final = 8
 
 
-class _Used:
-    """Memory that was given out, and is again once nobody else refers to it."""
+class _Pool:
+    """Buffers that were given out before, and in which no array lies any more."""
 
     def __init__(self) -> None:
-        self._held: list[Array] = []
+        self.unused: list[Array] = []
         self._lock = Lock()
 
-    def memory(self, size: int) -> Array:
-        with self._lock:
-            unused = [number for number in range(len(self._held)) if self._is_unused(number)]
-            for number in unused:
-                if self._held[number].size == size:
-                    return self._held[number]
-            for number in reversed(unused[: max(0, len(unused) - _KEPT)]):
-                del self._held[number]
-            self._held.append(_new(size))
-            return self._held[-1]
-
-    def _is_unused(self, number: int) -> bool:
-        # The list refers to it, and the call does; an array that lies in it would too.
-        return sys.getrefcount(self._held[number]) == 2
+    def take(self, size: int) -> Array:
+        """A buffer of bytes, which comes back to the pool once no array refers to its memory."""
+        with self._lock:  # buffers come back without it, at the end of the list
+            fitting = [number for number, buffer in enumerate(self.unused) if buffer.size == size]
+            if fitting:
+                buffer = self.unused.pop(fitting[0])
+            else:
+                del self.unused[:-_KEPT]
+                buffer = _new(size)
+        return np.asarray(_Loan(buffer, self))
 
 
-_USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
+class _Loan:
+    """The owner of an array in a buffer of a pool; lives as long as any view of the array."""
+
+    def __init__(self, buffer: Array, pool: _Pool) -> None:
+        self._buffer, self._pool = buffer, ref(pool)
+        self.__array_interface__ = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        if pool := self._pool():
+            pool.unused.append(self._buffer)
+
+
+_POOL: Final[ContextVar[_Pool | None]] = ContextVar("pool", default=None)
 
 
 @contextmanager
 def buffer_pool() -> Iterator[None]:
-    """In this context `empty` gives large memory again that no array lies in any more.
+    """Let `empty` give large memory again, within the context, once no array lies in it any more.
 
     New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
     into it then takes many times as long as into memory that was used before.
     """
-    token = _USED.set(_Used())
+    token = _POOL.set(_Pool())
     try:
         yield
     finally:
-        _USED.reset(token)
+        _POOL.reset(token)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """As `numpy.empty`, where no runtime has to copy what it is given."""
     size = math.prod(shape) * dtype.itemsize
-    used = _USED.get() if size >= _LARGE else None
-    buffer = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
+    pool = _POOL.get() if size >= _LARGE else None
+    buffer = pool.take(size + _ALIGNED) if pool else _new(size + _ALIGNED)
     start = -buffer.ctypes.data % _ALIGNED
     return buffer[start : start + size].view(dtype).reshape(shape)
 
