@@ -121,6 +121,10 @@ def convert(
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
     where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
     where the source is portable already, unless `force_convert`: `Report.out` is then None.
+
+    Threads may call the library at once: one call runs after the other, for a conversion changes settings of
+    TensorFlow, Keras and the process, and puts them back. So models of Keras, graphs with loops and what is
+    printed should not be another thread's business meanwhile; processes do not wait for each other.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
