@@ -38,7 +38,7 @@ from cudnn_convert.weights import layouts
 
 
 def first(model: Entry) -> Sequence[int | None]:
-    """The shape of a model's first input, its batch included; `[None]` where the config does not say."""
+    """The shape of a model's first input with its batch; `[None]` where unknown."""
     for entry in layer_tree.layer_entries(model)[:1]:
         if model["class_name"] == "Sequential" and entry["class_name"] != "InputLayer":
             return values.input_of(model)[0] or [None]
@@ -73,7 +73,7 @@ _HOLDS: Final = {"TimeDistributed": "layer", "RNN": "cell"}
 
 
 def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, Any]) -> Any:
-    """A `keras.Model` of a rewritten model's layers to save the weights of, and to do nothing else with.
+    """A `keras.Model` of a rewritten model's layers, of use for saving weights alone.
 
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
@@ -104,7 +104,7 @@ class _Pieces:
         return built
 
     def layer(self, entry: Entry, listed: Listed) -> Any:
-        """A layer with the weights listed for it, its own and those of the layers in it."""
+        """A layer with the listed weights, those of inner layers among them."""
         kind = str(entry["class_name"])
         if classes.is_foreign(entry, self.brought):
             return _stand_in(entry, listed)
@@ -125,7 +125,7 @@ class _Pieces:
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
-        """A layer of Keras, built for the first shape that gives it weights like those listed."""
+        """A layer of Keras, built for the first shape that fits the listed weights."""
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Told(self.brought))
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought)
@@ -139,8 +139,7 @@ class _Pieces:
         raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
-        """A layer that holds the weights listed for it; None where it takes others. One without any may stay
-        without a shape, if it takes none of those tried."""
+        """A layer that holds the listed weights, or None; without any it may stay without a shape."""
         unshaped = None if listed else deserialize(self.source, config, self.brought)
         for call in candidate_shapes(listed, self.given[0]):
             layer = deserialize(self.source, config, self.brought)
@@ -154,7 +153,7 @@ class _Pieces:
         return unshaped
 
     def _share(self, model: Entry, listed: Listed) -> dict[str, Listed]:
-        """Whose weights those of a model in a model are, by the names of its layers in theirs."""
+        """The weights of an inner model by its layers, whose names are in the weights'."""
         weights: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
         }
@@ -185,7 +184,7 @@ class _Pieces:
 
 
 def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
-    """A layer of the name of a class that is not here: it saves what is listed as its own, and `parts`."""
+    """A layer that stands for one of a missing class; it saves `listed` and `parts`."""
     import keras
 
     def save_own_variables(_: Any, store: Any) -> None:
@@ -200,7 +199,7 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
-    """The `keras.Model` before the top-level `layers` of an archive, `layer_tree.ends` of them its outputs.
+    """The `keras.Model` of an archive up to its top-level `layers`, with `layer_tree.ends` as outputs.
 
     Raises ValueError where nothing stands before them, and what Keras raises for what does not load.
     """
@@ -222,8 +221,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
 
 def _outputs_counted(model: Entry, more: int) -> Entry:
-    """A functional model whose outputs count the calls of models in it as the arguments do (-1), or again as
-    Keras 3 does (1): from one more, for the call that made such a model.
+    """A functional model with `more` added to the call numbers of its outputs.
+
+    Among outputs Keras 3 counts the calls of a model in it from one more than among arguments, for the call
+    that made such a model: -1 makes both alike, 1 brings back Keras 3's form.
     """
     config = model["config"]
     if "output_layers" not in config:
@@ -242,7 +243,7 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
 
 
 def _copy(weights: bytes, path: Path) -> None:
-    """The weights of an archive into a file of some of its layers, by names: their groups have others."""
+    """Copy weights of an archive into a file of some of its layers, paired by names."""
     import h5py
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
@@ -271,7 +272,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
 
 
 def find_scaled(model: Architecture) -> tuple[str, ...]:
-    """The paths of the layers whose gates get other weights than the source's, for the same numbers."""
+    """The paths of layers whose gates get scaled weights, for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
 
@@ -292,7 +293,7 @@ def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping
 
 
 def refuse_open_steps(source: Path, built: Any) -> None:
-    """What `translate.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
+    """Raise UnsupportedModelError for a TimeDistributed with an open number of steps."""
     import keras
 
     open_layers = [

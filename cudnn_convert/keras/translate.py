@@ -75,7 +75,7 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 @dataclass
 class Told:
-    """What a translation finds on its way; `vouched` are the names of what the user brings.
+    """The log of a translation; `vouched` are the names of what the user brings.
 
     `functions` are the names of the others that stay: functions neither Keras's nor brought.
     """
@@ -130,7 +130,7 @@ def _value(key: str, value: Any, context: Place) -> Any:
 
 
 def _activation(key: str, value: Any, context: Place) -> Any:
-    """An activation by its name. Keras 3's hard_sigmoid is another function than Keras 2's of that name."""
+    """An activation by its name; hard_sigmoid is refused, another function in Keras 3."""
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
@@ -172,7 +172,7 @@ class Calls:
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
-        """One call of a layer as Keras 3's `args` and `kwargs`. Raises ValueError for what is no tensor."""
+        """A call of a layer as `args` and `kwargs` of Keras 3. Raises ValueError for no tensor."""
         if isinstance(node, Mapping):
             if "args" in node:
                 return dict(node)
@@ -191,7 +191,7 @@ class Calls:
         return {"args": [tensors], "kwargs": kwargs}
 
     def ends(self, ends: Any) -> Any:
-        """`input_layers` or `output_layers`; one tensor stands alone, so that `predict` gives an array."""
+        """`input_layers` or `output_layers`; one tensor is no list: `predict` gives an array."""
         if isinstance(ends, Mapping):
             return {key: self.ends(value) for key, value in ends.items()}
         if _is_reference(ends, self._entries):
@@ -325,7 +325,7 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
 
 
 def each_step(entry: Entry) -> Entry | None:
-    """The layer that a TimeDistributed can be left away around, with the wrapper's name.
+    """The inner layer of a TimeDistributed that changes nothing, under the wrapper's name.
 
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.

@@ -178,13 +178,13 @@ def _whole(model: Model) -> Model:
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
     """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
-    from cudnn_convert.keras import cpu_layers, trace_tf_keras
+    from cudnn_convert.keras import cpu_layers, trace
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
     if FORMATS[options.format].layers:
-        return trace_tf_keras.trace_part(model, user_code(options), verify=options.verify)
-    return trace_tf_keras.trace_model(model, user_code(options))
+        return trace.trace_part(model, user_code(options), verify=options.verify)
+    return trace.trace_model(model, user_code(options))
 
 
 def user_code(options: Options) -> classes.Vouched:
