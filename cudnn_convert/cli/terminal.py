@@ -43,10 +43,8 @@ def show_map(subject: Subject) -> None:
     console.print(f"{subject.source}: {subject.kind}, to {where}", style="bold")
     for recurrence in subject.recurrences:
         sizes = f"{recurrence.layers} layers, {recurrence.directions} directions, {recurrence.units} units"
-        sizes += f", {recurrence.input_size} inputs"
-        console.print(
-            f"{recurrence.node or '(root)'}: {recurrence.mode}, {sizes}, {recurrence.dtype}", style="bold"
-        )
+        sizes += f", {recurrence.input_size} inputs, {recurrence.dtype}"
+        console.print(f"{recurrence.node or '(root)'}: {recurrence.mode}, {sizes}", style="bold")
         console.print(_orders(subject.weights, recurrence.node))
         console.print(_gates(subject.weights.gates[recurrence.node]))
     if subject.weights.variables:
@@ -83,14 +81,9 @@ def show_inspection(inspection: Inspection) -> None:
     """Print an inspection on stdout; functions that nothing calls are only counted."""
     console = Screen(stderr=False)
     versions = ", ".join(f"{name} {version}" for name, version in inspection.versions.items())
-    console.print(
-        f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}", style="bold"
-    )
-    shown = [
-        recurrence
-        for recurrence in inspection.recurrences
-        if recurrence.live is not False or recurrence.function is None
-    ]
+    title = f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}"
+    console.print(title, style="bold")
+    shown = [each for each in inspection.recurrences if each.live is not False or each.function is None]
     if shown:
         console.print(_recurrences(shown))
         for line in (*_settings(shown), *_weights(shown)):
@@ -124,10 +117,9 @@ def _commands(console: Screen, inspection: Inspection) -> None:
 
 
 def _recurrences(recurrences: Iterable[Found]) -> Table:
-    names = "op mode layers directions units inputs dtype axes lengths dropout".split()
-    table = Table("recurrence", *names, "live", box=None, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"  # a name that is cut is no name
+    table = _make_table(
+        *"recurrence op mode layers directions units inputs dtype axes lengths dropout live".split()
+    )
     for recurrence in recurrences:
         sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
         units = [("?" if size is None else str(size)) for size in sizes]
@@ -150,9 +142,8 @@ def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
     """Lines on where weights are, one for all recurrences that share them."""
     sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
     for recurrence in recurrences:
-        sharing.setdefault((recurrence.copies, recurrence.raw, recurrence.canonical), []).append(
-            recurrence.name or "(root)"
-        )
+        weights = (recurrence.copies, recurrence.raw, recurrence.canonical)
+        sharing.setdefault(weights, []).append(recurrence.name or "(root)")
     for (copies, raw, canonical), names in sharing.items():
         yield f"weights of {', '.join(names)}: {copies}"
         for kind, tensors in (("raw", raw), ("canonical", canonical)):
@@ -212,11 +203,9 @@ def verification(result: Verification) -> None:
         console.print(f"warning: {warning}")
     if result.recording:
         console.print(f"judged by {_recording(result.recording)}")
-    sizes = "; ".join(
-        ", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds
-    )
+    feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
     seed = "" if result.seed is None else f" (seed {result.seed})"
-    console.print(f"compared on: {sizes}{seed}")
+    console.print(f"compared on: {'; '.join(feeds)}{seed}")
 
 
 def _recurrence_table(result: Verification) -> Table:
@@ -226,24 +215,15 @@ def _recurrence_table(result: Verification) -> Table:
         *("wrong weights show", "weakest weight shows", ""),
     )
     for recurrence in result.recurrences:
-        numbers = (
-            f"{recurrence.worst:.2e}",
-            f"{recurrence.needed:.1%}",
-            _times(recurrence.smallest),
-            _times(recurrence.weakest),
-        )
-        if not recurrence.asked:
-            numbers = ("", "", "", "")
+        shares = (_times(recurrence.smallest), _times(recurrence.weakest))
+        numbers = (f"{recurrence.worst:.2e}", f"{recurrence.needed:.1%}", *shares)
+        numbers = numbers if recurrence.asked else ("",) * len(numbers)
         layers = ", ".join(map(str, recurrence.layers))
         remarks = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
-        remarks += (
-            []
-            if recurrence.sampled is None
-            else [f"single weights of {recurrence.sampled} rows of each matrix"]
-        )
-        table.add_row(
-            recurrence.node, layers, recurrence.piece, *numbers, recurrence.message or "; ".join(remarks)
-        )
+        if recurrence.sampled is not None:
+            remarks.append(f"single weights of {recurrence.sampled} rows of each matrix")
+        message = recurrence.message or "; ".join(remarks)
+        table.add_row(recurrence.node, layers, recurrence.piece, *numbers, message)
     return table
 
 

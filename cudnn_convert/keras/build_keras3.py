@@ -173,10 +173,7 @@ class _Pieces:
         if bool(ways[0]) != bool(ways[1]):
             message = "expected weights of both directions by their names, found one; write --format h5"
             raise self._refuse(entry, message)
-        layers = [
-            self.layer(inner, direction)
-            for inner, direction in zip(layer_tree.inside(entry), ways, strict=True)
-        ]
+        layers = map(self.layer, layer_tree.inside(entry), ways)
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
     def _refuse(self, entry: Entry, reason: str) -> UnsupportedModelError:
@@ -296,16 +293,11 @@ def refuse_open_steps(source: Path, built: Any) -> None:
     """Raise UnsupportedModelError for a TimeDistributed with an open number of steps."""
     import keras
 
-    open_layers = [
-        layer
-        for layer in keras_private.flatten_layers(built)
-        if isinstance(layer, keras.layers.TimeDistributed)
-    ]
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
-        for layer in open_layers
-        if layer.input.shape[1] is None
+        for layer in keras_private.flatten_layers(built)
+        if isinstance(layer, keras.layers.TimeDistributed) and layer.input.shape[1] is None
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
@@ -320,14 +312,12 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         if not fill_variables(layer, entry, listed):
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             actual = ", ".join(str(tensor.shape) for _, tensor in listed)
-            message = (
-                f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual or 'none'}"
-            )
-            raise UnsupportedModelError(source, [f"{message}; write --format h5"])
+            message = f"layer {name}: expected weights of shapes {shapes} for Keras 3"
+            raise UnsupportedModelError(source, [f"{message}, found {actual or 'none'}; write --format h5"])
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
-    """Whether a built layer's variables have the shapes of what is listed for it, which they then hold."""
+    """Assign the listed weights to a built layer; False, and nothing assigned, for other shapes."""
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
@@ -349,28 +339,21 @@ def _scale(entry: Entry) -> Mode | None:
     """The mode of a CPU layer whose gates' activation is flatter in Keras 3."""
     kind, config = str(entry["class_name"]), entry["config"]
     hard = isinstance(config, Mapping) and config.get("recurrent_activation") == "hard_sigmoid"
-    return (
-        classes.MODES[kind] if hard and kind in translate.SCALABLE and classes.is_keras_class(entry) else None
-    )
+    is_scaled = hard and kind in translate.SCALABLE and classes.is_keras_class(entry)
+    return classes.MODES[kind] if is_scaled else None
 
 
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
-    """The trained and the other variables of a built layer, in the order in which Keras 2 saved them.
+    """The trained and the other variables of a layer, in the order of Keras 2's files.
 
     Inside a model that is the order of the config, which Keras 3 may have changed.
     """
-    trained: Pairs = []
-    rest: Pairs = []
-    parts = list(_parts(layer, entry))
-    if not parts:
-        mode = _scale(entry)
-        return [(weight, mode) for weight in layer.trainable_weights], [
-            (weight, mode) for weight in layer.non_trainable_weights
-        ]
-    for part, below in parts:
-        more, fixed = _order_variables(part, below)
-        trained += more
-        rest += fixed
+    inner = [_order_variables(part, below) for part, below in _parts(layer, entry)]
+    if inner:
+        trained, rest = ([pair for pairs in each for pair in pairs] for each in zip(*inner, strict=True))
+        return trained, rest
+    mode, kinds = _scale(entry), (layer.trainable_weights, layer.non_trainable_weights)
+    trained, rest = ([(weight, mode) for weight in weights] for weights in kinds)
     return trained, rest
 
 
@@ -388,7 +371,7 @@ def _parts(layer: Any, entry: Entry) -> Iterator[tuple[Any, Entry]]:
 
 
 def settle_seeds(built: Any) -> None:
-    """The seeds that Keras drew by chance for layers whose config has none: the same every time."""
+    """Replace seeds that Keras drew at random by numbers, the same every time."""
     from keras.random import SeedGenerator
 
     count = 0

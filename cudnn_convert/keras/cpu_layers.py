@@ -120,12 +120,10 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
         return config
 
     def with_dtype(entry: Entry) -> Entry:
-        own = (
-            classes.is_keras_class(entry)
-            and not layer_tree.is_model(entry)
-            and isinstance(entry["config"], dict)
-        )
-        return {**entry, "config": {"dtype": dtype.name, **entry["config"]}} if own else entry
+        is_layer = classes.is_keras_class(entry) and not layer_tree.is_model(entry)
+        if not is_layer or not isinstance(entry["config"], dict):
+            return entry
+        return {**entry, "config": {"dtype": dtype.name, **entry["config"]}}
 
     return layer_tree.map_entries(config, with_dtype)
 
@@ -167,14 +165,10 @@ def _list_recurrent(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode,
         if kind not in classes.MODES or not classes.is_keras_class(below) or not isinstance(config, dict):
             continue
         same = {**classes.MISSING.get(kind, {}), **config}
-        fits = all(
-            same.get(key, value) == value for key, value in classes.CPU.items() if "dropout" not in key
-        )
-        if (
-            classes.is_cudnn(below)
-            if cudnn
-            else kind not in classes.CUDNN and fits and same.get("reset_after", True)
-        ):
+        needed = {key: value for key, value in classes.CPU.items() if "dropout" not in key}
+        fits = all(same.get(key, value) == value for key, value in needed.items())
+        is_equal = kind not in classes.CUDNN and fits and same.get("reset_after", True)
+        if classes.is_cudnn(below) if cudnn else is_equal:
             yield classes.MODES[kind], int(config.get("units", 0))
 
 

@@ -109,12 +109,8 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
         states = state_variables(built)
         variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in states.values()}
     named = {old: name for old, (name, _, _) in states.items()}
-    return replace(
-        model,
-        graph=rename_state_variables(graph.as_graph_def(), named),
-        variables=variables,
-        signatures={SERVING: signature},
-    )
+    renamed = rename_state_variables(graph.as_graph_def(), named)
+    return replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
 
 
 def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
@@ -134,9 +130,8 @@ def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any])
     actual = "one whose input has no shape; build it, and save it again"
     if failure is not None:
         actual = f"one it refuses: {first_line(failure)}; {_EXPORT}"
-    raise UnsupportedModelError(
-        path, [f"config: expected a model that tf_keras can build, found {actual}"]
-    ) from failure
+    reason = f"config: expected a model that tf_keras can build, found {actual}"
+    raise UnsupportedModelError(path, [reason]) from failure
 
 
 @contextmanager
@@ -194,19 +189,17 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
             reasons.append(f"layer {layer.name}: expected {len(wanted)} weights, found {len(given)}")
             continue
         for weight, (stored, value) in zip(wanted, given, strict=True):
+            what = f"layer {layer.name}: weight {stored}"
             if tuple(weight.shape) != tuple(value.shape):
-                what = f"layer {layer.name}: weight {stored}"
                 reasons.append(f"{what}: expected shape {list(weight.shape)}, found {list(value.shape)}")
             if weight.dtype.as_numpy_dtype != value.dtype:
-                what = f"layer {layer.name}: weight {stored}"
                 reasons.append(f"{what}: expected {weight.dtype.name}, found {value.dtype}")
             values_by_name[weight.handle.op.name] = value
     lost = sorted(set(weights) - {layer.name for layer in built.layers})
     reasons += [f"layer {name}: expected a layer of the model, found weights alone" for name in lost]
     if reasons:
-        raise UnsupportedModelError(
-            path, [f"{reason}; is the architecture that of the weights?" for reason in reasons]
-        )
+        cure = "is the architecture that of the weights?"
+        raise UnsupportedModelError(path, [f"{reason}; {cure}" for reason in reasons])
     return values_by_name
 
 
@@ -233,11 +226,8 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
     """
     variables = {}
     for layer in keras_private.flatten_layers(built):
-        states = [
-            variable
-            for variable in tf.nest.flatten(getattr(layer, "states", None))
-            if hasattr(variable, "handle")
-        ]
+        states = tf.nest.flatten(getattr(layer, "states", None))
+        states = [variable for variable in states if hasattr(variable, "handle")]
         kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
         for kind, state in zip(kinds, states, strict=False):
             old = state.handle.op.name
@@ -280,9 +270,8 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     variables: dict[str, Tensor] = {}
     captured = []
     for position, found in enumerate(concrete.captured_inputs):
-        node, value = _placeholder_of_capture(
-            variable_by_handle.get(id(found)), found, f"constant_{position}", variables
-        )
+        variable, name = variable_by_handle.get(id(found)), f"constant_{position}"
+        node, value = _placeholder_of_capture(variable, found, name, variables)
         variables |= {} if value is None else {node.name: value}
         captured.append(node.name)
         graph.node.append(node)
@@ -310,15 +299,11 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
             config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
         )
     except Exception as cause:
-        expected = f"a model that Keras {keras.__version__} can build"
-        raise UnsupportedModelError(
-            path, [f"config: expected {expected}, found one it refuses: {first_line(cause)}; {_EXPORT_3}"]
-        ) from cause
+        reason = f"config: expected a model that Keras {keras.__version__} can build, found one it refuses"
+        raise UnsupportedModelError(path, [f"{reason}: {first_line(cause)}; {_EXPORT_3}"]) from cause
     if not built.built or not built.inputs:
-        expected = "a model whose inputs have shapes"
-        raise UnsupportedModelError(
-            path, [f"config: expected {expected}, found none; build it, and save it again"]
-        )
+        reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
+        raise UnsupportedModelError(path, [reason])
     return keras_private.functional_model(built)  # what a Sequential model is made of
 
 

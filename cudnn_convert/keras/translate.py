@@ -178,9 +178,7 @@ class Calls:
                 return dict(node)
             return {"args": [{key: self._tensor(value) for key, value in node.items()}], "kwargs": {}}
         tensors = [self._tensor(reference) for reference in node]
-        entry: Mapping[str, Any] = next(
-            (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
-        )
+        entry: Any = next((item[3] for item in node if len(item) > 3 and item[3]), {})
         if not isinstance(entry, Mapping):
             raise ValueError(f"{str(entry)[:60]}")
         kwargs = {key: self._argument(value) for key, value in entry.items() if value is not None}
@@ -208,12 +206,9 @@ class Calls:
             raise ValueError(f"{str(reference)[:60]}")
         name, node, index = reference[:3]
         # Keras replaces it by the real tensor of this history, whatever shape and dtype stand here.
-        history = {
-            "shape": [None],
-            "dtype": "float32",
-            "keras_history": [name, self._index(name, node), index],
-        }
-        return {"class_name": "__keras_tensor__", "config": history}
+        history = [name, self._index(name, node), index]
+        config = {"shape": [None], "dtype": "float32", "keras_history": history}
+        return {"class_name": "__keras_tensor__", "config": config}
 
     def _argument(self, value: Any) -> Any:
         if _is_reference(value, self._entries):
@@ -335,9 +330,7 @@ def each_step(entry: Entry) -> Entry | None:
         return None
     if inner["class_name"] not in _EACH_STEP or not classes.is_keras_class(inner):
         return None
-    trainable = all(
-        entry_of_layer["config"].get("trainable") is not False for entry_of_layer in (entry, inner)
-    )
+    trainable = all(layer["config"].get("trainable") is not False for layer in (entry, inner))
     config = {**inner["config"], "name": layer_tree.layer_name(entry), "trainable": trainable}
     return {"class_name": inner["class_name"], "config": config}
 
@@ -351,9 +344,8 @@ def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
         shape, dtype = values.input_of(entry)
         if shape is None:
             cure = "build the model, save it again, or write --format h5"
-            log.reasons.append(
-                f"{f'model {path}' if path else 'model'}: expected an input shape, found none; {cure}"
-            )
+            where = f"model {path}" if path else "model"
+            log.reasons.append(f"{where}: expected an input shape, found none; {cure}")
         name = f"{layer_tree.layer_name(entries[0])}_input"
         first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
         translated.insert(0, values.write_object("keras.layers", "InputLayer", first))
