@@ -217,7 +217,7 @@ def _recurrence_table(result: Verification) -> Table:
     for recurrence in result.recurrences:
         shares = (_times(recurrence.smallest), _times(recurrence.weakest))
         numbers = (f"{recurrence.worst:.2e}", f"{recurrence.needed:.1%}", *shares)
-        numbers = numbers if recurrence.asked else ("",) * len(numbers)
+        numbers = numbers if recurrence.asked else ("", "", "", "")
         layers = ", ".join(map(str, recurrence.layers))
         remarks = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
         if recurrence.sampled is not None:
