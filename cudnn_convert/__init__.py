@@ -157,11 +157,11 @@ def inspect(
     limit: str | Sequence[str] = (),
     trust: bool = False,
 ) -> Inspection:
-    """What the file at `source` is, what recurrences are in it, and the command that converts it.
+    """Describe the source, its recurrences, and the command that converts it.
 
     Runs nothing of it, and imports TensorFlow only for a source with a graph. `format` is that of the
-    command, by default the one that fits the source. What a conversion would refuse is told, not raised;
-    raises ReadError and AccessError where the source cannot be read, UsageError for the call.
+    command, by default the one that fits the source. What a conversion would refuse is reported in the
+    result; raises ReadError and AccessError where the source cannot be read, UsageError for the call.
     """
     options = _options(locals())
     from cudnn_convert.inspection import inspect
@@ -188,11 +188,11 @@ def load(
     limit: str | Sequence[str] = (),
     trust: bool = False,
 ) -> Loaded:
-    """The recurrences at `source`, each with its decoded weights as NumPy arrays (`named_weights.Weights`).
+    """Load the recurrences at `source` with decoded weights as NumPy arrays.
 
-    Every recurrence that a signature reaches, or that stands in a graph without any; what else the graph
-    needs is no matter. Imports TensorFlow only for a source with a graph. Raises ReadError, AccessError,
-    UnsupportedModelError, AmbiguousSourceError, UsageError.
+    Each is a `named_weights.Weights`. These are the recurrences that a signature reaches, or all in a graph
+    without signatures; the rest of the graph is ignored. Imports TensorFlow only for a source with a graph.
+    Raises ReadError, AccessError, UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
     options = _options(locals() | {"format": "npz"})
     from cudnn_convert import pipeline
@@ -220,11 +220,11 @@ def record(
     trust: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Runs the original at `source` on the arrays in `data` and writes its answers to `out`.
+    """Run the original at `source` on `data` and write its answers to `out`.
 
-    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Gives
-    what the recording says of itself. Raises as `convert`, UnsupportedModelError where TensorFlow has no
-    device for the source here.
+    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Returns
+    the recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
+    that the source needs.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
@@ -262,10 +262,10 @@ def verify(
     seed: int | None = None,
     trust: bool = False,
 ) -> Verification:
-    """Compares an artifact, a file or an OUT folder, with its source.
+    """Compare an artifact, a file or an OUT folder, with its source.
 
-    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Where a recording of the
-    original is given as `golden`, it brings the inputs and judges. Raises as `convert`.
+    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. `golden` is a recording
+    of the original, which then gives the inputs and the expected outputs. Raises as `convert`.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
@@ -274,7 +274,7 @@ def verify(
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    """A call's keywords as the flags of the same names; what is None was not said."""
+    """A call's keywords as the flags of the same names; None means not given."""
     from cudnn_convert.options import Options
 
     return Options.of({name: value for name, value in given.items() if name not in _FILES})

@@ -1,7 +1,7 @@
 """The parameter blob, and weights larger than memory, read one part at a time.
 
-Layers and tensors are read when they are asked for. What is small is decoded once, and stays:
-`exceeds_memory_budget` tells. Large matrices are transposed in strips, and read while others are written.
+Layers and tensors are read on access. Small recurrences are decoded once and kept
+(`exceeds_memory_budget`). Large matrices are transposed in strips, and read while others are written.
 
 Layout of the blob: for each pseudo-layer (layer-major, forward before backward) the input matrices of all
 gates, then the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where
@@ -41,14 +41,14 @@ _CHUNK: Final = 1 << 16
 
 
 def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
-    """Whether the weights of a recurrence are decoded layer by layer, again wherever they are needed."""
+    """Whether a recurrence's weights are decoded layer by layer on each access."""
     return length(sizes) * dtype.itemsize > LARGE
 
 
 class Layers(Sequence[tuple[Cell, ...]]):
-    """The cells of a recurrence; `decode` gives those of a layer, of which the last one stays in memory.
+    """The cells of a recurrence, decoded on access; the last layer stays in memory.
 
-    Raises what `decode` raises, and IndexError.
+    `decode` returns the cells of a layer. Raises what `decode` raises, and IndexError.
     """
 
     def __init__(self, count: int, decode: Callable[[int], tuple[Cell, ...]]) -> None:
@@ -75,23 +75,23 @@ class Layers(Sequence[tuple[Cell, ...]]):
 
     @property
     def finite(self) -> bool:
-        """Whether the layers that were asked for so far hold numbers alone."""
+        """Whether all layers read so far have only finite weights."""
         return all(self._seen.values())
 
     def change_cells(self, change: Callable[[Cell], Cell]) -> Layers:
-        """These layers with each cell changed as it is decoded."""
+        """These layers with `change` applied to each cell as it is decoded."""
         return Layers(self._count, lambda number: tuple(map(change, self._decode(number))))
 
 
 def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> Layers:
-    """Any cells, each changed when it is asked for."""
+    """Cells with `change` applied on access."""
     if isinstance(cells, Layers):
         return cells.change_cells(change)
     return Layers(len(cells), lambda number: tuple(map(change, cells[number])))
 
 
 def is_finite(cell: Cell) -> bool:
-    """Whether all weights are numbers."""
+    """Whether all weights are finite."""
     parts = (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
     return all(_is_finite(part) for part in parts if part is not None)
 
@@ -105,7 +105,7 @@ def _is_finite(part: Array) -> bool:
 
 
 class Read(Mapping[str, Array]):
-    """Arrays by name, each of which `read` gives when it is asked for. Raises what that raises, KeyError."""
+    """Arrays by name, each read on access. Raises what `read` raises, KeyError."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Array]) -> None:
         self._names, self._read = dict.fromkeys(names), read
@@ -126,12 +126,12 @@ class Read(Mapping[str, Array]):
 
 
 def read(tensors: Mapping[str, Tensor]) -> Read:
-    """Tensors as arrays."""
+    """Map names to arrays, read on access."""
     return Read(tensors, lambda name: tensors[name].read())
 
 
 def size(tensor: Tensor) -> int:
-    """The bytes of a tensor, which is not read."""
+    """The size of a tensor in bytes, without reading it."""
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
@@ -203,7 +203,7 @@ def buffer_pool() -> Iterator[None]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """As `numpy.empty`, where no runtime has to copy what it is given."""
+    """As `numpy.empty`, aligned so that runtimes share the memory without a copy."""
     size = math.prod(shape) * dtype.itemsize
     pool = _POOL.get() if size >= _LARGE else None
     buffer = pool.take(size + _ALIGNED) if pool else _new(size + _ALIGNED)
@@ -212,8 +212,9 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _new(size: int) -> Array:
-    """Bytes that are there, where many are wanted: a page comes when it is first written to, and several
-    processors get several pages in the time of one.
+    """Allocate bytes; large buffers are touched by several threads.
+
+    A page is mapped when it is first written to, and several processors map several pages at a time.
     """
     values = np.empty(size, np.uint8)
     if size >= _SHARED:
@@ -228,7 +229,7 @@ def _new(size: int) -> Array:
 
 
 def row_chunks(matrix: Array) -> Iterator[Array]:
-    """A matrix row by row, in pieces that are copies where it lies otherwise; other ranks in one piece."""
+    """A matrix in row-major pieces, copied only if needed; other ranks in one piece."""
     if matrix.ndim != 2:
         yield np.ascontiguousarray(matrix)
         return
@@ -238,7 +239,7 @@ def row_chunks(matrix: Array) -> Iterator[Array]:
 
 
 def contiguous(matrix: Array) -> Array:
-    """A matrix row by row: itself, or a copy. Arrays of other ranks go NumPy's way."""
+    """A row-major matrix: itself, or a copy. Other ranks use NumPy's copy."""
     if matrix.flags.c_contiguous or matrix.ndim != 2:
         return np.ascontiguousarray(matrix)
     values = empty(matrix.shape, matrix.dtype)
@@ -247,9 +248,11 @@ def contiguous(matrix: Array) -> Array:
 
 
 def fill(array: Array, matrix: Array) -> None:
-    """Copies a matrix, block by block where its columns become rows: NumPy's own way, value after value down
-    a column, takes twenty times as long where that is longer than what a cache holds. Each block is brought
-    together first: only what lies together is turned at speed.
+    """Copy a matrix into `array`, block by block where it must be transposed.
+
+    NumPy copies a transposed matrix one value after the other along a column, which takes twenty times as
+    long for columns longer than a cache. Each block is first gathered: only contiguous blocks are transposed
+    fast.
     """
     if matrix.strides[1] <= matrix.strides[0]:
         array[:] = matrix
@@ -267,9 +270,10 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
-    """The items; up to `count` are made in another thread while one is used. Raises what making them does.
+    """Iterate `items`, with up to `count` made ahead in another thread.
 
-    So many and one are in memory at a time. Whoever stops early waits for the one that is being made.
+    At most `count` items and one are in memory. A consumer that stops early waits for the item in progress.
+    Raises what making an item raises.
     """
     items_left, context = iter(items), copy_context()
 
@@ -306,9 +310,10 @@ def length(sizes: Sizes) -> int:
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:
-    """The input size that makes a blob of `elements`, or None; `sizes.input_size` is not looked at.
+    """The input size that gives a blob of `elements`, or None.
 
-    With `sizes.skip_input` there is one length only, and one input size: the units.
+    `sizes.input_size` is ignored. With `sizes.skip_input` only one length is possible, and the input size
+    equals the units.
     """
     without = length(replace(sizes, input_size=0))
     if sizes.skip_input:
@@ -319,10 +324,10 @@ def solve_input_size(elements: int, sizes: Sizes) -> int | None:
 
 
 def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], ...]:
-    """The cells `[layer][direction]` as views of the 1-D `blob`; a skipped input gives identity kernels.
+    """Cells `[layer][direction]` as views of the 1-D `blob`.
 
-    Raises InvalidModelError where the length is not exactly the formula's, or where an
-    input that is skipped has not as many values as there are units.
+    A skipped input gives identity kernels. Raises InvalidModelError where the length differs from
+    `length(sizes)`, or where a skipped input's size differs from the units.
     """
     if blob.ndim != 1 or blob.size != length(sizes):
         raise InvalidModelError(
@@ -359,7 +364,7 @@ def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], .
 
 
 def _identities(sizes: Sizes, blob: Array) -> Array:
-    """`[gates, units, units]`: the input, as it is, for every gate."""
+    """Identity kernels `[gates, units, units]`: every gate gets the input itself."""
     identity = np.eye(sizes.units).astype(blob.dtype)
     return np.broadcast_to(identity, (len(sizes.mode.gates), *identity.shape))
 
@@ -367,7 +372,8 @@ def _identities(sizes: Sizes, blob: Array) -> Array:
 def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
     """The blob of cells `[layer][direction]`; the inverse of `split`.
 
-    With `skip_input` the kernels of layer 0 are left out; they must be identities, else InvalidModelError.
+    With `skip_input` the kernels of layer 0 are left out. Raises InvalidModelError where those are no
+    identities.
     """
     cells = [cell for layer in layers for cell in layer]
     skipped = layers[0] if skip_input else ()
@@ -392,7 +398,10 @@ def fitting(
     directions: int | None = None,
     units: int | None = None,
 ) -> list[Sizes]:
-    """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
+    """All sizes of a linear-input blob of `elements` values, rounder units first.
+
+    Arguments that are not None are fixed.
+    """
     # A recurrent matrix, one column of another and two biases are more than the square of one unit more.
     most = min(math.isqrt(elements), _WIDEST + 1)
     partial = (
