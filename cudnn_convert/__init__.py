@@ -56,16 +56,16 @@ __all__ = [
     "verify",
 ]
 
-#: Paths of a call; all other parameters are flags.
+#: What a call works on; all else are flags.
 _FILES: Final = frozenset({"source", "out", "artifact"})
-#: The public names that are imported on access, and their modules.
+#: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
     "Inspection": "cudnn_convert.inspection.result",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
 }
 
-if not TYPE_CHECKING:  # else a type checker would accept any name of the package
+if not TYPE_CHECKING:  # to a type checker it would make every name one of the package's
 
     def __getattr__(name: str) -> Any:
         if name not in _LATE:
@@ -115,12 +115,16 @@ def convert(
     force: bool = False,
     force_convert: bool = False,
 ) -> Report:
-    """Convert the model at `source` to `out` and verify the result.
+    """Converts the model at `source` to `out` and verifies it.
 
     `inputs` and `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
-    where the numbers differ, WriteError for the disk; `out` is then as it was. A source that is portable
-    already is not written, unless `force_convert`: `Report.out` is then None.
+    where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
+    where the source is portable already, unless `force_convert`: `Report.out` is then None.
+
+    Threads may call the library at once: one call runs after the other, for a conversion changes settings of
+    TensorFlow, Keras and the process, and puts them back. So models of Keras, graphs with loops and what is
+    printed should not be another thread's business meanwhile; processes do not wait for each other.
     """
     options = _options(locals())
     from cudnn_convert import pipeline

@@ -1,18 +1,7 @@
-"""Ambient settings of a call: limits on files, progress, silence.
+"""The setting of a library call: its lock, silence, limits on files, and progress.
 
-What a file may ask of the machine: claims above these limits are refused in one line.
-
-Each has a default that no model we know of comes near, and `--limit NAME=NUMBER` changes it. They hold where
-they are set (`within`) and need not be handed through every function that reads.
-
-How far the work is, and on which file: told by what does it, heard by a listener.
-
-A library does not talk, nor does what it runs, and it does not mind what its caller is in the middle of.
-
-TensorFlow's and tf2onnx's loggers are held at errors while it works. ONNX Runtime reports nothing about this
-machine: from 1.29 on it sends events over the network unless told not to before its import. TensorFlow runs
-ops at once while it works, and sizes are numbers, also where the caller is building a graph or has turned
-TensorFlow 2 off.
+The lock, the loggers and the descriptors belong to the process; limits and listeners are context variables,
+so that each thread has its own and a new thread has the defaults.
 """
 
 from __future__ import annotations
@@ -31,6 +20,109 @@ from typing import Final, Protocol
 
 from cudnn_convert.errors import UsageError
 
+#: Source: onnxruntime v1.29.0 docs/Privacy.md.
+_NO_EVENTS: Final = "ORT_DISABLE_TELEMETRY"
+_LOGGERS: Final = ("tensorflow", "tf2onnx", "absl")
+_STREAMS: Final = (1, 2)
+
+_process_lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """Give a forked child a free lock: the thread that held the parent's does not exist there."""
+    global _process_lock  # noqa: PLW0603 - a lock cannot be freed by a thread that does not hold it
+    _process_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+@contextmanager
+def hold_process_lock() -> Iterator[None]:
+    """Hold the lock around process-wide effects; library calls of other threads wait until it is free.
+
+    A library call holds it from begin to end: patches of Keras, TensorFlow's control flow and float type,
+    tf2onnx's tables, `sys.path` and the descriptors are seen by every graph that another thread builds or
+    runs meanwhile, so that a lock around each patch alone would not protect the rest of the other's call.
+    A thread that holds it may take it again, as a listener does that calls the library.
+    """
+    with _process_lock:
+        yield
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly.
+
+    The caller may be building a graph or have turned TensorFlow 2 off; sizes are numbers here all the same.
+    Afterwards all is as it was, but for ONNX Runtime's events over the network: they stay off in this
+    process unless the environment says otherwise, for it must know before its import.
+    """
+    os.environ.setdefault(_NO_EVENTS, "1")
+    with hold_process_lock(), ExitStack() as stack:
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        if "tensorflow" in sys.modules:  # else nothing has built a graph yet
+            from cudnn_convert.private import tf_private
+
+            stack.enter_context(tf_private.eager_mode())
+            stack.enter_context(_plain_sizes())
+        yield
+
+
+@contextmanager
+def _plain_sizes() -> Iterator[None]:
+    """Make the items of a TensorShape numbers, also after `tf.disable_v2_behavior()`."""
+    import tensorflow as tf
+
+    if isinstance(tf.TensorShape([1])[0], int):
+        yield
+        return
+    tf.compat.v1.enable_v2_tensorshape()
+    try:
+        yield
+    finally:
+        tf.compat.v1.disable_v2_tensorshape()
+
+
+@contextmanager
+def mute_output() -> Iterator[None]:
+    """Hold the process lock, and discard what is written to descriptors 1 and 2.
+
+    A graph may print what looks like a verdict, or until the disk is full (Print, PrintV2); these write past
+    Python.
+    """
+    kept: dict[int, int] = {}
+    with hold_process_lock():
+        _flush()
+        for stream in _STREAMS:
+            with suppress(OSError):  # one that is closed stays so
+                kept[stream] = os.dup(stream)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in kept:
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+        try:
+            yield
+        finally:
+            _flush()
+            for stream, original in reversed(kept.items()):  # one may lie where a closed stream was
+                os.dup2(original, stream)
+                os.close(original)
+
+
+def _flush() -> None:
+    """Write out what Python and C have buffered for the descriptors."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):  # none, closed, or nothing reads it
+            stream.flush()
+    with suppress(AttributeError, OSError, TypeError):  # Windows has no such library
+        ctypes.CDLL(None).fflush(None)
+
+
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: What bounds the process of a command, and so has no meaning in a process of the caller's.
 OF_PROCESS: Final = frozenset({"memory", "seconds", "file"})
@@ -38,7 +130,10 @@ OF_PROCESS: Final = frozenset({"memory", "seconds", "file"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits, by the names that `--limit` takes."""
+    """What a file may ask of the machine, by the names that `--limit` takes.
+
+    Each default is far above what any known model needs. `within` sets them for all that is called in it.
+    """
 
     #: Bytes that the process of a command may allocate; None: the machine's, or the container's.
     memory: int | None = None
@@ -55,7 +150,7 @@ class Limits:
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Limits:
-        """The limits, each `NAME=NUMBER` in place; a number may end in K, M, G or T. Raises UsageError."""
+        """The defaults with each `NAME=NUMBER` in place; K, M, G or T may end a number. Raises UsageError."""
         names = [field.name for field in fields(cls)]
         changes = {}
         for item in given:
@@ -86,13 +181,13 @@ def machine_memory() -> int | None:
 
 
 def is_bomb(size: int, stored: int) -> bool:
-    """Whether `size` bytes are more than the limits let a part of so few `stored` bytes become."""
+    """Whether a part of `stored` bytes that expands to `size` bytes exceeds the limits."""
     limits = current()
     return size > limits.expanded and size > limits.expansion * stored
 
 
 def raising(size: int) -> str:
-    """What to do where a part of a file is large on purpose."""
+    """The advice of an error for a part of a file that is large on purpose."""
     return f"if that is meant, give --limit expanded={size}"
 
 
@@ -100,13 +195,13 @@ _CURRENT: Final[ContextVar[Limits]] = ContextVar("limits")
 
 
 def current() -> Limits:
-    """The limits that hold here."""
+    """The limits of this thread: those of the innermost `within`, else the defaults."""
     return _CURRENT.get(Limits())
 
 
 @contextmanager
 def within(limits: Limits) -> Iterator[None]:
-    """In this context these limits hold."""
+    """Set the limits of this thread within the context."""
     token = _CURRENT.set(limits)
     try:
         yield
@@ -115,9 +210,9 @@ def within(limits: Limits) -> Iterator[None]:
 
 
 class Listener(Protocol):
-    """Takes the name of a step of the walk, and how much of it is done: 0 of 0 if unknown.
+    """Takes the name of a step, and how much of it is done: 0 of 0 if unknown.
 
-    The amounts of `writing` are bytes, those of `verifying` calls of a model. It is called by what works.
+    The amounts of `writing` are bytes, those of `verifying` calls of a model. The thread that works calls it.
     """
 
     def __call__(self, step: str, done: int = 0, total: int = 0) -> None: ...
@@ -132,7 +227,7 @@ _LISTENER: Final[ContextVar[Listener]] = ContextVar("progress", default=unheard)
 
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
-    """In this context `listener` is told."""
+    """Send the progress of this thread to `listener` within the context."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -141,7 +236,7 @@ def listen(listener: Listener) -> Iterator[None]:
 
 
 def report_progress(step: str, done: int = 0, total: int = 0) -> None:
-    """Says that `step` is being done, and `done` of `total` in it."""
+    """Tell the listener of this thread that `done` of `total` of a step is done."""
     _LISTENER.get()(step, done, total)
 
 
@@ -151,114 +246,16 @@ _MARKER: Final[ContextVar[Marker]] = ContextVar("marker", default=lambda _: None
 
 
 def mark_with(marker: Marker) -> None:
-    """From here on `marker` is told which file is worked on."""
+    """Call `marker` from now on with the path of each file that is worked on."""
     _MARKER.set(marker)
 
 
 @contextmanager
 def on(artifact: object) -> Iterator[None]:
-    """In this context an artifact is worked on, not the source: if native code crashes, on this file."""
+    """Mark an artifact as the file that is worked on, so that a crash of native code names it."""
     mark = _MARKER.get()
     mark(str(artifact))
     try:
         yield
     finally:
         mark("")
-
-
-#: Source: onnxruntime v1.29.0 docs/Privacy.md.
-_NO_EVENTS: Final = "ORT_DISABLE_TELEMETRY"
-_LOGGERS: Final = ("tensorflow", "tf2onnx", "absl")
-_STREAMS: Final = (1, 2)
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Holds the loggers of the libraries underneath at ERROR, and leaves all as it was.
-
-    But for ONNX Runtime's events, which stay off, unless the environment says otherwise.
-    """
-    os.environ.setdefault(_NO_EVENTS, "1")
-    with ExitStack() as stack:
-        for name in _LOGGERS:
-            logger = logging.getLogger(name)
-            stack.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.ERROR)
-        if "tensorflow" in sys.modules:  # else nobody has built a graph yet
-            from cudnn_convert.private import tf_private
-
-            stack.enter_context(tf_private.eager_mode())
-            stack.enter_context(_sizes_are_numbers())
-        yield
-
-
-@contextmanager
-def _sizes_are_numbers() -> Iterator[None]:
-    """A shape's items are so in TensorFlow 2; after `tf.disable_v2_behavior()` they are Dimensions."""
-    import tensorflow as tf
-
-    if isinstance(tf.TensorShape([1])[0], int):
-        yield
-        return
-    tf.compat.v1.enable_v2_tensorshape()
-    try:
-        yield
-    finally:
-        tf.compat.v1.disable_v2_tensorshape()
-
-
-class _Away:
-    """Descriptors 1 and 2 while graphs run: the first who needs that puts them away, the last one back."""
-
-    def __init__(self) -> None:
-        self._lock, self._count = threading.Lock(), 0
-        self._kept: dict[int, int] = {}
-
-    def begin(self) -> None:
-        with self._lock:
-            self._count += 1
-            if self._count == 1:
-                _flush()
-                for stream in _STREAMS:
-                    with suppress(OSError):  # one that is closed stays so
-                        self._kept[stream] = os.dup(stream)
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                for stream in self._kept:
-                    os.dup2(nowhere, stream)
-                os.close(nowhere)
-
-    def end(self) -> None:
-        with self._lock:
-            self._count -= 1
-            if self._count == 0:
-                _flush()
-                while self._kept:
-                    stream, kept = self._kept.popitem()
-                    os.dup2(kept, stream)
-                    os.close(kept)
-
-
-_AWAY: Final = _Away()
-
-
-@contextmanager
-def mute_output() -> Iterator[None]:
-    """What is printed to descriptors 1 and 2 in this context goes nowhere, in the whole process.
-
-    A graph may print what looks like a verdict, or until the disk is full (Print, PrintV2); these write past
-    Python.
-    """
-    _AWAY.begin()
-    try:
-        yield
-    finally:
-        _AWAY.end()
-
-
-def _flush() -> None:
-    """What Python and C still hold for the descriptors goes where they lead now."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError, OSError):  # none, closed, or nobody reads it
-            stream.flush()
-    with suppress(AttributeError, OSError, TypeError):  # Windows has no such library
-        ctypes.CDLL(None).fflush(None)

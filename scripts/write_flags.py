@@ -12,7 +12,7 @@ from unittest import mock
 
 from cudnn_convert import cli
 from cudnn_convert.cli import commands
-from cudnn_convert.cli.flags import Parser
+from cudnn_convert.cli.commands import Parser
 
 PAGE = Path(__file__).parents[1] / "docs" / "flags.md"
 HEAD = """# Every flag

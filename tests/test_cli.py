@@ -20,7 +20,7 @@ from sources import beside, command, contents, copied, make_foreign, make_symlin
 
 import cudnn_convert
 from cudnn_convert import cli
-from cudnn_convert.cli import tables
+from cudnn_convert.cli import terminal
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.report import RecurrenceReport, Report
 from cudnn_convert.targets import registry
@@ -29,14 +29,8 @@ HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "k
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
 UNNEEDED = (
     *("tensorflow", "tf2onnx", "tf_keras", "keras", "h5py", "rich", "safetensors", "torch"),
-    *(
-        f"cudnn_convert.{name}"
-        for name in ("cli.tables", "inspection.inspect", "report.page", "cli.progress_bar")
-    ),
-    *(
-        f"cudnn_convert.keras.{name}"
-        for name in ("cpu_layers", "translate", "trace_tf_keras", "build_keras3")
-    ),
+    *(f"cudnn_convert.{name}" for name in ("cli.terminal", "inspection.inspect", "report.page")),
+    *(f"cudnn_convert.keras.{name}" for name in ("cpu_layers", "translate", "trace", "build_keras3")),
     *(f"cudnn_convert.targets.{name}" for name in ("bundle", "keras", "h5", "tflite")),
     *(f"cudnn_convert.{name}" for name in ("artifacts.safety", "verification.graph_judge")),
 )
@@ -481,7 +475,7 @@ NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
 def shown() -> str:
     found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
     report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
-    tables.explain(report)
+    terminal.explain(report)
     return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
 
 

@@ -24,8 +24,8 @@ FLAGS = ("--format", "onnx", "--mode", "lstm")
 PROGRAM = """
 import os, signal, time
 from cudnn_convert import cli, pipeline
-from cudnn_convert.cli import progress_bar
-progress_bar._AFTER = {after}
+from cudnn_convert.cli import terminal
+terminal._AFTER = {after}
 planned = pipeline.prepare.make_plan
 def slowly(*given):
     made = planned(*given)

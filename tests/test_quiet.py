@@ -9,15 +9,12 @@ import pytest
 from cudnn_convert.context import mute_output
 
 
-def test_the_last_one_to_end_brings_the_descriptors_back(capfd: pytest.CaptureFixture[str]) -> None:
-    first, second = mute_output(), mute_output()
+def test_the_outer_one_brings_the_descriptors_back(capfd: pytest.CaptureFixture[str]) -> None:
     os.write(1, b"before ")
-    first.__enter__()
-    second.__enter__()
-    os.write(1, b"within both")
-    first.__exit__(None, None, None)
-    os.write(2, b"within the second")
-    second.__exit__(None, None, None)
+    with mute_output():
+        with mute_output():
+            os.write(1, b"within both")
+        os.write(2, b"within the outer one")
     os.write(2, b"after")
     assert capfd.readouterr() == ("before ", "after")
 

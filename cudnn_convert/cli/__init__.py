@@ -3,11 +3,9 @@
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
 differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
-* flags        : The flags of the subcommands, each group once.
-* commands     : The subcommands: flags in, one call of the library, the result on stdout.
+* commands     : The subcommands and their flags: one call of the library each, its result on stdout.
+* terminal     : Prints maps, inspections, choices and proofs, and shows progress.
 * child_process: Runs each command in a child process: a crash there ends one command only.
-* progress_bar : A progress line on stderr for work that takes over a second.
-* tables       : Prints maps, inspections, choices and proofs as tables or plain lines.
 
 May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
@@ -54,9 +52,9 @@ _COMMANDS: Final = {
 
 
 def run() -> None:
-    """The console script: `main`, its work in a guarded child, without what native code writes to stderr.
+    """Run the console script: `main` in a child process, native code's stderr put aside.
 
-    That goes past Python and nothing turns it off: absl prints before it reads any setting.
+    Native code writes past Python and nothing turns it off: absl prints before it reads any setting.
     """
     _take_utf8()
     if not sys.warnoptions:
@@ -125,7 +123,7 @@ def _show_tail(native: IO[bytes]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
-    """Runs the command line and returns its exit code; `within` says where the work is done."""
+    """Run the command line and give its exit code; `within` runs the work somewhere."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = _COMMANDS.get(words[0]) if words else None
     if command:
@@ -134,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -
 
 
 def _run_conversion(words: Sequence[str], within: Within) -> int:
-    """A conversion, unless the first word is a mistyped subcommand: then OUT would be a model."""
+    """Convert, unless the first word looks like a mistyped subcommand."""
     near = difflib.get_close_matches(words[0], _COMMANDS, n=1, cutoff=_NEAR) if words else []
     if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):
         what = "expected SOURCE or a subcommand, found neither"
@@ -156,7 +154,7 @@ def _exit_code(work: Callable[[], int]) -> int:
 
 
 def _in_words(error: Exception) -> int:
-    """Says an error on stderr, and gives its exit code."""
+    """Print an error on stderr and give its exit code."""
     if isinstance(error, CudnnConvertError):
         print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
         return error.exit_code

@@ -75,13 +75,13 @@ def run_in_child(
 
 
 class _Shared:
-    """What a child says to its parent where it can say nothing more: memory that both have."""
+    """Memory shared by child and parent, which outlives a crash of the child."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, _SHARED)
 
     def end(self) -> None:
-        """That the child ended as it wanted: OpenBLAS exits where it finds no memory."""
+        """Note a regular end of the child: OpenBLAS exits where it finds no memory."""
         self._shared[0] = 1
 
     @property
@@ -89,7 +89,7 @@ class _Shared:
         return bool(self._shared[0])
 
     def mark(self, artifact: str) -> None:
-        """Which artifact the child works on, "" for none."""
+        """Note the artifact that the child works on, "" for none."""
         content = os.fsencode(artifact)[: _SHARED - 2]
         self._shared[1 : len(content) + 2] = content + b"\0"
 
@@ -99,7 +99,7 @@ class _Shared:
 
 
 def stop_once(*_: Any) -> None:
-    """A handler that stops what is done; later signals find it stopping already."""
+    """Stop the work, as a handler of signals; later signals are ignored."""
     stopping.set()
     for number in _numbers():
         signal.signal(number, signal.SIG_IGN)
@@ -107,7 +107,7 @@ def stop_once(*_: Any) -> None:
 
 
 def memory_knob() -> str:
-    """What gives this process more memory."""
+    """The flag or command that gives this process more memory."""
     import resource
 
     is_open = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
@@ -119,7 +119,7 @@ def _numbers() -> set[signal.Signals]:
 
 
 def _wipe() -> None:
-    """Takes away the line of progress that a child left behind when it could do nothing more."""
+    """Clear the progress line of a child that crashed."""
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", _DUMB) != _DUMB:
         print(_CLEAR_LINE, end="", file=sys.stderr)
 
@@ -147,7 +147,7 @@ def can_fork() -> bool:
 
 
 def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, shared: _Shared) -> None:
-    """The child's whole life. It ends at once: destructors of native libraries have crashed before."""
+    """Do the child's work and exit at once: destructors of native libraries have crashed."""
     code = _CRASHED
     try:
         _bind(limits, parent)
@@ -190,14 +190,14 @@ def _bind(limits: Limits, parent: int) -> None:
 
 
 def _handle(handler: Callable[..., None] | signal.Handlers) -> None:
-    """Sets the handler of the signals that stop a program, but for those that nohup or a shell ignores."""
+    """Set the handler of stop signals, but for those that nohup or a shell ignores."""
     for number in _numbers():
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shared) -> tuple[int, str]:
-    """The child's exit code, and in words why it is not its own."""
+    """The child's exit code, and why the child did not choose it, "" where it did."""
     stopped, late = False, False
 
     def forward(number: int, _: Any) -> None:
@@ -250,13 +250,13 @@ _SMALL: Final = 64 << 20
 
 
 def limit_threads(source: Path) -> None:
-    """One thread for the products of this process where the files of `source` are small."""
+    """Set one thread for NumPy's products where the files of `source` are small."""
     if not any(name in os.environ for name in _THREAD_SETTINGS) and _size(source) < _SMALL:
         os.environ[_THREADS] = "1"
 
 
 def _size(source: Path) -> int:
-    """Bytes of the files in a folder, or of those whose names begin as a file's or a prefix' does."""
+    """Bytes of the files in a folder, or of those that share a prefix."""
     folders = [source, source / "variables"] if source.is_dir() else [source.parent]
     start = "" if source.is_dir() else source.with_suffix("").name
     size = 0

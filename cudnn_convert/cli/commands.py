@@ -1,4 +1,4 @@
-"""The subcommands: flags in, one call of the library, the result on stdout."""
+"""The subcommands and their flags: one call of the library each, its result on stdout."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cudnn_convert.cli.flags import Parser, add_flags, add_output, read_options
 from cudnn_convert.context import listen
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, flag_of, visible
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.options import KINDS, Options
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
@@ -26,8 +27,54 @@ Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
 
 def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
-    """Here, in this process."""
+    """Do the work in this process."""
     return work()
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose usage errors are one line; without abbreviations, which later flags would break."""
+
+    def __init__(self, **names: str) -> None:
+        super().__init__(allow_abbrev=False, **names)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def add_flags(parser: argparse.ArgumentParser, *groups: str) -> None:
+    """Add the flags of options of some groups: `source`, `target`, `judge`, `golden`."""
+    sections: dict[str | None, Any] = {None: parser}
+    for option in fields(Options):
+        of, section, kind = option.metadata.get("of"), option.metadata.get("section"), KINDS[option.name]
+        if of not in groups:
+            continue
+        if section not in sections:
+            sections[section] = parser.add_argument_group(section)
+        known = {
+            key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata
+        }
+        if most := option.metadata.get("most"):
+            known["choices"] = range(1, most + 1)
+        if kind is bool:
+            known["action"] = "store_true"
+        elif kind is list:
+            known |= {"action": "append", "default": []}
+        else:
+            known |= {"type": kind, "default": option.default}
+        sections[section].add_argument(flag_of(option.name), **known)
+
+
+def read_options(flags: argparse.Namespace, **others: Any) -> Options:
+    """The Options of parsed flags. Raises UsageError for a value that an option cannot have."""
+    given = {name: getattr(flags, name) for name in KINDS if getattr(flags, name, None) is not None}
+    return Options(**given | others)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of where a report goes."""
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
 
 
 def convert(words: Sequence[str], within: Within = directly) -> int:
@@ -62,9 +109,9 @@ def _convert(flags: argparse.Namespace) -> int:
     with _write_report(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
-        from cudnn_convert.cli import tables
+        from cudnn_convert.cli import terminal
 
-        tables.explain(report)
+        terminal.explain(report)
     print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
@@ -93,9 +140,9 @@ def _inspect(flags: argparse.Namespace) -> int:
     if flags.json:
         print(inspection.to_json())
     else:
-        from cudnn_convert.cli import tables
+        from cudnn_convert.cli import terminal
 
-        tables.show_inspection(inspection)
+        terminal.show_inspection(inspection)
     return 0
 
 
@@ -128,9 +175,9 @@ def _map(flags: argparse.Namespace) -> int:
     if flags.json:
         print(weight_map.to_json())
     else:
-        from cudnn_convert.cli import tables
+        from cudnn_convert.cli import terminal
 
-        tables.show_map(weight_map)
+        terminal.show_map(weight_map)
     return 0
 
 
@@ -157,15 +204,15 @@ def _verify(flags: argparse.Namespace) -> int:
         result = pipeline.verify(source, artifact, options)
         keep(result)
     if not flags.quiet:
-        from cudnn_convert.cli import tables
+        from cudnn_convert.cli import terminal
 
-        tables.verification(result)
+        terminal.verification(result)
     print(result.to_json() if flags.json else _verdict(result))
     return 0
 
 
 def _verdict(result: Verification) -> str:
-    """What a verification that found no difference says in a line."""
+    """The line on stdout for a verification without differences."""
     if result.end_to_end == "equal":
         return "equal"
     is_whole = result.glue is not None and result.glue.asked
@@ -213,7 +260,7 @@ def formats(words: Sequence[str], _: Within = directly) -> int:
 
 @contextmanager
 def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
-    """Yields what keeps the report; once the work is done it is where `--report` says.
+    """Yield a function that keeps the report, and write it to `--report` at the end.
 
     A proof that failed has a report too. What fails when the work is done changes no exit code: OUT stands.
     """
@@ -241,7 +288,7 @@ def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) 
 
 @contextmanager
 def _report_failure(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
-    """A proof that failed has a report too; it goes where that of a proof that held would go."""
+    """Keep the report of a failed proof where that of a passed one would go."""
     try:
         yield keep
     except VerificationError as error:
@@ -253,18 +300,18 @@ def _report_failure(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
 
 @contextmanager
 def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
-    """What is done in this context is shown at a terminal."""
+    """Show progress at a terminal within the context."""
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     if not is_seen or ("quiet" in flags and flags.quiet):
         yield
         return
-    from cudnn_convert.cli import progress_bar
+    from cudnn_convert.cli import terminal
 
-    with progress_bar.show_progress() as listener, listen(listener):
+    with terminal.show_progress() as listener, listen(listener):
         yield
 
 
 def _silence() -> None:
-    """TensorFlow's C++ side logs to stderr unless told before its import."""
+    """Turn off the logs of TensorFlow's C++ side, which reads this at its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GLOG_minloglevel", "3")

@@ -38,7 +38,7 @@ from cudnn_convert.weights import layouts
 
 
 def first(model: Entry) -> Sequence[int | None]:
-    """The shape of a model's first input, its batch included; `[None]` where the config does not say."""
+    """The shape of a model's first input with its batch; `[None]` where unknown."""
     for entry in layer_tree.layer_entries(model)[:1]:
         if model["class_name"] == "Sequential" and entry["class_name"] != "InputLayer":
             return values.input_of(model)[0] or [None]
@@ -73,7 +73,7 @@ _HOLDS: Final = {"TimeDistributed": "layer", "RNN": "cell"}
 
 
 def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, Any]) -> Any:
-    """A `keras.Model` of a rewritten model's layers to save the weights of, and to do nothing else with.
+    """A `keras.Model` of a rewritten model's layers, of use for saving weights alone.
 
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
@@ -104,7 +104,7 @@ class _Pieces:
         return built
 
     def layer(self, entry: Entry, listed: Listed) -> Any:
-        """A layer with the weights listed for it, its own and those of the layers in it."""
+        """A layer with the listed weights, those of inner layers among them."""
         kind = str(entry["class_name"])
         if classes.is_foreign(entry, self.brought):
             return _stand_in(entry, listed)
@@ -125,7 +125,7 @@ class _Pieces:
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
-        """A layer of Keras, built for the first shape that gives it weights like those listed."""
+        """A layer of Keras, built for the first shape that fits the listed weights."""
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Told(self.brought))
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought)
@@ -139,8 +139,7 @@ class _Pieces:
         raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
-        """A layer that holds the weights listed for it; None where it takes others. One without any may stay
-        without a shape, if it takes none of those tried."""
+        """A layer that holds the listed weights, or None; without any it may stay without a shape."""
         unshaped = None if listed else deserialize(self.source, config, self.brought)
         for call in candidate_shapes(listed, self.given[0]):
             layer = deserialize(self.source, config, self.brought)
@@ -154,7 +153,7 @@ class _Pieces:
         return unshaped
 
     def _share(self, model: Entry, listed: Listed) -> dict[str, Listed]:
-        """Whose weights those of a model in a model are, by the names of its layers in theirs."""
+        """The weights of an inner model by its layers, whose names are in the weights'."""
         weights: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
         }
@@ -174,10 +173,7 @@ class _Pieces:
         if bool(ways[0]) != bool(ways[1]):
             message = "expected weights of both directions by their names, found one; write --format h5"
             raise self._refuse(entry, message)
-        layers = [
-            self.layer(inner, direction)
-            for inner, direction in zip(layer_tree.inside(entry), ways, strict=True)
-        ]
+        layers = map(self.layer, layer_tree.inside(entry), ways)
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
     def _refuse(self, entry: Entry, reason: str) -> UnsupportedModelError:
@@ -185,7 +181,7 @@ class _Pieces:
 
 
 def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
-    """A layer of the name of a class that is not here: it saves what is listed as its own, and `parts`."""
+    """A layer that stands for one of a missing class; it saves `listed` and `parts`."""
     import keras
 
     def save_own_variables(_: Any, store: Any) -> None:
@@ -200,7 +196,7 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
-    """The `keras.Model` before the top-level `layers` of an archive, `layer_tree.ends` of them its outputs.
+    """The `keras.Model` of an archive up to its top-level `layers`, with `layer_tree.ends` as outputs.
 
     Raises ValueError where nothing stands before them, and what Keras raises for what does not load.
     """
@@ -222,8 +218,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
 
 def _outputs_counted(model: Entry, more: int) -> Entry:
-    """A functional model whose outputs count the calls of models in it as the arguments do (-1), or again as
-    Keras 3 does (1): from one more, for the call that made such a model.
+    """A functional model with `more` added to the call numbers of its outputs.
+
+    Among outputs Keras 3 counts the calls of a model in it from one more than among arguments, for the call
+    that made such a model: -1 makes both alike, 1 brings back Keras 3's form.
     """
     config = model["config"]
     if "output_layers" not in config:
@@ -242,7 +240,7 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
 
 
 def _copy(weights: bytes, path: Path) -> None:
-    """The weights of an archive into a file of some of its layers, by names: their groups have others."""
+    """Copy weights of an archive into a file of some of its layers, paired by names."""
     import h5py
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
@@ -271,7 +269,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
 
 
 def find_scaled(model: Architecture) -> tuple[str, ...]:
-    """The paths of the layers whose gates get other weights than the source's, for the same numbers."""
+    """The paths of layers whose gates get scaled weights, for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
 
@@ -291,19 +289,14 @@ def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping
 
 
 def refuse_open_steps(source: Path, built: Any) -> None:
-    """What `translate.each_step` tells of, around a layer that cannot stand alone: UnsupportedModelError."""
+    """Raise UnsupportedModelError for a TimeDistributed with an open number of steps."""
     import keras
 
-    open_layers = [
-        layer
-        for layer in keras_private.flatten_layers(built)
-        if isinstance(layer, keras.layers.TimeDistributed)
-    ]
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
-        for layer in open_layers
-        if layer.input.shape[1] is None
+        for layer in keras_private.flatten_layers(built)
+        if isinstance(layer, keras.layers.TimeDistributed) and layer.input.shape[1] is None
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
@@ -318,14 +311,12 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         if not fill_variables(layer, entry, listed):
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             actual = ", ".join(str(tensor.shape) for _, tensor in listed)
-            message = (
-                f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual or 'none'}"
-            )
-            raise UnsupportedModelError(source, [f"{message}; write --format h5"])
+            message = f"layer {name}: expected weights of shapes {shapes} for Keras 3"
+            raise UnsupportedModelError(source, [f"{message}, found {actual or 'none'}; write --format h5"])
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
-    """Whether a built layer's variables have the shapes of what is listed for it, which they then hold."""
+    """Assign the listed weights to a built layer; False, and nothing assigned, for other shapes."""
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
@@ -347,28 +338,21 @@ def _scale(entry: Entry) -> Mode | None:
     """The mode of a CPU layer whose gates' activation is flatter in Keras 3."""
     kind, config = str(entry["class_name"]), entry["config"]
     hard = isinstance(config, Mapping) and config.get("recurrent_activation") == "hard_sigmoid"
-    return (
-        classes.MODES[kind] if hard and kind in translate.SCALABLE and classes.is_keras_class(entry) else None
-    )
+    is_scaled = hard and kind in translate.SCALABLE and classes.is_keras_class(entry)
+    return classes.MODES[kind] if is_scaled else None
 
 
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
-    """The trained and the other variables of a built layer, in the order in which Keras 2 saved them.
+    """The trained and the other variables of a layer, in the order of Keras 2's files.
 
     Inside a model that is the order of the config, which Keras 3 may have changed.
     """
-    trained: Pairs = []
-    rest: Pairs = []
-    parts = list(_parts(layer, entry))
-    if not parts:
-        mode = _scale(entry)
-        return [(weight, mode) for weight in layer.trainable_weights], [
-            (weight, mode) for weight in layer.non_trainable_weights
-        ]
-    for part, below in parts:
-        more, fixed = _order_variables(part, below)
-        trained += more
-        rest += fixed
+    inner = [_order_variables(part, below) for part, below in _parts(layer, entry)]
+    if inner:
+        trained, rest = ([pair for pairs in each for pair in pairs] for each in zip(*inner, strict=True))
+        return trained, rest
+    mode, kinds = _scale(entry), (layer.trainable_weights, layer.non_trainable_weights)
+    trained, rest = ([(weight, mode) for weight in weights] for weights in kinds)
     return trained, rest
 
 
@@ -386,7 +370,7 @@ def _parts(layer: Any, entry: Entry) -> Iterator[tuple[Any, Entry]]:
 
 
 def settle_seeds(built: Any) -> None:
-    """The seeds that Keras drew by chance for layers whose config has none: the same every time."""
+    """Replace seeds that Keras drew at random by numbers, the same every time."""
     from keras.random import SeedGenerator
 
     count = 0

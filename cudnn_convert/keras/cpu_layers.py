@@ -28,7 +28,7 @@ Listed = Sequence[tuple[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A model that runs on a CPU: `layers` are the paths of those that were cuDNN's."""
+    """A model for a CPU; `layers` are the paths of those that were cuDNN's."""
 
     architecture: Architecture
     layers: tuple[str, ...]
@@ -37,7 +37,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class CpuTensor:
-    """One weight of a CPU layer, made of the weights of a cuDNN layer when it is read.
+    """A weight of a CPU layer, computed from a cuDNN layer's weights when read.
 
     `halves`: the two biases become one by taking one of them, as is right for what an optimizer keeps.
     """
@@ -78,7 +78,7 @@ def require_cudnn(path: Path, model: Architecture) -> None:
 
 
 def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewritten:
-    """The CPU model of a model that was read from `path`; with `slots` its optimizer's state too.
+    """Replace a model's cuDNN layers; with `slots` convert its optimizer's state too.
 
     Raises ReadError where weights do not fit their layers.
     """
@@ -110,7 +110,7 @@ def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:
 
 
 def _with_dtype(model: Architecture, config: Any) -> Any:
-    """A config whose layers say their dtype where all weights have one that is not every loader's default.
+    """A config whose layers say their dtype where all weights have one other than float32.
 
     keras 2.2.4 engine/base_layer.py: a layer without dtype has `floatx()` of the process that made it.
     """
@@ -120,12 +120,10 @@ def _with_dtype(model: Architecture, config: Any) -> Any:
         return config
 
     def with_dtype(entry: Entry) -> Entry:
-        own = (
-            classes.is_keras_class(entry)
-            and not layer_tree.is_model(entry)
-            and isinstance(entry["config"], dict)
-        )
-        return {**entry, "config": {"dtype": dtype.name, **entry["config"]}} if own else entry
+        is_layer = classes.is_keras_class(entry) and not layer_tree.is_model(entry)
+        if not is_layer or not isinstance(entry["config"], dict):
+            return entry
+        return {**entry, "config": {"dtype": dtype.name, **entry["config"]}}
 
     return layer_tree.map_entries(config, with_dtype)
 
@@ -161,20 +159,16 @@ def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tupl
 
 
 def _list_recurrent(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:
-    """`(mode, units)` of the cuDNN layers of an entry, or of the CPU layers that compute the same."""
+    """`(mode, units)` of an entry's cuDNN layers, or of its CPU layers of equal arithmetic."""
     for _, below in layer_tree.walk(entry) if entry is not None else ():
         config, kind = below["config"], str(below["class_name"])
         if kind not in classes.MODES or not classes.is_keras_class(below) or not isinstance(config, dict):
             continue
         same = {**classes.MISSING.get(kind, {}), **config}
-        fits = all(
-            same.get(key, value) == value for key, value in classes.CPU.items() if "dropout" not in key
-        )
-        if (
-            classes.is_cudnn(below)
-            if cudnn
-            else kind not in classes.CUDNN and fits and same.get("reset_after", True)
-        ):
+        needed = {key: value for key, value in classes.CPU.items() if "dropout" not in key}
+        fits = all(same.get(key, value) == value for key, value in needed.items())
+        is_equal = kind not in classes.CUDNN and fits and same.get("reset_after", True)
+        if classes.is_cudnn(below) if cudnn else is_equal:
             yield classes.MODES[kind], int(config.get("units", 0))
 
 
@@ -191,7 +185,7 @@ def _convert(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[
 
 
 def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Tensor, Tensor, Tensor]]]:
-    """The place, the mode and the three weights of each cuDNN layer in a list, by their shapes.
+    """The position, mode and weights of each cuDNN layer in a list, by their shapes.
 
     A bias of 8 or 6 times the units has no other reading in Keras, whatever the weights are called. `stride`
     is how far the weights of one layer stand from each other.

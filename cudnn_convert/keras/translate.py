@@ -75,7 +75,7 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 @dataclass
 class Told:
-    """What a translation finds on its way; `vouched` are the names of what the user brings.
+    """The log of a translation; `vouched` are the names of what the user brings.
 
     `functions` are the names of the others that stay: functions neither Keras's nor brought.
     """
@@ -130,7 +130,7 @@ def _value(key: str, value: Any, context: Place) -> Any:
 
 
 def _activation(key: str, value: Any, context: Place) -> Any:
-    """An activation by its name. Keras 3's hard_sigmoid is another function than Keras 2's of that name."""
+    """An activation by its name; hard_sigmoid is refused, another function in Keras 3."""
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
@@ -172,15 +172,13 @@ class Calls:
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
-        """One call of a layer as Keras 3's `args` and `kwargs`. Raises ValueError for what is no tensor."""
+        """A call of a layer as `args` and `kwargs` of Keras 3. Raises ValueError for no tensor."""
         if isinstance(node, Mapping):
             if "args" in node:
                 return dict(node)
             return {"args": [{key: self._tensor(value) for key, value in node.items()}], "kwargs": {}}
         tensors = [self._tensor(reference) for reference in node]
-        entry: Mapping[str, Any] = next(
-            (reference[3] for reference in node if len(reference) > 3 and reference[3]), {}
-        )
+        entry: Any = next((item[3] for item in node if len(item) > 3 and item[3]), {})
         if not isinstance(entry, Mapping):
             raise ValueError(f"{str(entry)[:60]}")
         kwargs = {key: self._argument(value) for key, value in entry.items() if value is not None}
@@ -191,7 +189,7 @@ class Calls:
         return {"args": [tensors], "kwargs": kwargs}
 
     def ends(self, ends: Any) -> Any:
-        """`input_layers` or `output_layers`; one tensor stands alone, so that `predict` gives an array."""
+        """`input_layers` or `output_layers`; one tensor is no list: `predict` gives an array."""
         if isinstance(ends, Mapping):
             return {key: self.ends(value) for key, value in ends.items()}
         if _is_reference(ends, self._entries):
@@ -208,12 +206,9 @@ class Calls:
             raise ValueError(f"{str(reference)[:60]}")
         name, node, index = reference[:3]
         # Keras replaces it by the real tensor of this history, whatever shape and dtype stand here.
-        history = {
-            "shape": [None],
-            "dtype": "float32",
-            "keras_history": [name, self._index(name, node), index],
-        }
-        return {"class_name": "__keras_tensor__", "config": history}
+        history = [name, self._index(name, node), index]
+        config = {"shape": [None], "dtype": "float32", "keras_history": history}
+        return {"class_name": "__keras_tensor__", "config": config}
 
     def _argument(self, value: Any) -> Any:
         if _is_reference(value, self._entries):
@@ -323,7 +318,7 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
 
 
 def each_step(entry: Entry) -> Entry | None:
-    """The layer that a TimeDistributed can be left away around, with the wrapper's name.
+    """The inner layer of a TimeDistributed that changes nothing, under the wrapper's name.
 
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.
@@ -333,9 +328,7 @@ def each_step(entry: Entry) -> Entry | None:
         return None
     if inner["class_name"] not in _EACH_STEP or not classes.is_keras_class(inner):
         return None
-    trainable = all(
-        entry_of_layer["config"].get("trainable") is not False for entry_of_layer in (entry, inner)
-    )
+    trainable = all(layer["config"].get("trainable") is not False for layer in (entry, inner))
     config = {**inner["config"], "name": layer_tree.layer_name(entry), "trainable": trainable}
     return {"class_name": inner["class_name"], "config": config}
 
@@ -349,9 +342,8 @@ def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
         shape, dtype = values.input_of(entry)
         if shape is None:
             cure = "build the model, save it again, or write --format h5"
-            log.reasons.append(
-                f"{f'model {path}' if path else 'model'}: expected an input shape, found none; {cure}"
-            )
+            where = f"model {path}" if path else "model"
+            log.reasons.append(f"{where}: expected an input shape, found none; {cure}")
         name = f"{layer_tree.layer_name(entries[0])}_input"
         first = {"batch_shape": shape, "name": name, "sparse": False, "dtype": dtype}
         translated.insert(0, values.write_object("keras.layers", "InputLayer", first))

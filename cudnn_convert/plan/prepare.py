@@ -62,7 +62,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         return from_weights.plan_weights(
             model,
             _describe(options),
-            # The use of written weights is unknown, so the states are included.
+            # Weights are written for uses that nobody knows: states belong to all of them.
             replace(interface, states=True) if form.alone else interface,
             signature=options.signature,
             weights=options.weights,
@@ -182,13 +182,13 @@ def _whole(model: Model) -> Model:
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
     """Trace a Keras model to a graph. Raises UnsupportedModelError where it has no CuDNN layer."""
-    from cudnn_convert.keras import cpu_layers, trace_tf_keras
+    from cudnn_convert.keras import cpu_layers, trace
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
     if FORMATS[options.format].layers:
-        return trace_tf_keras.trace_part(model, user_code(options), verify=options.verify)
-    return trace_tf_keras.trace_model(model, user_code(options))
+        return trace.trace_part(model, user_code(options), verify=options.verify)
+    return trace.trace_model(model, user_code(options))
 
 
 def user_code(options: Options) -> classes.Vouched:

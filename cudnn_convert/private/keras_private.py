@@ -1,7 +1,8 @@
 """Patches and private attributes of Keras 3 and tf_keras.
 
 Source: keras v3.15.0 src/backend/tensorflow/rnn.py, src/models/functional.py; tf_keras v2.21.0
-src/backend.py, src/layers/rnn. `tests/test_private.py` calls each.
+src/backend.py, src/layers/rnn. `tests/test_private.py` calls each. The patches are seen by all threads: their
+caller holds the process lock (`context.hold_process_lock`), as every library call does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 @contextmanager
 def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """An attribute of a module has another value within."""
+    """Replace an attribute of a module within the context."""
     original = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -28,7 +29,7 @@ def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]
 
 @contextmanager
 def build_for_inference() -> Iterator[None]:
-    """Layers of tf_keras built within compute what they do at inference, with TensorFlow 1's loops.
+    """Build layers of tf_keras for inference, with TensorFlow 1's loops, within the context.
 
     Such a loop writes each place of an array once. tf_keras (src/backend.py rnn) writes all steps to the
     first where it needs the last alone; here it keeps them all.
@@ -57,7 +58,7 @@ def tf1_layers() -> dict[str, Any]:
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
-        """In plain ops. Its other form is a batch normalisation in training mode over one row each."""
+        """In plain ops: its fused form is a batch normalisation in training mode, row by row."""
 
         def _fused_can_be_used(self, ndims: int) -> bool:
             return False
@@ -75,7 +76,7 @@ def tf1_layers() -> dict[str, Any]:
 
 @contextmanager
 def trace_as_on_gpu() -> Iterator[None]:
-    """Keras 3 traces within as it does beside a GPU: with cuDNN ops, gates in cuDNN's order."""
+    """Trace Keras 3 models as beside a GPU: with cuDNN ops, gates in cuDNN's order."""
     module = importlib.import_module("keras.src.backend.tensorflow.rnn")
     build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
     with (
@@ -86,13 +87,13 @@ def trace_as_on_gpu() -> Iterator[None]:
 
 
 def flatten_layers(model: Any) -> Iterator[Any]:
-    """All layers of a model of Keras 3 or tf_keras, those of nested models and wrappers too."""
+    """All layers of a Keras 3 or tf_keras model, of nested models and wrappers too."""
     layers: Iterator[Any] = iter(model._flatten_layers())
     return layers
 
 
 def functional_model(model: Any) -> Any:
-    """The functional model that a Sequential model of Keras 3 is made of; any other model itself."""
+    """The functional model inside a Sequential model of Keras 3; any other model itself."""
     return getattr(model, "_functional", None) or model
 
 

@@ -16,7 +16,7 @@ from tensorflow.python.ops import script_ops
 
 
 def find_op(name: str) -> Any:
-    """The OpDef of an op: its inputs, outputs and attributes; None where TensorFlow has no such op."""
+    """The OpDef of an op, with inputs, outputs and attributes; None for an unknown op."""
     return op_def_registry.get(name)
 
 
@@ -53,7 +53,7 @@ def eager_mode() -> AbstractContextManager[None]:
 
 
 def share_memory(array: Any, dtype: Any) -> Any:
-    """An eager tensor over the memory of a NumPy array, copied once where it is not aligned.
+    """An eager tensor in the memory of a NumPy array, copied only if not aligned.
 
     `tf.constant` copies an array twice (python/framework/constant_op.py).
     """

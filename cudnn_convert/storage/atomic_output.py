@@ -1,17 +1,12 @@
 """Writes OUT under a temporary name beside it, then renames it.
 
-The folder beside OUT that a run writes to, and what becomes of those that runs left when they died.
+A run writes to a folder beside OUT, and holds the lock of a file in it for as long as it lives. The next run
+removes folders whose lock is free: their runs died. Where the system has no such locks nothing is removed.
 
-A run holds the lock of a file in its folder for as long as it lives, so that the next one knows what is
-nobody's. Where the system has no such locks nothing is cleaned up.
-
-OUT appears whole or not at all: written beside it under a temporary name, then put in place.
-
-With `force` an old one of ours, known by what it says of itself, is exchanged for the new one in one step
-where the system can (`renameat2` with RENAME_EXCHANGE, Linux 3.15); elsewhere it waits in the temporary
-folder until the new one stands, and the next run puts it back after a crash. The next run also removes what
-a run that died left.
-Of two runs to one OUT each puts its own in place whole, one after the other.
+With `force` an OUT of this tool's is exchanged for the new one in one step where the system can (`renameat2`
+with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is in place,
+and after a crash the next run puts it back. Of two runs to one OUT each puts its own in place whole, one
+after the other.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ OLD: Final = ".cudnn_convert.old"
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """A new folder beside `out`, gone afterwards with all that is in it, unless that is all there is.
+    """A new folder beside `out`, removed afterwards unless it has the only artifact.
 
     Raises OSError.
     """
@@ -62,7 +57,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def _claim(folder: Path) -> int | None:
-    """The handle that holds a new folder's lock; None where another run took the folder for one left over."""
+    """The handle of a new folder's lock; None where another run removed it as stale."""
     try:
         handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     except FileNotFoundError:
@@ -81,7 +76,7 @@ def _claim(folder: Path) -> int | None:
 
 
 def stale_folders(out: Path) -> Iterator[Path]:
-    """The folders beside `out` that dead runs left; each is this run's until the next one is asked for."""
+    """The folders of dead runs beside `out`; each is locked until the next is asked for."""
     name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
     beside = []
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -101,7 +96,7 @@ def stale_folders(out: Path) -> Iterator[Path]:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Whether a folder is this user's: in a folder that many write to, others lay out links."""
+    """Whether a folder is this user's: in a shared folder others may lay out links."""
     try:
         status = path.lstat()
     except OSError:  # gone in the meantime
@@ -111,7 +106,7 @@ def _is_own_folder(path: Path) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lets one run at a time put something in place in a folder, where folders can be locked."""
+    """Lock a folder, so that one run at a time puts something in place there."""
     handle = None
     try:
         if fcntl:
@@ -125,7 +120,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> bool:
-    """Whether the lock of an open file is ours now. Raises OSError where the file system has none."""
+    """Whether an open file could be locked. Raises OSError where the system has no locks."""
     if not fcntl:
         return True
     try:
@@ -149,7 +144,7 @@ _ELSE: Final = "choose another path"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A path to write: `apart` are the files of the call, in words and as paths, that it may not touch.
+    """A path to write, and the files of the call that must stay `apart`, in words and as paths.
 
     What is there is replaced with `force`, and only where `is_ours` says that this tool wrote it.
     """
@@ -162,7 +157,7 @@ class Target:
 
 @contextmanager
 def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
-    """Yields a temporary path to write to, an empty folder or no file yet, and then moves it to the target.
+    """Yield a temporary path, a new folder or no file yet, and move it to the target at the end.
 
     Raises UsageError where that may not be written, WriteError where the disk refuses. An exception in the
     body leaves all as it was.
@@ -200,7 +195,7 @@ def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
 
 
 def remove_stale(out: Path) -> None:
-    """Removes what runs that died left beside `out`, after an artifact that one had moved aside is back.
+    """Remove the folders of dead runs beside `out`; an artifact that one moved aside is put back.
 
     Raises OSError.
     """

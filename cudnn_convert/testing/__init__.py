@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert.context import hold_process_lock
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import Verification
 from cudnn_convert.testing import compare, files, sides
@@ -56,22 +57,23 @@ def assert_equivalent(
     has all of it. Raises UsageError where the two cannot be compared, ReadError where a file does not load.
     """
     __tracebackhide__ = True
-    fed = sides.of_recording(expected) if feeds is None else sides.calls(feeds)
-    ours, theirs = _open_side(actual, "actual", signature), _open_side(expected, "expected", signature)
-    if signature is not None and not (ours.signed or theirs.signed):
-        kinds = f"{ours.kind} and {theirs.kind}"
-        raise UsageError(f"signature: expected a model with signatures, found {kinds}")
-    terms = Terms(
-        inputs=inputs or {},
-        outputs=outputs or {},
-        atol=atol,
-        rtol=rtol,
-        noise=noise,
-        dtype=None if dtype is None else _float(dtype),
-        time_axis=time_axis,
-        lengths=lengths,
-    )
-    result = judge_sides(ours, theirs, fed, terms)
+    with hold_process_lock():  # what another thread converts changes how models of Keras run
+        fed = sides.of_recording(expected) if feeds is None else sides.calls(feeds)
+        ours, theirs = _open_side(actual, "actual", signature), _open_side(expected, "expected", signature)
+        if signature is not None and not (ours.signed or theirs.signed):
+            kinds = f"{ours.kind} and {theirs.kind}"
+            raise UsageError(f"signature: expected a model with signatures, found {kinds}")
+        terms = Terms(
+            inputs=inputs or {},
+            outputs=outputs or {},
+            atol=atol,
+            rtol=rtol,
+            noise=noise,
+            dtype=None if dtype is None else _float(dtype),
+            time_axis=time_axis,
+            lengths=lengths,
+        )
+        result = judge_sides(ours, theirs, fed, terms)
     lines = () if report is None else (write_report(result, Path(report)),)
     if not result.passed:
         raise EquivalenceError(result, *compare.lines(result), *lines)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,17 +25,18 @@ from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias, TypeVar
+from weakref import ref
 
 import numpy as np
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Array, Cell, Mode, Sizes, Tensor
 
-#: Cells `[layer][direction]`, in memory or decoded on access.
+#: Cells `[layer][direction]`, all there or made when they are asked for.
 Cells: TypeAlias = Sequence[tuple[Cell, ...]]
-#: A recurrence with more bytes of weights than this is decoded on access.
+#: A recurrence with more bytes of weights than this stays in its file.
 LARGE: Final = 1 << 28
-#: Values checked at a time, few enough for a processor's cache.
+#: So many values are looked at at a time: they stay in a processor's cache.
 _CHUNK: Final = 1 << 16
 
 
@@ -66,7 +66,7 @@ class Layers(Sequence[tuple[Cell, ...]]):
             raise IndexError(number)
         number %= self._count
         if self._last is None or self._last[0] != number:
-            self._last = None  # freed before the next one is allocated
+            self._last = None  # before the next one takes its own memory
             layer = self._decode(number)
             if number not in self._seen:
                 self._seen[number] = all(map(is_finite, layer))
@@ -135,70 +135,78 @@ def size(tensor: Tensor) -> int:
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
-#: Alignment at which TensorFlow shares an array's memory: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
+#: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
 _ALIGNED: Final = 64
-#: The blocks in which a matrix is transposed, small enough for a processor's cache. Their row stride is no
-#: power of two, since such rows would share the same few cache lines.
+#: The blocks in which a matrix is turned: what a processor's cache holds beside all else. Their rows do not
+#: lie a power of two apart, for those would share the same few lines of it.
 _ROWS: Final = 256
 _COLUMNS: Final = 128
 _APART: Final = 16
-#: Bytes of a transposed matrix that are still in a processor's cache when they are written.
+#: As much of a turned matrix as a processor's cache still holds when it is written.
 _STRIP: Final = 1 << 22
-#: Buffers from this size on are reused; up to `_KEPT` unused ones are kept.
+#: Memory from this size on is used again, and so many pieces of it that fit nothing are kept for that.
 _LARGE: Final = 1 << 20
 _KEPT: Final = 4
-#: Memory from this size on is touched by several threads, `_SHARE` bytes at a time.
+#: Memory from this size on is asked for by several threads, each so many bytes at a time.
 _SHARED: Final = 1 << 26
 _SHARE: Final = 1 << 21
 _PAGE: Final = 1 << 12
 _THREADS: Final = 8
 
 
-class _Used:
-    """Buffers that are handed out again once they have no other references."""
+class _Pool:
+    """Buffers that were given out before, and in which no array lies any more."""
 
     def __init__(self) -> None:
-        self._held: list[Array] = []
+        self.unused: list[Array] = []
         self._lock = Lock()
 
-    def memory(self, size: int) -> Array:
-        with self._lock:
-            unused = [number for number in range(len(self._held)) if self._is_unused(number)]
-            for number in unused:
-                if self._held[number].size == size:
-                    return self._held[number]
-            for number in reversed(unused[: max(0, len(unused) - _KEPT)]):
-                del self._held[number]
-            self._held.append(_new(size))
-            return self._held[-1]
-
-    def _is_unused(self, number: int) -> bool:
-        # One reference is the list's, one the call's; an array in the buffer would add one.
-        return sys.getrefcount(self._held[number]) == 2
+    def take(self, size: int) -> Array:
+        """A buffer of bytes, which comes back to the pool once no array refers to its memory."""
+        with self._lock:  # buffers come back without it, at the end of the list
+            fitting = [number for number, buffer in enumerate(self.unused) if buffer.size == size]
+            if fitting:
+                buffer = self.unused.pop(fitting[0])
+            else:
+                del self.unused[:-_KEPT]
+                buffer = _new(size)
+        return np.asarray(_Loan(buffer, self))
 
 
-_USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
+class _Loan:
+    """The owner of an array in a buffer of a pool; lives as long as any view of the array."""
+
+    def __init__(self, buffer: Array, pool: _Pool) -> None:
+        self._buffer, self._pool = buffer, ref(pool)
+        self.__array_interface__ = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        if pool := self._pool():
+            pool.unused.append(self._buffer)
+
+
+_POOL: Final[ContextVar[_Pool | None]] = ContextVar("pool", default=None)
 
 
 @contextmanager
 def buffer_pool() -> Iterator[None]:
-    """Inside the context, make `empty` reuse large buffers that are no longer referenced.
+    """Let `empty` give large memory again, within the context, once no array lies in it any more.
 
-    Fresh memory is slow where the system must find and clear it, above all on a virtual machine: reading into
-    it then takes many times as long as into memory used before.
+    New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
+    into it then takes many times as long as into memory that was used before.
     """
-    token = _USED.set(_Used())
+    token = _POOL.set(_Pool())
     try:
         yield
     finally:
-        _USED.reset(token)
+        _POOL.reset(token)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """As `numpy.empty`, aligned so that runtimes share the memory without a copy."""
     size = math.prod(shape) * dtype.itemsize
-    used = _USED.get() if size >= _LARGE else None
-    buffer = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
+    pool = _POOL.get() if size >= _LARGE else None
+    buffer = pool.take(size + _ALIGNED) if pool else _new(size + _ALIGNED)
     start = -buffer.ctypes.data % _ALIGNED
     return buffer[start : start + size].view(dtype).reshape(shape)
 
@@ -210,7 +218,7 @@ def _new(size: int) -> Array:
     """
     values = np.empty(size, np.uint8)
     if size >= _SHARED:
-        # Imported here since few weights are so large, and the import takes time.
+        # Few weights are so large, and this takes time to import.
         from concurrent.futures import ThreadPoolExecutor
 
         pages, count = values[::_PAGE], _SHARE // _PAGE
@@ -283,9 +291,9 @@ def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
                 future.cancel()
 
 
-#: The most layers tried for a blob of unknown sizes.
+#: The most layers that a blob of unknown sizes is tried with.
 _DEPTH: Final = 8
-#: The most units tried without `--units`: the length may be a false claim of the file.
+#: Units that are looked for unasked: a length alone may be what a file claims.
 _WIDEST: Final = 1 << 14
 
 
@@ -297,7 +305,7 @@ def length(sizes: Sizes) -> int:
         inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
         return gates * units * (inputs + width + 2) + sizes.projection * units
 
-    # All layers but the first are alike; no loop, since the number may be a false claim of the file.
+    # All layers but the first are alike; how many there are may be what a file claims.
     return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
 
 
@@ -394,7 +402,7 @@ def fitting(
 
     Arguments that are not None are fixed.
     """
-    # Lower bound of the size: a recurrent matrix, one input column and two biases have (units + 1)^2 values.
+    # A recurrent matrix, one column of another and two biases are more than the square of one unit more.
     most = min(math.isqrt(elements), _WIDEST + 1)
     partial = (
         Sizes(kind, depth, ways, width, 0)

@@ -14,7 +14,7 @@ import origins
 
 from cudnn_convert import pipeline
 from cudnn_convert.artifacts import runners
-from cudnn_convert.cli import tables
+from cudnn_convert.cli import terminal
 from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
@@ -103,7 +103,7 @@ def _inspected(path: Path, options: Options) -> None:
     found = inspect.inspect_source(path, options)
     found.to_json()
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8", sys.stdout.errors)):
-        tables.show_inspection(found)
+        terminal.show_inspection(found)
 
 
 def _architecture(path: Path) -> None:

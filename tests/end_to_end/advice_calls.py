@@ -126,7 +126,7 @@ QUANTIZED: Final = (
 
 #: Flags that another format has, or another source.
 FORMATS: Final = (
-    Advice(["cli/flags.py: --help"], asking.plain, ["--fast"], r"see cudnn-convert (--help)"),
+    Advice(["cli/commands.py: --help"], asking.plain, ["--fast"], r"see cudnn-convert (--help)"),
     Advice(
         ["targets/registry.py: expected --format {}"],
         asking.plain,
@@ -379,7 +379,7 @@ PORTABLE: Final = (
         verb="inspect",
     ),
     Advice(
-        ["cli/tables.py: --json"],
+        ["cli/terminal.py: --json"],
         "tf_keras-2.21.0-portable",
         [],
         r"dead \((--json) lists them\)",

@@ -99,8 +99,8 @@ WRITTEN: Final = (
 BROUGHT: Final = (
     Advice(
         [
-            "keras/trace_tf_keras.py: convert it with",
-            "keras/trace_tf_keras.py: one for Keras 3 too",
+            "keras/trace.py: convert it with",
+            "keras/trace.py: one for Keras 3 too",
             "keras/config/validate.py: with --custom-objects",
         ],
         "keras-2.2.4-custom_layer",
@@ -130,7 +130,7 @@ BROUGHT: Final = (
         {"MODULE": "scale_for_tf_keras"},
     ),
     Advice(
-        ["keras/trace_keras3.py: bring it with"],
+        ["keras/trace.py: bring it with"],
         asking.of_another_module,
         _ONNX,
         r"bring it with (--custom-objects \S+)",

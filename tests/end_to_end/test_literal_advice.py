@@ -40,7 +40,7 @@ OF_PROCESS: Final = MappingProxyType(
 #: What names a flag and does not say that it be given.
 EXCEPTIONS: Final = MappingProxyType(
     {
-        "cli/tables.py: what --format {} writes": "the title of a map",
+        "cli/terminal.py: what --format {} writes": "the title of a map",
         "options.py: --format checkpoint": "the title of a section of the help",
         "targets/registry.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
@@ -50,7 +50,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",
-        "cli/tables.py: NOT VERIFIED": "the flag that was given",
+        "cli/terminal.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "verification/recordings.py: --data {}": "where the mistake is, with the path",
         "artifacts/weights.py: weights as --format": "what another file is expected to be",
@@ -59,7 +59,7 @@ EXCEPTIONS: Final = MappingProxyType(
 #: What stays out of `--fast` in any case: each costs half a second and more.
 _COSTLY: Final = frozenset(
     {
-        "cli/tables.py: --json",
+        "cli/terminal.py: --json",
         "plan/choose_outputs.py: --outputs {}",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions {}",
         "recurrences/graphless.py: --mode, --layers",
@@ -74,7 +74,7 @@ _COSTLY: Final = frozenset(
         "read/dialects/contrib.py: need --forget-bias",
         "recurrences/graphless.py: --layout chooses",
         "inspection/alternatives.py: --force-convert",
-        "keras/trace_tf_keras.py: convert it with",
+        "keras/trace.py: convert it with",
         "read/checks.py: --limit nodes",
         "targets/tflite.py: choose --format",
         "targets/tflite.py: unproven with",

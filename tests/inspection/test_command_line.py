@@ -15,7 +15,7 @@ from samples import fixture
 from sources import beside, command, copied
 
 import cudnn_convert
-from cudnn_convert.cli import tables
+from cudnn_convert.cli import terminal
 
 
 def test_results_go_to_stdout_and_nothing_else_is_said(
@@ -54,7 +54,7 @@ def test_a_terminal_gets_a_table_in_which_no_name_is_cut(monkeypatch: pytest.Mon
     monkeypatch.delitem(os.environ, "NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", Terminal())
     found = cudnn_convert.inspect(keras_fixture("keras-2.2.4-chunked_names").path)
-    tables.show_inspection(found)
+    terminal.show_inspection(found)
     text = sys.stdout.getvalue()
     assert "\x1b[1m" in text
     assert "the_pair_of_recurrent_layers_comes_last" in text or width < 100

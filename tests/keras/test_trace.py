@@ -16,7 +16,7 @@ from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.session import session
-from cudnn_convert.keras import trace_tf_keras
+from cudnn_convert.keras import trace
 from cudnn_convert.model import SERVING, Architecture, Array, InMemory, Model
 
 LAYERS = tf_keras.layers
@@ -87,7 +87,7 @@ def test_what_an_old_config_leaves_out_has_its_old_meaning() -> None:
         ("g/bias:0", InMemory(bias[0])),
     )
     x = np.random.default_rng(1).standard_normal((2, 4, 5)).astype(np.float32)
-    (found,) = answers(trace_tf_keras.trace_model(source), g_input=x)
+    (found,) = answers(trace.trace_model(source), g_input=x)
     np.testing.assert_allclose(found, old_gru(x, kernel, recurrent, bias[0]), atol=1e-6)
 
 
@@ -97,7 +97,7 @@ def test_inference_has_no_dropout_and_the_moving_averages() -> None:
         return tf_keras.Sequential([*row, LAYERS.GaussianNoise(1.0)])
 
     source = model(build)
-    found = trace_tf_keras.trace_model(source)
+    found = trace.trace_model(source)
     gamma, beta, mean, variance = (value.read() for _, value in source.architecture.weights["n"])
     x = np.random.default_rng(2).standard_normal((2, 4, 5)).astype(np.float32)
     expected = gamma * (x - mean) / np.sqrt(variance + 1e-3) + beta
@@ -117,7 +117,7 @@ def stateful(inside: bool) -> Any:
 
 @pytest.mark.parametrize("inside", [False, True], ids=["outer", "nested"])
 def test_an_output_waits_for_the_states(inside: bool) -> None:
-    found = trace_tf_keras.trace_model(model(lambda: stateful(inside)))
+    found = trace.trace_model(model(lambda: stateful(inside)))
     assert {"CudnnRNNV3", "AssignVariableOp"} <= ops(found)
     states = [name for name in found.variables if name.endswith("state_h")]
     assert len(states) == 1
@@ -130,7 +130,7 @@ def test_two_states_of_a_bidirectional_lstm_have_names() -> None:
         layer = CuDNNLSTM(3, stateful=True, name="l")
         return tf_keras.Sequential([LAYERS.Bidirectional(layer, batch_input_shape=(2, 4, 5), name="b")])
 
-    found = trace_tf_keras.trace_model(model(build))
+    found = trace.trace_model(model(build))
     assert sorted(name for name in found.variables if "state" in name) == [
         f"b/{way}_l/state_{kind}" for way in ("backward", "forward") for kind in "ch"
     ]
@@ -141,7 +141,7 @@ def test_names_are_those_of_the_layers() -> None:
         given = tf_keras.Input((None, 5), name="x")
         return tf_keras.Model(given, CuDNNLSTM(3, return_state=True, name="l")(given))
 
-    signature = trace_tf_keras.trace_model(model(build)).signatures[SERVING]
+    signature = trace.trace_model(model(build)).signatures[SERVING]
     assert [*signature.inputs] == ["x"]
     assert [*signature.outputs] == ["l", "l_1", "l_2"]
 
@@ -154,10 +154,10 @@ def test_nothing_of_tensorflow_or_keras_stays_changed() -> None:
 
     before = held()
     source = model(lambda: tf_keras.Sequential([LAYERS.LSTM(3, input_shape=(None, 5))]))
-    trace_tf_keras.trace_model(source)
+    trace.trace_model(source)
     source.architecture.config["config"]["layers"][1]["config"]["units"] = "many"
     with pytest.raises(UnsupportedModelError, match="expected a model that tf_keras can build, found"):
-        trace_tf_keras.trace_model(source)
+        trace.trace_model(source)
     assert held() == before
     assert tf.executing_eagerly()
 
@@ -167,7 +167,7 @@ def test_weights_that_do_not_fit_are_listed() -> None:
     (name, _), *rest = source.architecture.weights["g"]
     source.architecture.weights["g"] = ((name, InMemory(np.zeros((4, 9), np.float64))), *rest)
     with pytest.raises(UnsupportedModelError) as caught:
-        trace_tf_keras.trace_model(source)
+        trace.trace_model(source)
     assert str(caught.value).splitlines() == [
         f"m.h5: layer g: weight {name}: expected shape [5, 9], found [4, 9]; is the architecture that of the "
         "weights?",
@@ -185,7 +185,7 @@ def test_a_call_on_nothing_does_not_hang() -> None:
         config["config"]["layers"][1]["inbound_nodes"][0][0][0] = "y"
 
     with pytest.raises(UnsupportedModelError, match=r"layer .*g: expected calls on what other layers give"):
-        trace_tf_keras.trace_model(model(build, circular))
+        trace.trace_model(model(build, circular))
 
 
 def test_weights_of_a_cudnn_layer_in_a_cpu_layer() -> None:
@@ -198,7 +198,7 @@ def test_weights_of_a_cudnn_layer_in_a_cpu_layer() -> None:
 
     cpu = model(build)
     cpu.architecture.weights["l"] = cudnn.architecture.weights["l"]
-    found = {name: value.read() for name, value in trace_tf_keras.trace_model(cpu).variables.items()}
+    found = {name: value.read() for name, value in trace.trace_model(cpu).variables.items()}
     kernel, recurrent, bias = (value.read() for _, value in cudnn.architecture.weights["l"])
     # tf_keras v2.21.0 src/saving/legacy/hdf5_format.py transform_kernels
     expected = np.hstack([block.T.reshape(block.shape, order="F") for block in np.hsplit(kernel, 4)])

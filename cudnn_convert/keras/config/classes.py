@@ -1,20 +1,13 @@
 """Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 
-The layer classes of Keras 2: which are Keras's own, which are cuDNN's, what a missing key meant.
-
-Source: keras 2.0.9-2.3.1 layers/, tensorflow v1.15.0 python/keras/layers/, tf_keras v2.21.0 src/layers/.
-
-Layers whose code neither Keras nor the user brings: they pass through to Keras 3 untouched.
-
-Source: keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn`: a class is looked up by its
-registered name among the loader's custom objects.
-
-The classes and functions that a user names for a model: `module:name`, imported as Python would.
-
-Lambda layers: what is code in a file stays what it is, and is never called, unmarshalled or imported here.
-
-Source: keras 2.2.4 layers/core.py, tf_keras v2.21.0 src/layers/core/lambda_layer.py `get_config`; keras v3.15
-src/layers/core/lambda_layer.py `from_config`, src/utils/python_utils.py `func_load`; Python/marshal.c.
+Tables say which classes are Keras's own, which are cuDNN's, and what a missing key meant. A layer is foreign
+where neither Keras nor the user brings its class: it passes through to Keras 3 untouched, where the loader
+looks it up by its registered name among its custom objects. A user brings classes and functions as
+`module:name`, imported as Python would. The code of a Lambda stays as it is in the file: it is never called,
+unmarshalled or imported here.
+Source: keras 2.0.9-2.3.1 layers/, tensorflow v1.15.0 python/keras/layers/, tf_keras v2.21.0 src/layers/;
+keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn`, src/layers/core/lambda_layer.py
+`from_config`, src/utils/python_utils.py `func_load`; Python/marshal.c.
 """
 
 from __future__ import annotations
@@ -84,7 +77,7 @@ BUILT_IN: Final = frozenset(
 
 
 def is_keras_class(entry: Entry) -> bool:
-    """Whether an entry is of a class of Keras, not of a user's class that bears the name of one."""
+    """Whether an entry is of a class of Keras, not of a user's of that name."""
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
     return (
@@ -95,7 +88,7 @@ def is_keras_class(entry: Entry) -> bool:
 
 
 def registration_name(entry: Entry) -> str:
-    """The name by which a loader finds an entry's class: `package>name`, or the class name alone."""
+    """The name under which a loader finds an entry's class: `package>name`, or the name alone."""
     return str(entry.get("registered_name") or entry["class_name"])
 
 
@@ -116,7 +109,7 @@ def cudnn_layers(model: Architecture) -> list[str]:
 
 
 def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
-    """Whether an entry is a Lambda, or of a class that is neither Keras's nor brought; those by name."""
+    """Whether an entry is a Lambda or of an unknown class; not one `brought` by name."""
     if class_name(entry) in brought:
         return False
     return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry))
@@ -128,8 +121,9 @@ def has_foreign(entry: Entry, brought: Collection[str]) -> bool:
 
 
 def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
-    """A foreign or brought layer as Keras 3 writes one, with its config as it was but for an input's shape
-    and the writing of a dtype. Raises ValueError for a Lambda that Keras 3 has no place for.
+    """A foreign or brought layer as Keras 3 writes one, its config nearly unchanged.
+
+    An input's shape goes, a dtype is written anew. Raises ValueError for a Lambda that Keras 3 cannot hold.
     """
     config = entry["config"]
     if is_lambda(entry) and "Lambda" not in brought:
@@ -143,7 +137,7 @@ def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """What the user stands for: classes and functions by name, and with `trust` the code in the file.
+    """The user's classes and functions by name, and with `trust` the code in the file.
 
     A class is written for one library: that for tf_keras builds the source, that for Keras 3 an archive.
     """
@@ -153,12 +147,12 @@ class Vouched:
     trust: bool = False
 
     def for_both(self) -> Vouched:
-        """Without what is brought for tf_keras alone: what goes to Keras 3 needs its classes in both."""
+        """These without what is for tf_keras alone: a model for Keras 3 needs classes of both."""
         kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
         return replace(self, tf_keras=kept)
 
     def for_keras_3(self) -> Vouched:
-        """For a source of Keras 3, which nothing of tf_keras's belongs into."""
+        """These for a source of Keras 3, without classes of tf_keras."""
         return replace(self, tf_keras=self.keras)
 
 
@@ -166,7 +160,10 @@ NOTHING: Final = Vouched()
 
 
 def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched:
-    """Each of `items` by its name; modules are looked for in the current folder too. Raises UsageError."""
+    """Import `items`, each MODULE:NAME, from the current folder too. Raises UsageError.
+
+    `sys.path` has that folder meanwhile: the caller holds the process lock.
+    """
     objects: dict[str, dict[str, Any]] = {"tf_keras": {}, "keras": {}}
     for item in items:
         module, _, name = item.partition(":")
@@ -181,13 +178,13 @@ def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched
 
 
 def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
-    """What is brought, by its own names and by those that a model has its classes registered under."""
+    """The user's objects by their own names and by those registered in a model."""
     named = {registration_name(entry): class_name(entry) for _, entry in layer_tree.walk(model)}
     return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
 
 
 def by_name(brought: Mapping[str, Any], value: Any) -> Any:
-    """A config of Keras 3 in which what is brought goes by its own name alone.
+    """A config of Keras 3 with brought classes under their own names alone.
 
     keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn` imports the module that a config names
     where nothing is brought under the registered name.
@@ -203,7 +200,7 @@ def by_name(brought: Mapping[str, Any], value: Any) -> Any:
 
 
 def _libraries(brought: Any) -> set[str]:
-    """The one of both that a class is derived from."""
+    """The libraries, of tf_keras and keras, that a class is derived from."""
     bases = brought.__mro__ if isinstance(brought, type) else ()
     return {base.__module__.partition(".")[0] for base in bases} & {"tf_keras", "keras"}
 
@@ -234,7 +231,7 @@ def is_lambda(entry: Entry) -> bool:
 
 
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Lambda's config for Keras 3, its code as it was. Raises ValueError for what has no place there."""
+    """A Lambda's config for Keras 3, its code unchanged. Raises ValueError where none exists."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
     result = {key: config[key] for key in ("name", "trainable") if key in config}
@@ -270,7 +267,7 @@ def _argument(stored: Any) -> Any:
 
 
 def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
-    """What the loader of a model with Lambdas needs; `safe_mode`: whether it has to be told to run code."""
+    """Notes on what a loader of Lambdas needs; `safe_mode`: whether it refuses code unasked."""
     coded: dict[str, str | None] = {}
     for path, entry in layer_tree.below(model):
         if entry["class_name"] not in CODE:
@@ -292,7 +289,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
 
 
 def python(code: Any) -> str | None:
-    """The Pythons whose bytecode this is, in base64; None where that cannot be told. Only its bytes are read.
+    """The Python versions of bytecode in base64, or None; its bytes are only looked at.
 
     Python/marshal.c `r_object`, TYPE_CODE: argcount, since 3.8 posonlyargcount, since 3.0 kwonlyargcount,
     until 3.10 nlocals, then stacksize, flags and the bytes of the code, each number in 4 bytes.

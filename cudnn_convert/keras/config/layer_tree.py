@@ -1,17 +1,11 @@
 """The layers of a model's config, how they call each other, and parts of models.
 
-The layers of a Keras model, found in its config; nothing is built.
-
 An *entry* is a layer as a config has it: `{"class_name": ..., "config": {...}}`, in a functional model with
 `name` and `inbound_nodes` beside. Models hold entries in `layers`, wrappers in `layer` and `backward_layer`,
-RNN layers in `cell`.
-Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras v2.21.0, the same files.
-
-How the layers of a functional model call each other, and the part of a model before certain layers.
-
-A call is one entry of `inbound_nodes`. References to its results are `[layer, call, tensor]` in the older
-writing, a `__keras_tensor__` with that as its history in Keras 3's.
-Source: tf_keras v2.21.0 src/engine/functional.py get_network_config, keras v3.15 src/models/functional.py.
+RNN layers in `cell`. A call is one item of `inbound_nodes`. References to its results are
+`[layer, call, tensor]` in the older form, a `__keras_tensor__` with that as its history in Keras 3's.
+Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras v2.21.0, the same files, and
+src/engine/functional.py get_network_config; keras v3.15 src/models/functional.py.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ Entry = Mapping[str, Any]
 
 
 def is_entry(value: Any) -> bool:
-    """Whether a value of a config is a layer, or another object with a config of its own."""
+    """Whether a value of a config is an object with a class and a config, as a layer."""
     return isinstance(value, Mapping) and isinstance(value.get("class_name"), str) and "config" in value
 
 
@@ -79,13 +73,13 @@ def walk(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry]]:
 
 
 def below(model: Entry) -> Iterator[tuple[str, Entry]]:
-    """All layers of a model at any depth, with their paths without the model's own name."""
+    """All layers of a model at any depth, with their paths below the model."""
     for entry in inside(model):
         yield from walk(entry)
 
 
 def map_entries(value: Any, change: Callable[[Entry], Entry]) -> Any:
-    """A config with `change` done to every entry in it, inner ones first, also below unknown classes."""
+    """A config with `change` applied to every entry, inner ones first, unknown classes included."""
     return map_objects(value, lambda item: change(item) if is_entry(item) else item)
 
 
@@ -112,7 +106,7 @@ _CONSTANT: Final = "_CONSTANT_VALUE"
 
 
 def unreachable_layers(model: Entry) -> list[str]:
-    """The layers that are called with what no layer gives, however deep they stand in the model.
+    """The layers, at any depth, that are called with results of no layer.
 
     Loaders wait for such a call forever.
     """
@@ -131,7 +125,7 @@ def unreachable_layers(model: Entry) -> list[str]:
 
 
 def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
-    """The outputs of a model that need none of its top-level `layers`, then what those take; no inputs."""
+    """The outputs that need none of the top-level `layers`, then what those take; no inputs."""
     entries = layer_entries(model)
     if _is_row(model):
         names = [layer_name(entry) for entry in entries]
@@ -146,7 +140,7 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
 
 
 def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
-    """The model up to its top-level `layers`, with their `ends` for outputs; None where there are none."""
+    """The model up to its top-level `layers`, with `ends` as outputs; None without any."""
     ends_ = ends(model, layers)
     if not ends_ or not _is_row(model):
         return _down_to(model, ends_) if ends_ else None
@@ -179,7 +173,7 @@ def _calls(model: Entry) -> dict[Call, Any]:
 
 
 def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
-    """The calls whose arguments are there once the calls before them ran, but for those of `without`."""
+    """The calls that can run without those of the layers `without`."""
     left = {call: value for call, value in _calls(model).items() if call[0] not in without}
     reached: set[Call] = set()
     while ready := [
@@ -194,7 +188,7 @@ def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
 
 
 def _down_to(model: Entry, ends: list[Reference]) -> Entry:
-    """A functional model without the calls that `ends` do not need; those left are counted anew."""
+    """A functional model with the calls that `ends` need alone, numbered anew."""
     calls, needed, todo = _calls(model), set(), [end[:2] for end in ends]
     while todo:
         call = todo.pop()

@@ -1,17 +1,14 @@
 """Validates a config: its claims, and which layers may be built.
 
-What the config of a Keras model claims, checked once where it is read: what comes later may rely on it.
+A config is JSON that anybody may have written. It is checked once where it is read, and later code relies on
+it: models hold layers, layers have names, calls refer to existing layers, sizes are numbers. What only a
+layer's own class understands is left to that class.
 
-A config is JSON that anybody may have written. Models hold layers, layers have names, calls refer to layers
-that are there, sizes are numbers. What only a layer's own class understands is left to that class.
+Layers of tf_keras itself may be built, none that brings code along: tf_keras (2.21, src/saving) runs what a
+config says while it builds from it, be it the byte code of a Lambda (layers/core/lambda_layer.py), any
+function of TensorFlow by its name (layers/core/tf_op_layer.py), or any module (saving/serialization_lib.py).
 Source: keras 2.2.4 engine/network.py, engine/sequential.py; tf_keras v2.21.0 src/engine/functional.py; keras
 v3.15 src/models/functional.py, src/saving/serialization_lib.py.
-
-Which layers of a Keras config may be built: those of tf_keras itself, none that brings code along.
-
-tf_keras (2.21, src/saving) runs what a config says while it builds from it: the byte code of a Lambda
-(layers/core/lambda_layer.py), any function of TensorFlow by its name (layers/core/tf_op_layer.py), any module
-that a config names (saving/serialization_lib.py). So the config is walked before anything is built.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ Fault = tuple[str, str, str]
 
 
 def require(path: Path, where: str, config: Mapping[str, Any]) -> None:
-    """Raises ReadError where the config of a model, from `where` in the file at `path`, is none."""
+    """Raise ReadError for an invalid model config, from `where` in the file at `path`."""
     faults = chain(_values(config), _model(config, "model"))
     if fault := next(faults, None):
         layer_path, expected, actual = fault
@@ -56,7 +53,7 @@ def _show(value: object) -> str:
 
 
 def _values(config: Any) -> Iterator[Fault]:
-    """Faults of values wherever they stand, found before anything is followed by a function of itself."""
+    """Faults of values anywhere in a config, looked for before any recursive function runs."""
     todo = [(config, 0)]
     while todo:
         value, depth = todo.pop()
@@ -147,7 +144,7 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
 
 
 def _are_ends(value: Any, names: set[str]) -> bool:
-    """Whether these are references to layers, in lists and by names as a loader may nest them."""
+    """Whether a value is references to layers, nested in lists or by names."""
     if _is_reference(value):
         return value[0] in names
     below = [*value.values()] if isinstance(value, Mapping) else value
@@ -199,7 +196,7 @@ _ARITHMETIC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A layer that is not built. `runs`: building it runs what the file names. `library`: who would."""
+    """A layer that is not built; `runs` where `library` would run what the file names."""
 
     layer: str
     class_name: str
@@ -271,7 +268,7 @@ def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:
 
 
 def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:
-    """A model up to the first of its foreign layers, None where nothing but inputs stands before it."""
+    """A model up to its first foreign layer; None where only inputs come before it."""
     others = foreign(model.config, vouched)
     config = layer_tree.model_until(model.config, others) if others else None
     if config is None:
@@ -282,7 +279,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
-    """What the loader of a model with layers of others needs, and how far the model was verified."""
+    """Notes on what a loader of foreign layers needs, and how far the model was verified."""
     refused, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
     custom = dict.fromkeys(layer.class_name for layer in refused if not layer.runs)
     if refused:
@@ -296,7 +293,7 @@ def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a config names no module but Keras' own: tf_keras imports what the newer writing names."""
+    """Whether a config names only Keras' modules: tf_keras imports what it names."""
     return not modules(value)
 
 

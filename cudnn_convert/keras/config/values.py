@@ -1,19 +1,13 @@
 """Values in a layer's config beside layers, in the form that Keras 2 builds.
 
-What a layer's config holds beside layers: initializers, regularizers, constraints, dtypes, shapes.
-
-Source: keras 2.2.4 initializers.py, regularizers.py, constraints.py; tf_keras v2.21.0, the same files;
-keras v3.15 src/initializers/, src/regularizers/, src/constraints/, src/dtype_policies/.
-
-A Keras config in the one form that can be built: layers by class name, numbers and strings.
-
-Both writings of tf_keras 2.21 are read, the older (src/saving/legacy/serialization.py) and the newer
-(src/saving/serialization_lib.py). The newer names a module for every object, which its loader imports. That
-goes, with all that inference does not need: initializers, regularizers, constraints.
-
-What of a model's training can be kept where nobody brings the code that it was trained with.
-
-Source: keras 2.2.4 losses.py, metrics.py, optimizers.py; tf_keras v2.21.0, the same files.
+These are initializers, regularizers, constraints, dtypes, shapes, and what a model's training had. Both forms
+of tf_keras 2.21 are read, the older (src/saving/legacy/serialization.py) and the newer
+(src/saving/serialization_lib.py), which names a module for every object that its loader imports. Modules are
+left out, and so is what inference does not need. Of the training config that part is kept which needs no code
+of the user's.
+Source: keras 2.2.4 initializers.py, regularizers.py, constraints.py, losses.py, metrics.py, optimizers.py;
+tf_keras v2.21.0, the same files; keras v3.15 src/initializers/, src/regularizers/, src/constraints/,
+src/dtype_policies/.
 """
 
 from __future__ import annotations
@@ -54,7 +48,7 @@ _DEFAULT: Final = {"initializer": "Zeros"}
 
 
 def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
-    """An initializer, regularizer or constraint for Keras 3, and the name of one that had to go."""
+    """An initializer, regularizer or constraint for Keras 3, and the name of a dropped one."""
     if stored is None:
         return None, ""
     kind = stored.get("class_name") if isinstance(stored, Mapping) else stored
@@ -74,7 +68,7 @@ def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_object(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
-    """An object as Keras 3 writes it; one without a module is looked up by its registered name."""
+    """An object as Keras 3 writes it; without a module, the registered name finds it."""
     return {"module": module, "class_name": kind, "config": config, "registered_name": registered}
 
 
@@ -91,7 +85,7 @@ def dtype(stored: Any) -> str | None:
 
 
 def plain_value(stored: Any) -> Any:
-    """A plain value: tuples and arrays of the older writings become lists and numbers.
+    """A value with tuples and arrays of the older forms as lists and numbers.
 
     tf_keras v2.21.0 src/saving/legacy/saved_model/json_utils.py; keras 2.2.4 engine/saving.py get_json_type.
     """
@@ -113,7 +107,7 @@ def shape(stored: Any) -> list[int | None] | None:
 
 
 def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
-    """The shape and the dtype of a Sequential's input, from its first layer or what it was built with."""
+    """The shape and dtype of a Sequential's input, of its first layer or its build."""
     first = layer_tree.layer_entries(model)[0]
     config = first["config"] if isinstance(first["config"], Mapping) else {}
     own = model["config"] if isinstance(model["config"], Mapping) else {}
@@ -136,7 +130,7 @@ _NEEDLESS: Final = ("_regularizer", "_constraint", "build_config", "compile_conf
 
 
 def inner(layer: Entry) -> Iterator[Entry]:
-    """The objects that a layer is to be built with: the layers of a model, of a wrapper, activations."""
+    """The objects that a layer is built with: layers in it, and activations."""
     yield from _objects(layer["config"])
     yield from _objects(layer.get("inbound_nodes"))
 
@@ -155,7 +149,7 @@ def _objects(value: Any) -> Iterator[Entry]:
 
 
 def name_of(value: Any) -> Any:
-    """A function or a dtype policy is known by its name alone; anything else is as it is."""
+    """The name of a function or a dtype policy; any other value unchanged."""
     config = value["config"] if is_entry(value) else None
     if config is not None and value["class_name"] == "function" and isinstance(config, str):
         return config
@@ -165,7 +159,7 @@ def name_of(value: Any) -> Any:
 
 
 def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any]:
-    """A layer or model in the older writing; one whose class is among `kept` has its config as it is."""
+    """A layer or model in the older form; configs of `kept` classes are unchanged."""
     class_name = layer["class_name"].rpartition(">")[2]  # a registered class has its package in front
     changed = {key: layer[key] for key in ("config", "name") if key in layer} | {"class_name": class_name}
     if "inbound_nodes" in layer:
@@ -194,8 +188,9 @@ def _value(value: Any, kept: Collection[str]) -> Any:
 
 
 def with_input_shape(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The ways to build a Sequential that has the shape of its first call alone: any number of steps, else
-    as many as that call had. Any other model is built as it is.
+    """Configs to try for a Sequential that has only the shape of its first call.
+
+    One with any number of steps, then one with as many as that call had; any other model as it is.
     """
     config = model["config"]
     deferred = model["class_name"] == "Sequential" and isinstance(config, dict)
@@ -230,7 +225,7 @@ _METRICS: Final = _LOSSES | frozenset(
 def keep_training_config(
     training: Mapping[str, Any] | None,
 ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """The training config that tf_keras can read without a user's code, and what had to go."""
+    """The training config that tf_keras reads without a user's code, and notes on the rest."""
     if training is None:
         return None, ()
     optimizer = training.get("optimizer_config")
@@ -251,7 +246,7 @@ def keep_training_config(
 
 
 def _unknown(value: Any, known: frozenset[str]) -> set[str]:
-    """The names in a list or dict of losses or metrics that are not known."""
+    """The unknown names in a list or dict of losses or metrics."""
     if isinstance(value, str):
         return set() if value.lower() in known else {value}
     if isinstance(value, Mapping) and "class_name" in value:

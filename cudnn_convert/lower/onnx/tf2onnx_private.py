@@ -59,7 +59,7 @@ class InsertionSet(MutableSet[Any]):
 
 @contextmanager
 def order_rewriters(graph: Any) -> Iterator[None]:
-    """Make tf2onnx deterministic on `graph`, a GraphDef, inside the context."""
+    """Make tf2onnx work in one order on a GraphDef, within the context and the process lock."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = control_flow.frames(index.Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}

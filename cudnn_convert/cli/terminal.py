@@ -1,46 +1,50 @@
-"""Prints maps, inspections, choices and proofs as tables or plain lines.
+"""Prints maps, inspections, choices and proofs, and shows progress.
 
-Maps and inspections go to stdout: tables on a terminal, plain lines in a pipe. Choices and proofs go to
-stderr.
+Maps and inspections go to stdout: tables on a terminal, plain lines in a pipe. Choices, proofs and the
+progress line, which comes where work takes over a second, go to stderr.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock, Timer
 from typing import Any, Final
 
-from rich.console import Console
+from rich import progress
+from rich.console import Console, RenderableType
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from cudnn_convert import report as reports
+from cudnn_convert.context import Listener
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
-from cudnn_convert.report import (
-    GateReport,
-    Report,
-    Subject,
-    TensorRegion,
-    VariableReport,
-    Verification,
-    WeightsReport,
-)
+from cudnn_convert.report import Report, Subject, Verification
 
 _UNTOLD: Final = "?"
+_LIVE: Final = {True: "yes", False: "no", None: "?"}
+_RUNS: Final = {True: "yes", False: "no", None: "not known"}
+#: Columns of a file or a pipe, where nothing needs to be cut.
+_WIDE: Final = 10_000
+#: Seconds in which no progress is shown.
+_AFTER: Final = 1.0
+#: The step whose amounts are bytes.
+_BYTES: Final = "writing"
 
 
 def show_map(subject: Subject) -> None:
-    """Everything in the map; `?` where a place cannot be told by the values."""
+    """Print a weight map on stdout; `?` for a part that was not located."""
     assert subject.weights is not None
     console = Screen(stderr=False)
     where = subject.artifact or f"what --format {subject.format} writes"
     console.print(f"{subject.source}: {subject.kind}, to {where}", style="bold")
     for recurrence in subject.recurrences:
         sizes = f"{recurrence.layers} layers, {recurrence.directions} directions, {recurrence.units} units"
-        sizes += f", {recurrence.input_size} inputs"
-        console.print(
-            f"{recurrence.node or '(root)'}: {recurrence.mode}, {sizes}, {recurrence.dtype}", style="bold"
-        )
+        sizes += f", {recurrence.input_size} inputs, {recurrence.dtype}"
+        console.print(f"{recurrence.node or '(root)'}: {recurrence.mode}, {sizes}", style="bold")
         console.print(_orders(subject.weights, recurrence.node))
         console.print(_gates(subject.weights.gates[recurrence.node]))
     if subject.weights.variables:
@@ -49,12 +53,12 @@ def show_map(subject: Subject) -> None:
         console.print(f"note: {note}")
 
 
-def _orders(weights: WeightsReport, node: str) -> str:
+def _orders(weights: reports.WeightsReport, node: str) -> str:
     sides = (("source", weights.source_layouts[node]), ("target", weights.target_layouts[node]))
     return "; ".join(f"gates in the {side}: {', '.join(layout.gates) or _UNTOLD}" for side, layout in sides)
 
 
-def _gates(rows: Iterable[GateReport]) -> Table:
+def _gates(rows: Iterable[reports.GateReport]) -> Table:
     table = _make_table("layer", "direction", "gate", "weights", "source", "target")
     for row in rows:
         target = f"{_region(row.target)}{f' ({row.doubt})' if row.doubt else ''}"
@@ -62,33 +66,24 @@ def _gates(rows: Iterable[GateReport]) -> Table:
     return table
 
 
-def _region(region: TensorRegion | None) -> str:
+def _region(region: reports.TensorRegion | None) -> str:
     return _UNTOLD if region is None else f"{region.tensor}{region.part} {region.axes}"
 
 
-def _variables(rows: Iterable[VariableReport]) -> Table:
+def _variables(rows: Iterable[reports.VariableReport]) -> Table:
     table = _make_table("other tensor", "shape", "role", "target")
     for row in rows:
         table.add_row(row.source, str(list(row.shape)), row.role, row.target or "-")
     return table
 
 
-_LIVE: Final = {True: "yes", False: "no", None: "?"}
-_RUNS: Final = {True: "yes", False: "no", None: "not known"}
-
-
 def show_inspection(inspection: Inspection) -> None:
-    """Everything but the functions that nothing calls, which are counted."""
+    """Print an inspection on stdout; functions that nothing calls are only counted."""
     console = Screen(stderr=False)
     versions = ", ".join(f"{name} {version}" for name, version in inspection.versions.items())
-    console.print(
-        f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}", style="bold"
-    )
-    shown = [
-        recurrence
-        for recurrence in inspection.recurrences
-        if recurrence.live is not False or recurrence.function is None
-    ]
+    title = f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}"
+    console.print(title, style="bold")
+    shown = [each for each in inspection.recurrences if each.live is not False or each.function is None]
     if shown:
         console.print(_recurrences(shown))
         for line in (*_settings(shown), *_weights(shown)):
@@ -122,10 +117,9 @@ def _commands(console: Screen, inspection: Inspection) -> None:
 
 
 def _recurrences(recurrences: Iterable[Found]) -> Table:
-    names = "op mode layers directions units inputs dtype axes lengths dropout".split()
-    table = Table("recurrence", *names, "live", box=None, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"  # a name that is cut is no name
+    table = _make_table(
+        *"recurrence op mode layers directions units inputs dtype axes lengths dropout live".split()
+    )
     for recurrence in recurrences:
         sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
         units = [("?" if size is None else str(size)) for size in sizes]
@@ -145,12 +139,11 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
 
 
 def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
-    """Where weights are, once for all recurrences that share them."""
+    """Lines on where weights are, one for all recurrences that share them."""
     sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
     for recurrence in recurrences:
-        sharing.setdefault((recurrence.copies, recurrence.raw, recurrence.canonical), []).append(
-            recurrence.name or "(root)"
-        )
+        weights = (recurrence.copies, recurrence.raw, recurrence.canonical)
+        sharing.setdefault(weights, []).append(recurrence.name or "(root)")
     for (copies, raw, canonical), names in sharing.items():
         yield f"weights of {', '.join(names)}: {copies}"
         for kind, tensors in (("raw", raw), ("canonical", canonical)):
@@ -175,12 +168,8 @@ def _width(width: Any) -> str:
     return "?" if width is None else str(width)
 
 
-#: Columns of a file or a pipe, where nothing needs to be cut.
-_WIDE: Final = 10_000
-
-
 def explain(report: Report) -> None:
-    """What was found, what was chosen and how to say it again, and how equal the result is."""
+    """Print recurrences, choices, the flags that repeat them, and the proof on stderr."""
     console = Screen(stderr=True)
     table = _make_table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
     for recurrence in report.recurrences:
@@ -201,7 +190,7 @@ def explain(report: Report) -> None:
 
 
 def verification(result: Verification) -> None:
-    """Each recurrence by itself; then the worst difference of each output, and its share of the tolerance."""
+    """Print a proof on stderr: each recurrence by itself, then the difference of each output."""
     console = Screen(stderr=True)
     if result.recurrences:
         console.print(_recurrence_table(result))
@@ -214,11 +203,9 @@ def verification(result: Verification) -> None:
         console.print(f"warning: {warning}")
     if result.recording:
         console.print(f"judged by {_recording(result.recording)}")
-    sizes = "; ".join(
-        ", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds
-    )
+    feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
     seed = "" if result.seed is None else f" (seed {result.seed})"
-    console.print(f"compared on: {sizes}{seed}")
+    console.print(f"compared on: {'; '.join(feeds)}{seed}")
 
 
 def _recurrence_table(result: Verification) -> Table:
@@ -228,34 +215,25 @@ def _recurrence_table(result: Verification) -> Table:
         *("wrong weights show", "weakest weight shows", ""),
     )
     for recurrence in result.recurrences:
-        numbers = (
-            f"{recurrence.worst:.2e}",
-            f"{recurrence.needed:.1%}",
-            _times(recurrence.smallest),
-            _times(recurrence.weakest),
-        )
-        if not recurrence.asked:
-            numbers = ("", "", "", "")
+        shares = (_times(recurrence.smallest), _times(recurrence.weakest))
+        numbers = (f"{recurrence.worst:.2e}", f"{recurrence.needed:.1%}", *shares)
+        numbers = numbers if recurrence.asked else ("", "", "", "")
         layers = ", ".join(map(str, recurrence.layers))
         remarks = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
-        remarks += (
-            []
-            if recurrence.sampled is None
-            else [f"single weights of {recurrence.sampled} rows of each matrix"]
-        )
-        table.add_row(
-            recurrence.node, layers, recurrence.piece, *numbers, recurrence.message or "; ".join(remarks)
-        )
+        if recurrence.sampled is not None:
+            remarks.append(f"single weights of {recurrence.sampled} rows of each matrix")
+        message = recurrence.message or "; ".join(remarks)
+        table.add_row(recurrence.node, layers, recurrence.piece, *numbers, message)
     return table
 
 
 def _times(share: float | None) -> str:
-    """How many tolerances."""
+    """A share of the tolerance as a multiple."""
     return "nothing to show" if share is None else f"{share:,.0f} tolerances"
 
 
 def _recording(facts: dict[str, Any]) -> str:
-    """A recording in one line: its file, what made it, where, and how float32 was computed there."""
+    """A line on a recording: its file, recorder, devices and TF32."""
     names = [device["description"] for device in facts["devices"] if device["type"] == "GPU"] or ["CPU"]
     built = "".join(f", {name} {facts[name]}" for name in ("cuda", "cudnn") if facts[name])
     tf32 = "on" if facts["tf32"]["on"] else "off"
@@ -264,7 +242,7 @@ def _recording(facts: dict[str, Any]) -> str:
 
 
 class Screen(Console):
-    """A console for names out of files: nothing in them is markup, or acts on a terminal."""
+    """A console for names from files: no markup, no control sequences."""
 
     def __init__(self, *, stderr: bool) -> None:
         is_seen = (sys.stderr if stderr else sys.stdout).isatty()
@@ -274,13 +252,97 @@ class Screen(Console):
         )
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Also of each cell of a table."""
+        """Replace what is not printable, in cells of tables too."""
         return super().render_str(visible(text), **settings)
 
 
 def _make_table(*columns: str) -> Table:
-    """A table whose names fold where a terminal is narrow; a name that is cut is no name."""
+    """A table whose names fold where a terminal is narrow, and are never cut."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+@contextmanager
+def show_progress() -> Iterator[Listener]:
+    """Yield a listener that shows its last step on stderr after a second."""
+    line = _Line()
+    try:
+        yield line.at
+    finally:
+        line.end()
+
+
+class _Console(Console):
+    """A console that keeps the cursor: a killed process could not bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
+
+
+class _Share(progress.ProgressColumn):
+    """A bar and the amounts, where they are known."""
+
+    _bar = progress.BarColumn(bar_width=24)
+
+    def render(self, task: progress.Task) -> RenderableType:
+        return self._bar.render(task) if task.total else Text()
+
+
+class _Amount(progress.ProgressColumn):
+    """The bytes or calls done, of how many."""
+
+    def render(self, task: progress.Task) -> RenderableType:
+        if not task.total:
+            return Text()
+        unit = decimal if task.description == _BYTES else str
+        return Text(f"{unit(int(task.completed))} of {unit(int(task.total))}")
+
+
+class _Time(progress.ProgressColumn):
+    """The time left where it can be estimated, else the time passed."""
+
+    _left, _passed = progress.TimeRemainingColumn(), progress.TimeElapsedColumn()
+
+    def render(self, task: progress.Task) -> RenderableType:
+        return self._left.render(task) if task.total else self._passed.render(task)
+
+
+class _Line:
+    """The progress line; the thread that works calls `at` and `end`, another draws it."""
+
+    def __init__(self) -> None:
+        columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False))
+        self._progress = progress.Progress(
+            *(*columns, _Share(), _Amount(), _Time()),
+            console=_Console(stderr=True),
+            refresh_per_second=5,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+        self._step, self._ended, self._lock = "", False, Lock()
+        self._timer = Timer(_AFTER, self._begin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def at(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Take a step and its amounts, as a Listener."""
+        if step != self._step:
+            self._step = step
+            self._progress.reset(self._task, total=None, description=step)
+        self._progress.update(self._task, completed=done, total=total or None)
+
+    def end(self) -> None:
+        """Remove the line, or keep it from coming."""
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            self._progress.stop()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._ended:
+                self._progress.start()

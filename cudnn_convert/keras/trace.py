@@ -1,0 +1,343 @@
+"""Traces a Keras model into the graph that it computes, with cuDNN ops.
+
+tf_keras builds a Keras 2 model in a graph of TensorFlow 1's kind: there nothing is placed or run, so that ops
+without a CPU kernel stand in it like any other. The layers are those of old, whose defaults are what a config
+means that does not say (tf_keras 2.21 src/layers/rnn/lstm_v1.py, gru_v1.py: hard_sigmoid, reset_after=False).
+
+Keras 3 builds a model from a vetted config and traces it as a function; nothing of it is run. Told that there
+is a GPU, it traces one op for each recurrence, which every target knows; told that there is none, a loop that
+only TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
+from cudnn_convert.graph import index, node_defs
+from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras.config import classes, layer_tree, validate, values
+from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
+from cudnn_convert.private import keras_private
+from cudnn_convert.recurrences import saved_functions
+
+#: What to do with a model that cannot be built here.
+_EXPORT: Final = "save it as a SavedModel where it loads, and convert that"
+_EXPORT_3: Final = "export it where it loads, and convert that"
+#: The node that calls the function of a Keras 3 model.
+_CALL: Final = "model"
+#: What the state variables of a layer hold, in its order: one of a GRU or simple RNN, two of an LSTM.
+_STATES: Final = ("state_h", "state_c")
+Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
+
+
+def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
+    """Trace a model: its graph, its variables' values, and the signature of its inputs and outputs.
+
+    Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
+    each call updates. Raises UnsupportedModelError for a layer that may not or cannot be built, or whose
+    weights do not fit.
+    """
+    assert model.architecture is not None
+    if model.architecture.keras_version.partition(".")[0] == "3":
+        return _trace_keras3(model, vouched)
+    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    if refused:
+        raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
+    return _trace(model, model.architecture, vouched.tf_keras)
+
+
+def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
+    """Trace the part before the first layer that may not be built, as `trace_model`; notes say so.
+
+    Where nothing comes before it: the inputs alone, or UnsupportedModelError with `verify`.
+    """
+    assert model.architecture is not None
+    version = model.architecture.keras_version
+    if version.partition(".")[0] == "3":
+        message = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
+        raise UnsupportedModelError(model.path, [message])
+    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    part = validate.own_part(model.architecture, vouched) if refused else model.architecture
+    if part is None and verify:
+        more = "" if refused[0].runs else ", for --format keras one for Keras 3 too"
+        message = "as it stands the model cannot be verified, for nothing comes before this layer"
+        reason = f"{refused[0]}{more}; {message}: convert it with --no-verify"
+        raise UnsupportedModelError(model.path, [reason])
+    if part is None:
+        return _inputs_alone(model, model.architecture.config)
+    notes = validate.notes(model.architecture.config, vouched)
+    return replace(_trace(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
+
+
+def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
+    """The model with a graph whose outputs are its inputs."""
+    entries = layer_tree.layer_entries(config)
+    given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]
+    given = given or [{**entries[0]["config"], "name": f"{layer_tree.layer_name(entries[0])}_input"}]
+    with tf.Graph().as_default() as graph:
+        inputs = {
+            tensor["name"]: tf.compat.v1.placeholder(
+                values.dtype(tensor.get("dtype")) or "float32", values.shape(tensor.get("batch_input_shape"))
+            )
+            for tensor in given
+        }
+        outputs = {key: tf.identity(value) for key, value in inputs.items()}
+    signature = Signature(*({key: value.name for key, value in of.items()} for of in (inputs, outputs)))
+    notes = (*model.notes, *validate.notes(config))
+    return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
+
+
+def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
+    lost = layer_tree.unreachable_layers(described.config)
+    if lost:
+        expected = "expected calls on what other layers give"
+        reason = f"layer {lost[0]}: {expected}, found one on nothing; {_EXPORT}"
+        raise UnsupportedModelError(model.path, [reason])
+    with tf.Graph().as_default() as graph, keras_private.build_for_inference():
+        built = build_model(model.path, described, vouched)
+        signature = _signature(model.path, built)
+        variables = _variables(model.path, built, _weights(model.path, described))
+        states = state_variables(built)
+        variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in states.values()}
+    named = {old: name for old, (name, _, _) in states.items()}
+    renamed = rename_state_variables(graph.as_graph_def(), named)
+    return replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
+
+
+def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
+    """The model of tf_keras for a vetted config. Raises UnsupportedModelError where none can be built."""
+    import tf_keras
+
+    config, failure = values.to_legacy_form(described.config, kept=vouched), None
+    with tf_keras.utils.custom_object_scope({**keras_private.tf1_layers(), **vouched}), _floats(described):
+        for shaped in values.with_input_shape(config):
+            try:
+                layer = tf_keras.layers.deserialize(shaped, use_legacy_format=True)
+            except Exception as cause:  # noqa: BLE001 - whatever a layer says to a config not its own
+                failure = cause
+                continue
+            if isinstance(layer, tf_keras.Model) and layer.built and layer.inputs:
+                return layer
+    actual = "one whose input has no shape; build it, and save it again"
+    if failure is not None:
+        actual = f"one it refuses: {first_line(failure)}; {_EXPORT}"
+    reason = f"config: expected a model that tf_keras can build, found {actual}"
+    raise UnsupportedModelError(path, [reason]) from failure
+
+
+@contextmanager
+def _floats(described: Architecture) -> Iterator[None]:
+    """Give layers without a dtype that of the weights, which Keras had when it wrote them."""
+    import tf_keras
+
+    kinds = {value.dtype.name for listed in described.weights.values() for _, value in listed}
+    usual, own = tf_keras.backend.floatx(), kinds & {"float16", "float32", "float64"}
+    if len(own) == 1:
+        tf_keras.backend.set_floatx(own.pop())
+    try:
+        yield
+    finally:
+        tf_keras.backend.set_floatx(usual)
+
+
+def _signature(path: Path, built: Any) -> Signature:
+    """Inputs and outputs by their names in Keras; outputs wait for the updates of states."""
+    tensors = [*built.inputs, *built.outputs]
+    if not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
+        reason = "config: expected dense inputs and outputs, found sparse or ragged; build it with dense ones"
+        raise UnsupportedModelError(path, [reason])
+    inputs = dict(zip(built.input_names, built.inputs, strict=True))
+    outputs = dict(zip(built.output_names, built.outputs, strict=True))
+    if writes := updates(built):
+        with tf.control_dependencies(writes):
+            outputs = {key: tf.identity(value, f"{key}/after_update") for key, value in outputs.items()}
+    return Signature(*({key: value.name for key, value in tensor.items()} for tensor in (inputs, outputs)))
+
+
+def _weights(path: Path, described: Architecture) -> Weights:
+    """The weights as the layers take them.
+
+    Those of CPU layers may have been saved by cuDNN layers (keras 2.2.4 engine/saving.py
+    preprocess_weights_for_loading).
+    """
+    converted = cpu_layers.convert_weights(path, described)
+    cudnn = {
+        layer_tree.layer_name(entry)
+        for entry in layer_tree.layer_entries(described.config)
+        if any(classes.is_cudnn(layer) for _, layer in layer_tree.walk(entry))
+    }
+    return {name: listed if name in cudnn else converted[name] for name, listed in described.weights.items()}
+
+
+def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
+    """The file's values by the names of variables, paired by layer and order."""
+    values_by_name: dict[str, Tensor] = {}
+    reasons = []
+    for layer in built.layers:
+        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
+        given = weights.get(layer.name, ())
+        if len(wanted) != len(given):
+            reasons.append(f"layer {layer.name}: expected {len(wanted)} weights, found {len(given)}")
+            continue
+        for weight, (stored, value) in zip(wanted, given, strict=True):
+            what = f"layer {layer.name}: weight {stored}"
+            if tuple(weight.shape) != tuple(value.shape):
+                reasons.append(f"{what}: expected shape {list(weight.shape)}, found {list(value.shape)}")
+            if weight.dtype.as_numpy_dtype != value.dtype:
+                reasons.append(f"{what}: expected {weight.dtype.name}, found {value.dtype}")
+            values_by_name[weight.handle.op.name] = value
+    lost = sorted(set(weights) - {layer.name for layer in built.layers})
+    reasons += [f"layer {name}: expected a layer of the model, found weights alone" for name in lost]
+    if reasons:
+        cure = "is the architecture that of the weights?"
+        raise UnsupportedModelError(path, [f"{reason}; {cure}" for reason in reasons])
+    return values_by_name
+
+
+def updates(built: Any) -> list[Any]:
+    """Ops by which a call updates the layers' states, but for those that need other inputs."""
+    given = {update.op for update in built.inputs}
+    return [update for update in dict.fromkeys(built.state_updates) if _placeholders(update) <= given]
+
+
+def _placeholders(op: Any) -> set[Any]:
+    needed = index.walk([op], lambda other: [*(value.op for value in other.inputs), *other.control_inputs])
+    return {other for other in needed if other.type == "Placeholder"}
+
+
+def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
+    """The name, shape and dtype of each state of stateful layers, by its op.
+
+    Keras writes no states into its files: they begin with zeros.
+    """
+    variables = {}
+    for layer in keras_private.flatten_layers(built):
+        states = tf.nest.flatten(getattr(layer, "states", None))
+        states = [variable for variable in states if hasattr(variable, "handle")]
+        kinds = _STATES if len(states) <= len(_STATES) else [f"state_{n}" for n in range(len(states))]
+        for kind, state in zip(kinds, states, strict=False):
+            old = state.handle.op.name
+            name = f"{old.rpartition('/')[0]}/{kind}"
+            variables[old] = (name, tuple(state.shape), state.dtype.as_numpy_dtype)
+    return variables
+
+
+def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
+    """Rename the state variables of a GraphDef in place: tf_keras calls them all Variable."""
+    for node in graph.node:
+        if node.name in names:
+            node.name = names[node.name]
+            node.attr["shared_name"].s = node.name.encode()
+        for position, source in enumerate(node.input):
+            node.input[position] = names.get(source, source)
+    return graph
+
+
+def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
+    """As `trace_model`, for a model of Keras 3.
+
+    Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
+    runs on another backend.
+    """
+    import keras
+
+    assert model.architecture is not None
+    if keras.backend.backend() != "tensorflow":
+        found = f"KERAS_BACKEND={keras.backend.backend()}"
+        reason = f"expected KERAS_BACKEND=tensorflow, found {found}; set it in the environment"
+        raise MissingDependencyError(f"{model.path}: {reason}")
+    built = _build_keras3(model.path, model.architecture, vouched)
+    _assign_weights(model.path, model.architecture, built)
+    with keras_private.trace_as_on_gpu():
+        concrete = _trace_function(built)
+    variable_by_handle = {id(found.handle): found for found in concrete.graph.variables}
+    graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
+    graph.library.function.add().CopyFrom(concrete.function_def)
+    variables: dict[str, Tensor] = {}
+    captured = []
+    for position, found in enumerate(concrete.captured_inputs):
+        variable, name = variable_by_handle.get(id(found)), f"constant_{position}"
+        node, value = _placeholder_of_capture(variable, found, name, variables)
+        variables |= {} if value is None else {node.name: value}
+        captured.append(node.name)
+        graph.node.append(node)
+    graph.node.extend(saved_functions.call(_CALL, concrete.function_def, captured))
+    given = [node.name for node in graph.node if node.op == "Placeholder"]
+    inputs = {found.name: f"{name}:0" for found, name in zip(built.inputs, given, strict=True)}
+    outputs = {key: f"{_CALL}:{position}" for position, key in enumerate(built.output_names)}
+    signature = Signature(inputs, outputs)
+    return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
+
+
+def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
+    import keras
+
+    refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
+    reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
+    config = classes.by_name(vouched.keras, described.config)
+    if not reasons and (names := validate.modules(config)):
+        message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
+        reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+    try:
+        built = keras.saving.deserialize_keras_object(
+            config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
+        )
+    except Exception as cause:
+        reason = f"config: expected a model that Keras {keras.__version__} can build, found one it refuses"
+        raise UnsupportedModelError(path, [f"{reason}: {first_line(cause)}; {_EXPORT_3}"]) from cause
+    if not built.built or not built.inputs:
+        reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
+        raise UnsupportedModelError(path, [reason])
+    return keras_private.functional_model(built)  # what a Sequential model is made of
+
+
+def _assign_weights(path: Path, described: Architecture, built: Any) -> None:
+    """Assign the values of the file to the layers' weights, paired by order."""
+    reasons = []
+    for layer in built.layers:
+        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
+        given = described.weights.get(layer.name, ())
+        if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
+            shapes = [list(value.shape) for _, value in given]
+            expected = [list(weight.shape) for weight in wanted]
+            actual = f"{shapes}; are config and weights of one model?"
+            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {actual}")
+            continue
+        for weight, (_, value) in zip(wanted, given, strict=True):
+            weight.assign(value.read())
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+
+
+def _trace_function(built: Any) -> Any:
+    """The model's call as a concrete function of its inputs, flat and in order."""
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype, f"input_{k}") for k, tensor in enumerate(built.inputs)]
+
+    def call(*given: Any) -> Any:
+        packed = keras_private.pack_inputs(built, given)
+        return tf.nest.flatten(built(packed, training=False))
+
+    return tf.function(call, autograph=False).get_concrete_trace_function(*specs)
+
+
+def _placeholder_of_capture(
+    variable: Any, value_of_capture: Any, name: str, taken: Collection[str]
+) -> tuple[Any, Tensor | None]:
+    """The node for a captured tensor, called `name` for a constant, and a variable's value."""
+    if variable is None:
+        return node_defs.constant(name, np.asarray(value_of_capture)), None
+    value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)
+    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
+    node = node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
+    return node, InMemory(value)
