@@ -103,8 +103,8 @@ def write_report(result: Verification, path: Path) -> str:
 
     Raises UsageError where another file is there, WriteError.
     """
-    from cudnn_convert.report import page
+    from cudnn_convert.report import prepare_report
 
-    with page.prepare_report(path, force=True) as keep:
+    with prepare_report(path, force=True) as keep:
         keep(result)
     return f"report: {path}"
