@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part
@@ -47,9 +47,9 @@ def _open(path: Path, part: Part) -> runners.Runner:
         str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
     )
 
-    inputs = pair_names.inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
+    inputs = runners.pair_inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
-    keys = pair_names.keys(part.signature.outputs, names)
+    keys = runners.pair_outputs(part.signature.outputs, names)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})

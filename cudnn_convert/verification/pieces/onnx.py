@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, helper, numpy_helper
 
-from cudnn_convert.artifacts import pair_names
+from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
@@ -185,7 +185,7 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
     fitting = _fitting(plan, model, calls)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-    named = pair_names.inputs(
+    named = runners.pair_inputs(
         file, part.signature.inputs, [reference.name for reference in model.graph.input]
     )
     fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
@@ -334,7 +334,7 @@ def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part:
             for position in actual
         ]
     names = [value_info.name for value_info in model.graph.output]
-    keys = pair_names.keys(part.signature.outputs, names)
+    keys = runners.pair_outputs(part.signature.outputs, names)
     outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
     products = {
         f"{node.op_type} {part.prefix}{node.name}": values[node.output[0]]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import pair_names, tflite_file
+from cudnn_convert.artifacts import runners, tflite_file
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
@@ -61,9 +61,9 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {recurrence.name: (recurrence.node, recurrence.layer) for recurrence in layers}
         inputs, outputs = _ends(model)
-        names = pair_names.inputs(file, part.signature.inputs, inputs)
+        names = runners.pair_inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        outputs_by_key = pair_names.keys(part.signature.outputs, outputs)
+        outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
         for recurrence in passes:
             running = _Running(
                 model, layers, others, glue.fitting(plan, recurrence.calls, named, projected=True)
