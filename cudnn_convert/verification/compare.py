@@ -219,7 +219,7 @@ def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
     return list(dict.fromkeys(recurrence.node for recurrence in asked if recurrence.node not in lost))
 
 
-def of(
+def combine(
     outputs: Sequence[OutputReport],
     asked: Sequence[PieceReport],
     moving: Mapping[str, frozenset[str]],

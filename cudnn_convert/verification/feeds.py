@@ -1,16 +1,16 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
-At least two pairs of (time, batch), all different, and those that an artifact computes in a way of its own.
-Trying shows whether an unknown dimension is time or batch: the assignment counts where the recurrences then
-see the batch size that was meant, or, where that is fixed, the number of steps.
+There are at least two pairs of (time, batch), all different, and those that an artifact computes in a way of
+its own. Trying shows whether an unknown dimension is time or batch: the assignment counts where the
+recurrences then see the batch size that was meant, or, where that is fixed, the number of steps.
 
-`pad_rows` inputs have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
+Inputs may have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
 Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
 one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
 
-`rows` counts those of a lookup in a partitioned table. TensorFlow divides the ids among the parts, by
-remainder or by range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition,
-a gather for each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
+Ids pick rows of a table, which may be partitioned. TensorFlow divides ids among the parts, by remainder or by
+range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition, a gather for
+each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cudnn_convert.weights import npz_archive
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
-def value(index: Index, name: str) -> Any:
+def find_padding(index: Index, name: str) -> Any:
     """The scalar that pads the input `name`, the one it is compared with for a mask; None where none is."""
     todo = [name]
     while todo:
@@ -83,7 +83,7 @@ _GATHERS: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 _PARTITION: Final = "DynamicPartition"
 
 
-def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
+def count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
     """The rows of all parts together that the tensor `ids` picks from, None where it picks from none.
 
     `count` gives the rows of the table of one gather.
@@ -162,7 +162,7 @@ def _generate(
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
     ranges = {name: _rows(index, seen, name) for name in names}
-    paddings = {name: value(index, name) for name in names}
+    paddings = {name: find_padding(index, name) for name in names}
     longest = _find_fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
     for pair in _pairs_of_sizes(plan, seen, kinds):
@@ -291,7 +291,7 @@ def _choose_accepted(
     return right_steps or accepted, failure
 
 
-def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
     """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
     seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
@@ -363,7 +363,7 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
                 return None if depth is None else int(depth)
             if (reader.op in _CARRIERS and position == 0) or (reader.op in _CHOICES and position > 0):
                 todo += [f"{reader.name}:{j}" for j in range(2)]
-    return rows(index, name, lambda gather: _table_rows(index, seen, gather))
+    return count_partition_rows(index, name, lambda gather: _table_rows(index, seen, gather))
 
 
 def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:

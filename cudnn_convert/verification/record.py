@@ -1,11 +1,8 @@
-"""Records the original model on this machine.
+"""Records the original model on this machine: its own graph, cuDNN nodes and all.
 
-The machine that a recording is made on: versions, devices and settings that bear on the numbers.
-
-Recording the original: the source's own graph, cuDNN nodes and all, on what this machine has.
-
-A parameter blob that a checkpoint does not hold itself is restored as TensorFlow would, by the ops of the
-graph's own saver (`CudnnRNNCanonicalToParams`), not by anything of ours.
+A recording also says what bears on its numbers: versions, devices and settings. A parameter blob that a
+checkpoint does not hold itself is restored as TensorFlow would, by the ops of the graph's own saver
+(`CudnnRNNCanonicalToParams`), not by anything of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from cudnn_convert.graph.session import Restore, checkpoint_key, session, variab
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification import graph_judge, judges, recordings
+from cudnn_convert.verification import graph_judge, recordings
 
 
 def facts() -> dict[str, Any]:
@@ -93,8 +90,8 @@ def record_source(
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
-    plan = judges.with_judging_values(plan)
-    fed = recordings.read_feeds(plan, data)
+    plan = graph_judge.with_restored_values(plan)
+    fed = recordings.read_feeds(graph_judge.GraphJudge(plan), data)
     restores = restoring(plan)
     graph = runnable(plan, restores)
     if not trust:

@@ -18,9 +18,8 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import compare, end_to_end
-from cudnn_convert.verification.judges import Source
-from cudnn_convert.verification.reference_op import Call
-from cudnn_convert.verification.reference_op import steps as steps_of
+from cudnn_convert.verification.judges import Call, Source
+from cudnn_convert.verification.judges import steps as steps_of
 
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
@@ -203,7 +202,7 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
     passes = []
     for _ in range(2 if any(state.stays for state in plan.states) else 1):
         judge.run(feed, list(plan.signature.outputs.values()))
-        passes.append(Pass(feed, [*judge.calls]))  # of later runs there will be others
+        passes.append(Pass(feed, [*judge.draw.calls]))  # of later runs there will be others
     return passes
 
 
@@ -318,11 +317,11 @@ def _collect_given(
     judge.restart()
     givens = []
     for run in passes:
-        judge.give(
+        judge.draw.give(
             {node: [_move_by_rounding(call, draw) for call in calls] for node, calls in run.by_node.items()}
         )
         givens.append(judge.run(end_to_end.perturb_feed(run.feed, seed=1, draw=draw), wanted))
-    judge.give({})
+    judge.draw.give({})
     return givens
 
 

@@ -24,8 +24,8 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces import carve, glue, piece_inputs
-from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What computes each recurrence in an artifact.
 pieces = carve.pieces

@@ -28,9 +28,9 @@ from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What a layer is called with, whatever it was built with.
 _CALLED: Final = {

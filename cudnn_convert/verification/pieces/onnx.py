@@ -26,10 +26,10 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verification.reference_op import Call, nearest
 
 _KEY: Final = "cudnn_convert"
 FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})

@@ -20,6 +20,7 @@ import numpy as np
 from cudnn_convert.artifacts import runners, tflite_file
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
+from cudnn_convert.verification.judges import nearest
 from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
@@ -31,7 +32,6 @@ from cudnn_convert.verification.pieces.tflite_graph import (
     read,
     run_subgraph,
 )
-from cudnn_convert.verification.reference_op import nearest
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
