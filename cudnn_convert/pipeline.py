@@ -238,16 +238,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
         return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
         result = convert(source, Path(folder, "out"), options)
-    shared = {
-        name: getattr(result, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")
-    }
-    return Subject(
-        result.source,
-        result.kind,
-        result.format,
-        artifact=None,
-        **shared,
-    )
+    return result.as_subject(None)
 
 
 @silence()
@@ -322,18 +313,8 @@ def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | N
 
 
 def _subject(plan: Plan, source: Path, artifact: Path, options: Options) -> Subject:
-    summary = _report(plan, source, artifact, options)
-    return Subject(
-        source=summary.source,
-        kind=summary.kind,
-        format=summary.format,
-        artifact=str(artifact),
-        inputs=summary.inputs,
-        outputs=summary.outputs,
-        recurrences=summary.recurrences,
-        notes=summary.notes,
-        weights=_weights(plan, artifact, options) if options.lineage else None,
-    )
+    subject = _report(plan, source, artifact, options).as_subject(str(artifact))
+    return replace(subject, weights=_weights(plan, artifact, options)) if options.lineage else subject
 
 
 def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:

@@ -36,17 +36,19 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(path, part) for part in parts]
 
 
-def _open(path: Path, part: Part) -> runners.Runner:
+def open_session(model: str | bytes) -> Any:
+    """A session of ONNX Runtime of a file, or of its bytes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     # Its threads would otherwise take a processor while they wait for the next of a few calls.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(
-        str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
+
+def _open(path: Path, part: Part) -> runners.Runner:
+    session = open_session(str(part_file(path, part.name)))
     inputs = runners.pair_inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
     keys = runners.pair_outputs(part.signature.outputs, names)
@@ -85,5 +87,12 @@ def _constants(graph: Any) -> Iterator[tuple[str, Array]]:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 yield node.output[0], to_array(attribute.t)
-            for nested in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _constants(nested)
+        for nested in nested_graphs(node):
+            yield from _constants(nested)
+
+
+def nested_graphs(node: Any) -> Iterator[Any]:
+    """The branches of a node, or its body."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else []
+        yield from attribute.graphs

@@ -46,7 +46,7 @@ def opener(form: str) -> Opener:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An artifact that answers by the keys of all its parts; `runners` has each part's own.
+    """An artifact that answers by the keys of all its parts.
 
     Raises ReadError where a runtime refuses a call.
     """
@@ -69,13 +69,13 @@ class Opened:
 
 
 def load_graph(form: str, path: Path) -> tuple[Any, Path | None]:
-    """The MetaGraphDef of a format of graphs, and the prefix of the checkpoint of its variables, if any."""
+    """The MetaGraphDef of an artifact, and the prefix of its checkpoint, if any."""
     loaded: tuple[Any, Path | None] = cast(Any, opener(form)).load_graph(path)
     return loaded
 
 
 def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
-    """Looks at an artifact as far as no runtime is needed for it, and raises what `open_artifact` does."""
+    """Checks an artifact without a runtime. Raises as `open_artifact`."""
     with _loading(form, path):
         opener(form).check(path, parts, trust)
 
@@ -131,7 +131,7 @@ def _read_error(path: Path, expected: str, cause: Exception) -> ReadError:
 
 
 def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
-    """Signature key -> the artifact's input: that of the key, else of the source's tensor, else its op.
+    """Signature key -> the artifact's input, named as the key, tensor or op.
 
     `wanted` are the source's tensors by key, `there` the names of the artifact's inputs. Raises UsageError
     where a key finds none, or an input no key.
@@ -148,7 +148,7 @@ def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -
 
 
 def pair_outputs(wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
-    """The artifact's output -> signature key, as `pair_inputs`; one that no key finds stands for itself."""
+    """The artifact's output -> signature key; one without a key keeps its name."""
     paired = {name: key for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
     return {name: paired.get(name, name) for name in there}
 
@@ -161,7 +161,7 @@ def _name(key: str, tensor: str, there: Collection[str]) -> str | None:
 def pair_tensors(
     path: Path, wanted: Signature, ops: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Signature key -> tensor, of inputs and of outputs, in a graph of `ops`, which has no keys of its own.
+    """Signature key -> tensor of a graph of `ops`, for inputs and for outputs.
 
     The source's own name, which our artifacts keep, else what the key names. An output that neither names is
     left out; an input is refused with a UsageError.

@@ -40,14 +40,19 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(part_file(path, part.name, ".tflite"), part) for part in parts]
 
 
-def _open(file: Path, part: Part) -> runners.Runner:
+def open_interpreter(**model: Any) -> Any:
+    """TensorFlow's interpreter of a file, `model_path`, or of its bytes, `model_content`."""
     import tensorflow as tf
 
-    if needed := tflite_file.flex_ops(file):
-        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that LiteRT will be its name
-        interpreter = tf.lite.Interpreter(str(file))
+        return tf.lite.Interpreter(**model)
+
+
+def _open(file: Path, part: Part) -> runners.Runner:
+    if needed := tflite_file.flex_ops(file):
+        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
+    interpreter = open_interpreter(model_path=str(file))
     signatures = interpreter.get_signature_list()
     if not signatures:
         return _by_tensors(file, interpreter, part)

@@ -289,6 +289,11 @@ class Report:
     verification: Verification | None
     weights: WeightsReport | None = None
 
+    def as_subject(self, artifact: str | None) -> Subject:
+        """What a verification or a map of an artifact says of the same source."""
+        names = {field.name for field in fields(Subject)} - {"artifact"}
+        return Subject(artifact=artifact, **{name: getattr(self, name) for name in names})
+
     def to_json(self) -> str:
         """The report as the JSON object that `--json` and `--report` give."""
         return _json(self)
@@ -359,10 +364,11 @@ Keep = Callable[[Report | Verification], None]
 
 @contextmanager
 def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
-    """Yields what writes a report, JSON or where `path` ends in .html a page too, and then puts it in place.
+    """Yields a function that keeps a report, and puts the report's files in place.
 
-    Of the files `apart` none is touched; with `force` a report that is there is replaced. Raises UsageError
-    and WriteError before anything is done. An exception in the body leaves all as it was.
+    The files are JSON and, where `path` ends in .html, a page. Of the files `apart` none is touched; with
+    `force` a report that is there is replaced. Raises UsageError and WriteError before anything is done. An
+    exception in the body leaves all as it was.
     """
     from cudnn_convert.report import page
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Final
 
 from cudnn_convert import report
@@ -23,7 +22,7 @@ def of(result: Report | Verification) -> str:
     proof: Verification | None
     subject: Subject | None
     if isinstance(result, Report):
-        proof, subject = result.verification, _subject(result)
+        proof, subject = result.verification, result.as_subject(result.out or "none")
         copied = result.out is not None
     else:
         proof, subject, copied = result, result.subject, True
@@ -42,13 +41,6 @@ def of(result: Report | Verification) -> str:
     )
     body = f"<head>\n{head.text}\n</head>\n<body>\n{main.text}\n</body>"
     return f'<!doctype html>\n<html lang="en">\n{body}\n</html>'
-
-
-def _subject(result: Report) -> Subject:
-    return Subject(
-        artifact=result.out or "none",
-        **{field.name: getattr(result, field.name) for field in fields(Subject) if field.name != "artifact"},
-    )
 
 
 def _word(proof: Verification | None, *, copied: bool) -> str:
@@ -182,7 +174,7 @@ def _verdict(output: report.OutputReport) -> Markup:
 
 
 def _share(needed: float) -> Markup:
-    """Of the tolerance: in per cent, or as how many times it where that is more to read."""
+    """A share of the tolerance in per cent, a large one in times."""
     if math.isfinite(needed) and needed >= _TIMES:
         return tag("span", f"{needed:,.0f} times")
     return number(needed, ".1%")

@@ -51,7 +51,7 @@ def assert_equivalent(
     lengths: Any = None,
     report: str | os.PathLike[str] | None = None,
 ) -> Verification:
-    """Runs both on the same arrays; gives what was found, or raises EquivalenceError, which says where.
+    """Runs both on the same arrays; raises EquivalenceError where answers differ.
 
     `actual`, `expected`: a function, a file or folder, a model in memory, or the answers themselves. `feeds`:
     the inputs of one call or of several in a row, by the names of `expected`; None: those of a recording.
@@ -166,7 +166,7 @@ def _number(value: float | int | None, form: str) -> str:
 
 
 def _share(needed: float) -> str:
-    """Of the tolerance: in per cent, or as how many times it where that is more to read."""
+    """A share of the tolerance in per cent, a large one in times."""
     return f"{needed:,.0f} times" if _TIMES <= needed < math.inf else f"{needed:.1%}"
 
 

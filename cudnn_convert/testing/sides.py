@@ -36,11 +36,12 @@ UNNAMED: Final = "input"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`kind` and `name` are what a person reads. `run` takes arrays by the side's own names.
+    """One side; `run` takes arrays by its own names.
 
-    `inputs`: these names, None where any are taken. `calls`: of recorded answers, how many calls they are of.
-    `signed`: whether it has signatures to choose from. `recording` and `bound`: what a recording says of
-    itself, and how its device widens a tolerance for a type.
+    `kind` and `name` are what a person reads. `inputs`: these names, None where any are taken. `calls`: of
+    recorded answers, how many calls they are of. `signed`: whether it has signatures to choose from.
+    `recording` and `bound`: what a recording says of itself, and how its device widens a tolerance for a
+    type.
     """
 
     kind: str
@@ -175,7 +176,7 @@ def _open_loaded(loaded: Any, where: str, signature: str | None) -> Side:
 
 @silence()
 def open_file(path: Path, *, where: str, signature: str | None) -> Side:
-    """The side of a file or folder. Raises UsageError for what is none, ReadError where it does not load."""
+    """The side of a file or folder. Raises UsageError, or ReadError."""
     try:
         if path.is_file() and path.name != "saved_model.pb":
             return _file(path, where, signature)
@@ -259,7 +260,7 @@ def _open_saved_model(path: Path, signature: str | None) -> Side:
 
 
 def _onnx(path: Path) -> Part | None:
-    """What an ONNX file takes and gives; None for what is none: its bytes have no mark to know them by."""
+    """What an ONNX file takes and gives; None for a file of another kind."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -274,11 +275,9 @@ def _onnx(path: Path) -> Part | None:
 
 
 def _tflite(path: Path, signature: str | None) -> Side:
-    import tensorflow as tf
+    from cudnn_convert.artifacts.tflite import open_interpreter
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that LiteRT will be its name
-        interpreter = tf.lite.Interpreter(str(path))
+    interpreter = open_interpreter(model_path=str(path))
     there = interpreter.get_signature_list()
     if there:
         name = choose_signature(str(path), signature, there)

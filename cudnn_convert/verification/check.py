@@ -26,12 +26,13 @@ SEED: Final = 20240229
 
 
 def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Options) -> Verification:
-    """Runs source and artifact, a file or what runs as one, on the same feeds, and judges the answers.
+    """Runs source and artifact on the same feeds, and judges the artifact's answers.
 
-    Of the `options`, `format` is the artifact's, and `weights_dtype` what its matrices are stored in. A
-    recording, `golden`, brings the feeds, and its answers judge in the place of the reference's. `max_error`
-    is the bound of every float of an artifact that is not meant to be equal; its choices may differ where
-    errors of that size in their scores explain it. Raises the errors of `cudnn_convert.errors`.
+    The artifact is a file, or what runs as one. Of the `options`, `format` is the artifact's, and
+    `weights_dtype` what its matrices are stored in. A recording, `golden`, brings the feeds, and its answers
+    judge in the place of the reference's. `max_error` is the bound of every float of an artifact that is not
+    meant to be equal; its choices may differ where errors of that size in their scores explain it. Raises the
+    errors of `cudnn_convert.errors`.
     """
     judging = prepare_judging(plan, options)
     trial = run_source(judging)
@@ -58,7 +59,7 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
 
 
 def prepare_judging(plan: Plan, options: Options) -> Judging:
-    """How an artifact of a plan is judged. Raises UsageError for a recording of another signature."""
+    """Collects how an artifact of a plan is judged. Raises UsageError for another plan's recording."""
     judge = choose_judge(plan)
     golden = recordings.open_recording(judge, options.golden) if options.golden else None
     dtype, seed = _choose_dtype(judge, options), choose_seed(options)
@@ -71,7 +72,7 @@ def choose_seed(options: Options) -> int:
 
 
 def choose_judge(plan: Plan) -> Judge:
-    """The judge of a plan, with the values that judge; only that with a graph needs TensorFlow."""
+    """The judge of a plan; only one with a graph needs TensorFlow."""
     if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
         from cudnn_convert.verification import graph_judge
 
@@ -84,7 +85,7 @@ def choose_judge(plan: Plan) -> Judge:
 
 
 def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
-    """The type to judge by: the coarsest of the recurrences' and of what the artifact stores weights in.
+    """The coarsest type that recurrences have or that the artifact stores weights in.
 
     ONNX and TFLite compute doubles as float32.
     """
@@ -99,7 +100,7 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
 
 
 def run_source(judging: Judging) -> Trial:
-    """Chooses feeds, runs the source on them, and finds the outputs that move with its recurrences."""
+    """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source)
         source.restart()
@@ -115,7 +116,7 @@ def run_source(judging: Judging) -> Trial:
 
 
 def _choose_feeds(judging: Judging, source: Source) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given or drawn; a recording's are as many calls as it had."""
+    """The feeds by tensor: recorded, given by the user, or drawn."""
     judge, plan, options = judging.judge, judging.plan, judging.options
     if judging.golden:
         recordings.require_accepted(judge, source, judging.golden)
@@ -129,20 +130,20 @@ def _choose_feeds(judging: Judging, source: Source) -> list[dict[str, Array]]:
 
 
 def _more_sizes(plan: Plan, form: str) -> Sizes:
-    """The (time, batch) that an artifact computes in another way than those that are always tried."""
+    """Further (time, batch) that an artifact of this format computes in another way."""
     more = FORMATS[form].sizes
     return (*more, judges.FEW) if plan.model.saved is not None else more
 
 
 def _count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """The feeds of one of three turns: the source exactly, the artifact, the source in a working type."""
+    """Yields the feeds of one of three turns, and reports progress."""
     for number, feed in enumerate(feeds, turn * len(feeds)):
         context.report_progress("verifying", number, 3 * len(feeds))
         yield feed
 
 
 def _run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
-    """The judge's answers to one feed: each part is a call of its own, which the state sees as one."""
+    """The source's answers to one feed, part by part where state is kept."""
     plan, wanted = judging.plan, judging.wanted
     if len(plan.parts) == 1 or not plan.states:
         return source.run(feed, wanted)
@@ -158,7 +159,7 @@ def _run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> l
 def _find_dependent_outputs(
     judging: Judging, source: Source, trial: Trial, nodes: Sequence[str]
 ) -> frozenset[str]:
-    """The outputs that move with some recurrences, on the smallest feed on which any does."""
+    """The outputs that depend on these recurrences, on the smallest feed that shows any."""
 
     def answer(number: int) -> list[Array]:
         source.restart()
@@ -174,7 +175,7 @@ def _find_dependent_outputs(
 def find_moving_outputs(
     judging: Judging, trial: Trial, outputs: Sequence[OutputReport], pieces: Sequence[PieceReport]
 ) -> dict[str, frozenset[str]]:
-    """By recurrence that was not asked by itself: the judged outputs that move with it on these feeds.
+    """For each recurrence not asked by itself, the judged outputs that depend on it.
 
     What a recurrence moves on the usual feeds shows nothing of it on milder ones.
     """
@@ -201,7 +202,7 @@ def _open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.R
 def run_artifact(
     plan: Plan, runner: runners.Runner, feeds: Sequence[dict[str, Array]]
 ) -> list[dict[str, Array]]:
-    """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
+    """The artifact's answers by key; state it gives is fed to the next call."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
     leaving = [
@@ -217,7 +218,7 @@ def run_artifact(
 
 
 def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
-    """The outputs on the feeds of a trial, by what rounding in the working type does there."""
+    """Judges the outputs of a trial by what rounding does to the source's."""
     judging, trial = comparison.judging, comparison.trial
     if judging.dtype.name == "float64":
         return comparison.reports([0.0] * len(judging.wanted))
@@ -245,7 +246,7 @@ def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
 def judge_on_milder_feeds(
     comparison: Comparison, outputs: tuple[OutputReport, ...], runner: runners.Runner
 ) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
-    """Tries outputs that are not judged on milder feeds; gives those that judged some, and all outputs.
+    """Tries outputs that are not judged on milder feeds; returns these feeds and all outputs.
 
     Where the user gave values, these are of them, in fewer steps.
     """
@@ -273,7 +274,7 @@ def judge_on_milder_feeds(
 
 
 def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """The values of each tensor in all feeds, as rows of its last axis where that is one in all."""
+    """The values of each tensor in all feeds, as rows of its last axis if alike."""
     values = {}
     for name in feeds[0]:
         arrays = [feed[name] for feed in feeds]
@@ -286,7 +287,7 @@ def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 def _compare_on(
     judging: Judging, runner: runners.Runner, floats: Floats, size: tuple[int, int]
 ) -> Comparison | None:
-    """Source and artifact on one feed of a (time, batch); None where the model takes no such feed."""
+    """Runs both on one feed of this size; None where the model takes none."""
     with judging.judge.open(trust=judging.trust) as source:
         try:
             feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
@@ -299,7 +300,7 @@ def _compare_on(
 
 
 def _replace_report(output: OutputReport, other: OutputReport, *, what: str, feed: int) -> OutputReport:
-    """The report on a milder feed, the number `feed` of all, in the place of one that judges nothing."""
+    """The report on a milder feed, number `feed`, in place of an unjudged one."""
     why = output.message.removeprefix(NOT_JUDGED)
     message = f"judged on milder inputs, {what}; on others {why}"
     worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
@@ -313,7 +314,7 @@ def ask_pieces(
     runner: runners.Runner,
     outputs: Sequence[OutputReport],
 ) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
-    """Asks each recurrence of a file by itself; and the glue, where the outputs are blind to some of it."""
+    """Asks each recurrence of a file; and the glue, where outputs may hide it."""
     plan, options = judging.plan, judging.options
     if not isinstance(artifact, Path) or options.max_error is not None:
         return (), None

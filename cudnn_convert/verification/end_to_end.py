@@ -36,7 +36,7 @@ Evaluate = Callable[[int, int], list[Array]]
 
 
 def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
-    """A feed whose floats are moved up or down by about one unit in the last place; draw 0 moves none.
+    """Moves a feed's floats by about one unit in the last place; draw 0 moves none.
 
     Whole numbers stay: they may be ids, or values that stand for padding.
     """
@@ -158,7 +158,7 @@ _DOUBTFUL: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How an artifact is judged: by which judge, the user's options, and a recording if one is given.
+    """How an artifact is judged: the judge, the user's options, and a recording, if any.
 
     `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
     each output that is a choice, the tensor that decides it and the axis of the choice.
@@ -183,7 +183,7 @@ class Judging:
 
     @property
     def wanted(self) -> list[str]:
-        """The tensors that the source is asked for: the outputs, then the scores that decide choices."""
+        """The tensors to ask the source for: outputs, then scores that decide choices."""
         return [*self.plan.signature.outputs.values(), *(name for name, _ in self.scores.values())]
 
     @property
@@ -261,7 +261,7 @@ class Comparison:
     def _slack(
         self, exact: Mapping[str, Array], answers: Mapping[str, Array], noise: Sequence[float]
     ) -> dict[str, Array]:
-        """For each output that is a choice, where the scores behind it are too close to call."""
+        """Where the scores behind each choice are too close to call."""
         judging = self.judging
         least = max(judging.golden.floor if judging.golden else 0.0, judging.options.max_error or 0.0)
         floors = {name: max(floor, least) for name, floor in zip(judging.wanted, noise, strict=True)}
@@ -296,10 +296,13 @@ class Comparison:
     def spread(self, output: str) -> float:
         """How far apart the finite values of an output lie that the source gives."""
         position = [*self.judging.plan.signature.outputs].index(output)
-        return _spread([values[position] for values in self.expected])
+        values = [values[position] for values in self.expected]
+        if values[0].dtype.kind not in "fV":  # judged exactly
+            return 0.0
+        return spread(np.concatenate([value.astype(np.float64).ravel() for value in values]))
 
     def _sharp(self, report: OutputReport) -> OutputReport:
-        """An output whose bound says nothing of it is not judged; what is wrong by any bound stays wrong."""
+        """The report, not judged where its bound is too wide to say anything."""
         outputs, judging = [*self.judging.plan.signature.outputs], self.judging
         if judging.golden is not None or judging.has_bound or report.output not in outputs:
             return report
@@ -334,17 +337,14 @@ def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return max(value.dtype, dtype, key=lambda kind: COARSENESS.index(kind.name))
 
 
-def _spread(values: Sequence[Array]) -> float:
-    """How far apart the finite values of an output of floats lie; 0 for others, which are judged exactly."""
-    if not values or values[0].dtype.kind not in "fV":
-        return 0.0
-    flat = np.concatenate([value.astype(np.float64).ravel() for value in values])
-    finite = flat[np.isfinite(flat)]
+def spread(values: Array) -> float:
+    """How far apart the finite ones of some floats lie."""
+    finite = values[np.isfinite(values)]
     return float(np.ptp(finite)) if finite.size else 0.0
 
 
 def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, noise: float) -> Array:
-    """Where the score of the artifact's choice is within twice the noise of the best one's."""
+    """Where the score of the artifact's choice is within twice the noise of the best."""
     if actual is None or actual.shape != expected.shape or not expected.size:
         return np.zeros(expected.shape, bool)
     is_choice = (actual >= 0) & (actual < scores.shape[axis])

@@ -37,7 +37,7 @@ _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
 def find_padding(index: Index, name: str) -> Any:
-    """The scalar that pads the input `name`, the one it is compared with for a mask; None where none is."""
+    """The scalar that input `name` is compared with for a mask; None if there is none."""
     todo = [name]
     while todo:
         current = todo.pop()
@@ -56,7 +56,7 @@ def find_padding(index: Index, name: str) -> Any:
 def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
-    """`drawn` with each row of a random length: `padding` from there on and nowhere before, if there is any.
+    """Gives each row of `drawn` a random length, and `padding` from there on.
 
     `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
     """
@@ -84,7 +84,7 @@ _PARTITION: Final = "DynamicPartition"
 
 
 def count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
-    """The rows of all parts together that the tensor `ids` picks from, None where it picks from none.
+    """The rows of the partitioned table that `ids` picks from; None if there is none.
 
     `count` gives the rows of the table of one gather.
     """
@@ -136,10 +136,10 @@ _UNKNOWN: Final = b"\xff"
 def generate(
     plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
-    """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
+    """Makes one feed by tensor for each of the sizes `usual`.
 
-    Without them for each of `judges.sizes`. And one for each of `more` where all signatures accept those too.
-    Floats are drawn as `floats` says.
+    Without them for each of `judges.sizes`, or of the one batch that states have. And one for each of `more`
+    where all signatures accept those too. Floats are drawn as `floats` says.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
@@ -219,7 +219,7 @@ def _states(plan: Plan) -> dict[str, Any]:
 
 
 def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """The values in a feed of state that begins as a scalar: as many of that as the shape has."""
+    """Values of state that begins as a scalar, repeated over its shape."""
     return {
         name: np.full_like(feed[name], plan.model.variables[state.state.key].read())
         for state in plan.states
@@ -228,7 +228,7 @@ def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
-    """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
+    """The fewest steps that a recurrence is bound to; None if none is."""
     shapes = [
         (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
         for recurrence in plan.recurrences
@@ -238,7 +238,7 @@ def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
-    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of.
+    """Sizes to try: these, then their steps with the batch of fixed initial states.
 
     Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
     """
@@ -263,7 +263,7 @@ def _multiple(size: int, share: int) -> int:
 def _choose_accepted(
     plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
 ) -> tuple[list[dict[str, Array]] | None, str]:
-    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run.
+    """The first feeds whose batch recurrences see, else whose steps, else any that run.
 
     Those in which no recurrence runs at all, for a branch is not taken, are the last to be taken.
     """
@@ -346,7 +346,7 @@ def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ..
 
 
 def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """How many rows the table has that a tensor's values pick from, or None where they pick from none."""
+    """The rows of the table that a tensor's values pick from; None if there is none."""
     todo, done = [name], set()
     while todo:
         current = todo.pop()

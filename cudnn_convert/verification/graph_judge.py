@@ -64,7 +64,7 @@ class GraphJudge:
         return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(self.plan.graph)}
 
     def scores(self) -> dict[str, tuple[str, int]]:
-        """For each output that is an ArgMax: the tensor of the scores that decide it, and their axis."""
+        """For each output that is an ArgMax: the tensor of its scores, and their axis."""
         index = Index(self.plan.whole)
         scores: dict[str, tuple[str, int]] = {}
         for key, name in self.plan.signature.outputs.items():
@@ -168,7 +168,7 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
 def _insert_references(
     graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]], draw: Draw
 ) -> list[Any]:
-    """Each cuDNN node becomes a PyFunc of its old name; returns the functions, which the caller keeps."""
+    """Makes each cuDNN node a PyFunc; returns the functions, which the caller keeps."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
@@ -200,7 +200,7 @@ def _function(
 
 
 def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
-    """Put a guard before each BlockLSTM of a GraphDef, in place; it adds the (time, batch) it saw to `seen`.
+    """Puts a guard before each BlockLSTM, which adds its (time, batch) to `seen`.
 
     Returns the functions, which the caller keeps.
     """
@@ -225,7 +225,7 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
 
 
 def compute_beams(graph: Any) -> list[Any]:
-    """Each node that stands for a GatherTree becomes a PyFunc; returns their functions, to be kept."""
+    """Makes each GatherTree a PyFunc; returns the functions, which the caller keeps."""
     functions = []
     for node in graph.node:
         if MARK in node.attr:
@@ -343,7 +343,7 @@ def _source(index: Index, node: Any) -> tuple[str, int]:
 
 
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
-    """The names and slices that restore ops are given, evaluated; none where that is not arithmetic alone."""
+    """Evaluates the names and slices of restore ops, where that is arithmetic alone."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
     needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(safe_ops.others(needed)):
@@ -403,7 +403,7 @@ class Memory:
 
 
 def _slot(graph: tf.Graph, variable: str) -> tuple[Any, Any, Any]:
-    """A placeholder, the op that assigns it to the variable, and the tensor that reads the variable."""
+    """A placeholder, the op that assigns it to a variable, and the variable's value."""
     target = graph.get_tensor_by_name(f"{variable}:0")
     with graph.as_default():
         if target.dtype == tf.resource:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from cudnn_convert import reference
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan
@@ -36,13 +35,13 @@ FEW: Final = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """How floats are made up: with a standard deviation, or from the `values` of their tensor."""
+    """How floats are drawn: with a standard deviation, or from `values` by tensor."""
 
     spread: float = 1.0
     values: Mapping[str, Array] = field(default_factory=dict)
 
     def draw(self, rng: np.random.Generator, name: str, shape: Sequence[int]) -> Array:
-        """Values for a tensor; those of one place together where its last axis is that of the given ones."""
+        """Draws values for a tensor; given rows stay together where the last axis fits."""
         given = self.values.get(name)
         if given is None or not given.size:
             return np.asarray(self.spread * rng.standard_normal(shape))
@@ -61,7 +60,7 @@ Computation = Callable[..., list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the op `node` took, time-major and lengths or None, and what it gave in its own axes."""
+    """What the op `node` took, time-major, and what it gave in its own axes."""
 
     node: str
     x: Array
@@ -75,7 +74,7 @@ _Taking = TypeVar("_Taking")
 
 
 def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _Taking:
-    """The call that took what is nearest to these, time-major; each has `x`, `h` and `c`, as a `Call` has.
+    """The call whose `x`, `h` and `c` are nearest to these, all time-major.
 
     A node in a loop is called often, and recurrences of equal weights share a name. Raises LookupError where
     no call took an input of that shape.
@@ -101,11 +100,11 @@ OFF: Final = 1e-2
 
 @dataclass(slots=True)
 class Draw:
-    """Which evaluation is made: 0 adds up as the reference does, each other one in another order.
+    """How recurrences are computed: in which order of summation, disturbed, or given.
 
-    `disturbed` are nodes that give values which are off by `OFF` of their spread. `given` are calls by node:
-    it gives what the nearest of these gave, and nothing is computed. `calls` collects what the nodes of the
-    last run took and gave.
+    `number` 0 is the reference's own order, each other one another order. `disturbed` are nodes that give
+    values which are off by `OFF` of their spread. `given` are calls by node: it gives what the nearest of
+    these gave, and nothing is computed. `calls` collects what the nodes of the last run took and gave.
     """
 
     number: int = 0
@@ -134,7 +133,9 @@ class Draw:
 def computation(
     recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
 ) -> Computation:
-    """A cuDNN op on arrays, computed in `dtype`; each call adds its (time, batch) to `seen`."""
+    """A cuDNN op on arrays, computed in `dtype`; adds each (time, batch) to `seen`."""
+    from cudnn_convert import reference  # which a conversion without a proof does not need
+
     sizes, time_major = recurrence.sizes, recurrence.time_major
     is_lstm = sizes.mode.value == "lstm"
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
@@ -191,6 +192,8 @@ def _off(value: Array) -> Array:
 
 def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
     """The reference's steps from the arrays that the source stores, which no lowering has touched."""
+    from cudnn_convert import reference
+
     sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
     common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
     common["gate_order"] = convention.gate_order
@@ -225,7 +228,7 @@ class Source:
 
 
 class Judge(Protocol):
-    """Runs the source of one plan, and makes feeds for it; tensors are named as in its signature."""
+    """Runs the source of one plan, and makes feeds for it, by tensor."""
 
     @property
     def plan(self) -> Plan:
@@ -252,7 +255,7 @@ class Judge(Protocol):
         """The types that fused recurrences compute in which are no cuDNN nodes."""
 
     def scores(self) -> dict[str, tuple[str, int]]:
-        """By key of an output that is a choice: the tensor that decides it, and the axis of the choice."""
+        """For each output that is a choice: the tensor that decides it, and its axis."""
 
 
 def sizes(plan: Plan) -> Sizes:
@@ -294,7 +297,7 @@ class StandaloneJudge:
     def make_feeds(
         self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
-        """Normal values, and lengths of at least one step; one generator a signature, as for graphs."""
+        """Draws normal values, and lengths of at least one step."""
         pairs = (*(usual or sizes(self.plan)), *more)
         feeds: list[dict[str, Array]] = [{} for _ in pairs]
         for single in self.plan.singles:

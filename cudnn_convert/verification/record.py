@@ -86,7 +86,7 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 def record_source(
     plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
-    """Runs the source of `plan` on the feeds in `data` and writes the recording to `out`; gives its `meta`.
+    """Runs the source on the feeds in `data`, writes a recording, returns its `meta`.
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
@@ -122,7 +122,7 @@ def record_source(
 
 
 def restoring(plan: Plan) -> list[Restore]:
-    """The ops that give values to those variables of the graph that the file holds in another form only.
+    """The ops that restore variables which the file holds in another form only.
 
     Raises UnsupportedModelError where the graph has none.
     """
@@ -154,7 +154,7 @@ def _ends(plan: Plan) -> list[str]:
 
 
 def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
-    """The assignment of what a saver computes for a variable, and the tensors of its files' names.
+    """The assignment of what a saver computes for a variable, and its files' tensors.
 
     One that a saver reads as it is would be read by the variable's own key, which the file does not have.
     """

@@ -29,7 +29,7 @@ _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strin
 
 
 def accept_feeds(judge: Judge, source: Source, path: Path) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
+    """The feeds in an `.npz` by signature key, with `feed<k>/` before. Raises UsageError."""
     feeds, where = read_feeds(judge, path), f"--data {path}"
     try:
         for feed in feeds:
@@ -91,7 +91,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`inputs` and `outputs` map keys to tensors of the source; each of `feeds` and `answers` is by key."""
+    """A recording: keys to tensors of the source, and feeds and answers by key."""
 
     path: Path
     inputs: Mapping[str, str]
@@ -226,7 +226,7 @@ class Golden:
         return parts
 
     def bound(self, bound: compare.Tolerance, dtype: np.dtype[Any]) -> compare.Tolerance:
-        """The tolerance of an output of `dtype`, wide enough for TF32 where the device used it.
+        """The tolerance of an output, wide enough for TF32 where the device used it.
 
         A bound that the user asked for stays.
         """
@@ -242,7 +242,7 @@ class Golden:
         bounds: Sequence[tuple[str, compare.Tolerance]],
         failed: Collection[str],
     ) -> list[str]:
-        """Which of the outputs that `failed` the reference would fail too: there it is not the artifact.
+        """Says which of the outputs that `failed` the reference would fail too.
 
         `bounds` are the outputs' keys and tolerances, in the order of the answers.
         """
@@ -259,7 +259,7 @@ class Golden:
 
 
 def open_recording(judge: Judge, path: Path) -> Golden:
-    """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
+    """The recording at `path` for a plan. Raises UsageError for another signature."""
     golden_file, plan = read_recording(path), judge.plan
     signature, source = plan.signature, plan.source
     starts = {state.start for state in plan.states if state.start is not None}
@@ -282,7 +282,7 @@ def open_recording(judge: Judge, path: Path) -> Golden:
 def _pair(
     path: Path, side: str, wanted: Mapping[str, str], recorded: Mapping[str, str], free: set[str]
 ) -> dict[str, str]:
-    """The recording's key for each key of the plan: the same one, else that of the same tensor of the source.
+    """The recording's key for each key of the plan, by name or by tensor.
 
     Those in `free` need none: state that the source keeps itself.
     """

@@ -26,15 +26,7 @@ from cudnn_convert.verification import compare, end_to_end, judges
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.pieces import piece_inputs
-from cudnn_convert.verification.pieces.piece_inputs import (
-    Answer,
-    Artifact,
-    Asked,
-    Piece,
-    Pieces,
-    Power,
-    Stack,
-)
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces, Stack
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
@@ -72,7 +64,7 @@ def _asker(form: str) -> Asker:
 
 
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
-    """Every recurrence of a plan, asked by itself in an artifact where that can be, and a line if it cannot.
+    """Asks every recurrence of a plan by itself, or says why it cannot.
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
@@ -109,7 +101,7 @@ def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> Glu
 
 
 def _blocks(plan: Plan) -> Iterator[PieceReport]:
-    """A line for each fused LSTM that is no cuDNN node, of which the reference has no equations."""
+    """A line for each block LSTM, which the reference has no equations of."""
     if plan.singles:  # no graph, and no need of TensorFlow
         return
     from cudnn_convert.recurrences.resolve import BLOCK_OPS, CELL_OPS
@@ -121,7 +113,7 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
 
 
 def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The pieces of an artifact; that it has none is no fault of what it computes."""
+    """The pieces of an artifact, or why it has none."""
     if not FORMATS[artifact.form].pieces:
         reason = f"not yet done in the format {artifact.form}"
         return Pieces((), {recurrence.node: reason for recurrence in recurrences})
@@ -174,7 +166,7 @@ def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Term
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The arrays of each recurrence in a file of decoded weights, computed as its documentation says."""
+    """The recurrences in a file of decoded weights, computed as documented."""
     arrays = named_weights.arrays(artifact.path)
     described = {record["name"]: record for record in named_weights.file_metadata(artifact.path)["weights"]}
     names = {single.recurrence.node: single.name for single in artifact.plan.singles}
@@ -193,7 +185,7 @@ def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recur
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How pieces are judged: in which type, with which seed, on which runs of `(time, batch)` beside `RUNS`.
+    """How pieces are judged: type, seed, and (time, batch) of runs beside `RUNS`.
 
     `takes` is the type of the inputs, `dtype` the coarsest that the piece computes or is stored in. `large`:
     the weights are too many to be multiplied more often than they must be.
@@ -207,7 +199,7 @@ class Terms:
 
 
 def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
-    """The weights of some layers, all directions, by the reference's own reading of the stored arrays."""
+    """The weights of some layers, all directions, as the reference reads them."""
     steps, directions = judges.steps(recurrence, np.float64), recurrence.sizes.directions
     return [
         steps[layer * directions + direction].gates() for layer in numbers for direction in range(directions)
@@ -215,7 +207,7 @@ def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
 
 
 def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
-    """Asks a piece for one step on inputs of proven power, then for more; `weights` are its layers'."""
+    """Asks a piece for one step on inputs of proven power, then for more."""
     directions = recurrence.sizes.directions
     own = weights if piece.projected else [cell.compose_projection() for cell in weights]
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
@@ -228,14 +220,18 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     chosen = piece_inputs.choose_inputs(rng, stack, terms.takes, base, most=_PRODUCTS // cost)
     compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
     worst = _Worst(compared, stack)
-    asking = _Asking(piece, stack, terms, worst)
-    asking.ask(chosen.asked)
+
+    def ask(asked: Asked) -> None:
+        expected = stack.run(asked)
+        worst.see(piece.ask(asked), expected, _bound(stack, asked, expected, terms), len(asked.x))
+
+    ask(chosen.asked)
     if worst.needed > 1:
         worst.message += _explain(worst.answer, chosen, stack, base)
     for time, batch in _runs(piece, terms):
         asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
         whole = np.full(batch, time, np.int32)
-        asking.ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
+        ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
     first = worst.bounds[0]
     narrowed = base.atol / first.atol  # what was measured against the narrowest bound, against the one used
     return PieceReport(
@@ -258,7 +254,7 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
 
 
 def _runs(piece: Piece, terms: Terms) -> list[tuple[int, int]]:
-    """The (time, batch) of the runs beside the first step; of a piece of fixed sizes the one that it has."""
+    """The (time, batch) of the runs beside the first step."""
     runs = (*(FEWER if terms.large else RUNS), *terms.runs)
     if piece.steps is not None:
         runs = ((piece.steps, max(2, _STEPS // piece.steps)),)
@@ -271,24 +267,8 @@ def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
     return PieceReport(node=recurrence.node, layers=layers, asked=False, passed=True, message=reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """One piece, what judges it, and the worst that was seen."""
-
-    piece: Piece
-    stack: Stack
-    terms: Terms
-    worst: _Worst
-
-    def ask(self, asked: Asked) -> None:
-        """Asks on some inputs, and compares."""
-        expected = self.stack.run(asked)
-        bound = _bound(self.stack, asked, expected, self.terms)
-        self.worst.see(self.piece.ask(asked), expected, bound, len(asked.x))
-
-
 def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> Tolerance:
-    """The type's own bound, or that of the recurrence's noise on these inputs where that is more."""
+    """The type's own bound, or the recurrence's noise here if that is more."""
     base = compare.tolerance(terms.dtype, 0.0)
     if terms.dtype.name == "float64":
         return base
@@ -361,12 +341,14 @@ class _Worst:
         )
 
 
-def _explain(answer: Answer | None, chosen: Power, stack: Stack, bound: Tolerance) -> str:
+def _explain(answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance) -> str:
     """Which wrong recurrence answers as a piece did at one step, where one does."""
     return next(_explanations(answer, chosen, stack, bound), "")
 
 
-def _explanations(answer: Answer | None, chosen: Power, stack: Stack, bound: Tolerance) -> Iterator[str]:
+def _explanations(
+    answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance
+) -> Iterator[str]:
     if answer is None or answer[1].shape[0] != len(stack.cells):
         return
     for number, (layer, ways) in enumerate(stack.firsts(chosen.asked)):

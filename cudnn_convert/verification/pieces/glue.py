@@ -339,18 +339,12 @@ def _share(actual: Array, expected: Array, floor: float, least: float, *, scale:
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
     atol = max(base * scale, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
-    if atol > base * scale and atol > compare.SHARP * _spread(wide):
+    if atol > base * scale and atol > compare.SHARP * end_to_end.spread(wide):
         return None
     both = (np.isnan(actual) & np.isnan(wide)) | (actual == wide)
     with np.errstate(invalid="ignore"):
         share = np.where(both, 0.0, np.abs(actual - wide) / (atol + base * np.abs(wide)))
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
-
-
-def _spread(values: Array) -> float:
-    """How far apart the finite ones of some values lie."""
-    finite = values[np.isfinite(values)]
-    return float(np.ptp(finite)) if finite.size else 0.0
 
 
 def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool | None:
@@ -363,7 +357,7 @@ def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
-    spread = _spread(flat)
+    spread = end_to_end.spread(flat)
     largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
     sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
     is_blunt = not spread or least * largest > sharp * spread
