@@ -87,11 +87,11 @@ def _constants(graph: Any) -> Iterator[tuple[str, Array]]:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 yield node.output[0], to_array(attribute.t)
-        for nested in nested_graphs(node):
+        for nested in subgraphs_of(node):
             yield from _constants(nested)
 
 
-def nested_graphs(node: Any) -> Iterator[Any]:
+def subgraphs_of(node: Any) -> Iterator[Any]:
     """The branches of a node, or its body."""
     for attribute in node.attribute:
         yield from [attribute.g] if attribute.HasField("g") else []

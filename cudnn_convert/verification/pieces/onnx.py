@@ -21,7 +21,7 @@ import onnx
 from onnx import external_data_helper, helper, numpy_helper
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.artifacts.onnx import nested_graphs, open_session
+from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
@@ -75,7 +75,7 @@ def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[An
         if node.op_type == "Cast" and node.input[0] in constants:  # of weights that are stored as half
             constants[node.output[0]] = constants[node.input[0]]
     for node in graph.node:
-        for nested in nested_graphs(node):
+        for nested in subgraphs_of(node):
             yield from find_fused_nodes(nested, constants)
         if node.op_type in FUSED and not node.domain:
             yield node, constants
@@ -330,5 +330,5 @@ def _inner(graph: Any, *, depth: int = 0) -> Iterator[Any]:
     for node in graph.node:
         if depth:
             yield node
-        for nested in nested_graphs(node):
+        for nested in subgraphs_of(node):
             yield from _inner(nested, depth=depth + 1)
