@@ -1,8 +1,9 @@
 """Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
 
-A node that does not clip, and of which only hidden states and the last cell state are read, is the LSTM of a
-cuDNN node: it becomes one, with a `Recurrence` of its own, and goes the way of those. Any other becomes a
-`while` loop of plain ops that gives all that the node gives, and tf2onnx makes a Loop of it.
+A node that does not clip, and of which only hidden states and the last cell state are read, equals the LSTM
+of a cuDNN node: it becomes one, with a `Recurrence`. Any other becomes a `while` loop of plain ops with all
+outputs of the node, and tf2onnx converts it to a Loop.
+
 Equations: tensorflow v2.21.0 core/kernels/rnn/lstm_ops.cc LSTMBlockCellFprop, BlockLSTMOp (steps behind
 seq_len_max are zero).
 """
@@ -23,15 +24,15 @@ from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
 
-#: The name of a cuDNN node inside what stands for a block.
+#: The name of the cuDNN node that replaces a block, in the block's scope.
 _NODE: Final = "cudnn"
 
 
 def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
-    """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
+    """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
 
-    `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
-    where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
+    `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
+    would lie inside a loop of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
     wanted = resolve.blocks(graph, outputs)
     if not wanted:
@@ -45,7 +46,7 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
         body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
         nodes = inlining.call(body, block.node.name, [reference(name) for name in block.inputs])
         for node in nodes:
-            # Else TensorFlow's optimizer makes a loop of the older kind, which tf2onnx knows no lists in.
+            # Else TensorFlow's optimizer makes a TensorFlow 1 loop, in which tf2onnx does not support lists.
             node.attr.pop(inlining.LOWERED, None)
         replacements[block.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
@@ -87,19 +88,22 @@ def _recurrence(block: Block) -> Recurrence:
         lengths=not block.full,
         dtype=np.dtype(block.dtype.as_numpy_dtype),
         cells=((block.cell,),),
-        evidence=CanonicalEvidence({}),  # nobody judges by it: the source runs its own op
+        evidence=CanonicalEvidence({}),  # unused by the reference: the source runs its own op
         shared=block.node.name,
     )
 
 
 def _specs(block: Block) -> list[Any]:
-    """What a block takes, in its order; how wide is known where the body is put."""
+    """The TensorSpecs of a block's inputs, sizes unknown until it is inlined."""
     shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
     return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, block.dtype) for shape in shapes)]
 
 
 def _fuse(block: Block) -> Callable[..., list[Any]]:
-    """The results of a block by a cuDNN node; of the cell states the last step alone."""
+    """A function that computes a block's outputs with a cuDNN node.
+
+    Of the cell states it gives the last step only.
+    """
 
     def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:
         inputs = {"input": x, "input_h": h[None], "input_c": c[None], "params": tf.zeros([0], x.dtype)}
@@ -111,14 +115,17 @@ def _fuse(block: Block) -> Callable[..., list[Any]]:
             y, _, last, _, _ = tf.raw_ops.CudnnRNNV3(**inputs, sequence_lengths=rows, name=_NODE)
             # The last step of all is zero where the block ends before it.
             last = tf.where(tf.cast(steps, tf.int32) < time, tf.zeros_like(last), last)
-        last = last[: tf.shape(x)[0]]  # of no steps there is no last
+        last = last[: tf.shape(x)[0]]  # empty for 0 steps
         return [last if k == resolve.CELL_STATES else y for k in range(resolve.OUTPUTS)]
 
     return compute
 
 
 def _loop(block: Block) -> Callable[..., list[Any]]:
-    """The results of a block step by step, in float; those that nobody reads are the hidden states."""
+    """A function that computes a block's outputs step by step, in float32.
+
+    Unread outputs are replaced by the hidden states.
+    """
     kept = sorted(block.read | {resolve.HIDDEN_STATES})
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
@@ -127,7 +134,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         recurrent = kernel[width:]
         sums = tf.reshape(x, [-1, width]) @ kernel[:width] + bias
         sums = tf.reshape(sums, tf.stack([time, batch, tf.shape(kernel)[1]]))
-        # One list for all: tf2onnx would take two that begin alike for one.
+        # One list for all outputs: tf2onnx would merge two with equal initial values.
         shape = tf.stack([len(kept), batch, tf.shape(h)[1]])
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
@@ -141,7 +148,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         values = tf.raw_ops.TensorListStack(
             input_handle=items_written, element_shape=shape, element_dtype=x.dtype
         )
-        # A loop of no steps leaves its runtime without the other widths.
+        # After a loop of 0 steps the runtime does not know the other sizes.
         values = tf.reshape(values, tf.concat([[time], shape], 0))
         alive = (tf.range(time) < tf.cast(steps, tf.int32))[:, None, None, None]
         values = tf.cast(tf.where(alive, values, tf.zeros_like(values)), block.dtype)

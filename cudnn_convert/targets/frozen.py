@@ -1,7 +1,7 @@
 """Writes a frozen graph: one binary GraphDef, tensor names as in the source.
 
-Its provenance is an attribute of its first node: TensorFlow lets any node have attributes whose names begin
-with an underscore, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
+Its provenance is an attribute of the first node: TensorFlow allows attributes whose names begin with an
+underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudnn_convert.targets.saved_model import lower_plan
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """The tensors, which its users name, that are not called as in the source."""
+    """The signature's tensors whose names differ from the source's."""
     source, signature = plan.source, plan.signature
     ends = (("input", source.inputs, signature.inputs), ("output", source.outputs, signature.outputs))
     return tuple(
@@ -31,19 +31,19 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a plan's CPU graph, its variables as constants, to the file `path`."""
+    """Write a plan's CPU graph, with variables as constants, to the file `path`."""
     lowered = lower_plan(plan, options)
-    # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
+    # Users still feed inputs that became unread, such as lengths that are always full.
     kept = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
     write(path, session.freeze_variables(lowered.graph, lowered.variables, kept), provenance=provenance)
     return ()
 
 
 def write(path: Path, graph: Any, *, provenance: str) -> None:
-    """Writes `graph` to `path`; the same graph gives the same bytes."""
+    """Write `graph` to `path` with deterministic bytes."""
     result = graph_pb2.GraphDef()
     result.CopyFrom(graph)
-    for node in result.node:  # one that was converted before has its own
+    for node in result.node:  # left by an earlier conversion
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]
     result.node[0].attr[FROZEN_KEY].s = provenance.encode()
