@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,40 +138,29 @@ def verify_plan(
     where the numbers differ.
     """
     with mute_output():
-        result = check.verify_artifact(
-            plan,
-            artifact,
-            form=options.format,
-            weights_dtype=options.weights_dtype,
-            data=options.data,
-            recording=options.golden,
-            atol=options.atol,
-            rtol=options.rtol,
-            max_error=options.max_error,
-            seed=_seed(options),
-            vouched=prepare.user_code(options),
-        )
+        result = check.verify_artifact(plan, artifact, options)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
-    if not result.passed and options.quantize:
-        raise VerificationError(result, f"{plan.model.path}: {registry.failure_message(result, options)}")
+    path = plan.model.path
     if not result.passed:
-        wrong = (output for output in result.outputs if not output.passed)
-        lines = [f"{plan.model.path}: output {output.output}: {output.message}" for output in wrong]
-        failed = (piece for piece in result.recurrences if not piece.passed)
-        lines += [
-            f"{plan.model.path}: recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"
-            for piece in failed
-        ]
-        if result.glue is not None and not result.glue.passed:
-            lines.append(f"{plan.model.path}: around the recurrences: {result.glue.message}")
-        lines += [f"{plan.model.path}: weights of recurrence {line}" for line in result.misplaced]
-        if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
-            lines += [f"{plan.model.path}: {warning}" for warning in result.warnings]
-        raise VerificationError(result, *lines)
+        reasons = [registry.failure_message(result, options)] if options.quantize else _failures(result)
+        raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
     if result.unproven:
-        raise UnsupportedModelError(plan.model.path, [_unproven(node, result) for node in result.unproven])
+        raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
     return result
+
+
+def _failures(result: Verification) -> Iterator[str]:
+    """A line for each output, recurrence, product and weight that failed a verification."""
+    yield from (f"output {each.output}: {each.message}" for each in result.outputs if not each.passed)
+    for piece in result.recurrences:
+        if not piece.passed:
+            yield f"recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"
+    if result.glue is not None and not result.glue.passed:
+        yield f"around the recurrences: {result.glue.message}"
+    yield from (f"weights of recurrence {line}" for line in result.misplaced)
+    if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
+        yield from result.warnings
 
 
 def _check_weight_map(
@@ -198,11 +187,6 @@ def _unproven(node: str, result: Verification) -> str:
     return f"recurrence {node}: not proven: {why}; {expected}, found none on these inputs; {cure}"
 
 
-def _seed(options: Options) -> int:
-    """The seed of the proof's random inputs."""
-    return check.SEED if options.seed is None else options.seed
-
-
 def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
     return Report(
         source=str(source),
@@ -221,7 +205,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
 def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    settings |= registry.gate_provenance(options) | {"seed": _seed(options)}
+    settings |= registry.gate_provenance(options) | {"seed": check.choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
     }
@@ -254,16 +238,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
         return _subject(pair.plan, source, pair.path, pair.options)
     with tempfile.TemporaryDirectory() as folder:
         result = convert(source, Path(folder, "out"), options)
-    shared = {
-        name: getattr(result, name) for name in ("inputs", "outputs", "recurrences", "notes", "weights")
-    }
-    return Subject(
-        result.source,
-        result.kind,
-        result.format,
-        artifact=None,
-        **shared,
-    )
+    return result.as_subject(None)
 
 
 @silence()
@@ -338,18 +313,8 @@ def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | N
 
 
 def _subject(plan: Plan, source: Path, artifact: Path, options: Options) -> Subject:
-    summary = _report(plan, source, artifact, options)
-    return Subject(
-        source=summary.source,
-        kind=summary.kind,
-        format=summary.format,
-        artifact=str(artifact),
-        inputs=summary.inputs,
-        outputs=summary.outputs,
-        recurrences=summary.recurrences,
-        notes=summary.notes,
-        weights=_weights(plan, artifact, options) if options.lineage else None,
-    )
+    subject = _report(plan, source, artifact, options).as_subject(str(artifact))
+    return replace(subject, weights=_weights(plan, artifact, options)) if options.lineage else subject
 
 
 def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:

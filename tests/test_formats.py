@@ -21,7 +21,7 @@ PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
     "targets": {"__init__", "registry", "bundle"},
-    "artifacts": {"__init__", "origin", "runners", "pair_names", "safety", "tflite_file"},
+    "artifacts": {"__init__", "origin", "runners", "safety", "tflite_file"},
 }
 
 

@@ -52,8 +52,8 @@ ALLOWED = {
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification": "errors private formats context model weights reference report graph graph.passes "
-    "recurrences keras.config plan artifacts verification.pieces",
+    "verification": "errors private formats context model options weights reference report graph "
+    "graph.passes recurrences plan artifacts verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "

@@ -4,7 +4,6 @@ What runs an artifact never imports what wrote it: neither `lower` nor `targets`
 
 * origin     : Identifies an artifact on disk, and reads the provenance that it carries.
 * runners    : Opens an artifact of any format: checked, run as its user does, its arrays by name.
-* pair_names : Matches signature keys to an artifact's tensor names where no provenance says them.
 * safety     : Checks what an artifact's graph would run when it is loaded.
 * tflite_file: Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
 

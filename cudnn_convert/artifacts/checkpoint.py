@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.graph.index import AnyGraph, all_nodes
 from cudnn_convert.model import Array, Part
 from cudnn_convert.storage.atomic_output import RECORD
@@ -26,7 +26,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     from cudnn_convert.artifacts import safety
 
     meta, _ = load_graph(path)
-    safety.refuse(path, meta, pair_names.outputs_of_graph(path, meta.graph_def, parts))
+    safety.refuse(path, meta, runners.outputs_of_graph(path, meta.graph_def, parts))
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
@@ -45,7 +45,7 @@ def _open(path: Path, part: Part) -> runners.Runner:
         session = tf.compat.v1.Session()
         saver.restore(session, str(path))
     ops = {op.name for op in graph.get_operations()}
-    return answering(session, *pair_names.tensors(path, part.signature, ops))
+    return answering(session, *runners.pair_tensors(path, part.signature, ops))
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

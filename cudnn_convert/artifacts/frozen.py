@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners
+from cudnn_convert.artifacts import checkpoint, origin, runners
 from cudnn_convert.formats import FROZEN_KEY
 from cudnn_convert.model import Array, Part
 
@@ -30,7 +30,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     from cudnn_convert.artifacts import safety
 
     graph = load_graph(path)[0].graph_def
-    safety.refuse_graph(path, graph, pair_names.outputs_of_graph(path, graph, parts))
+    safety.refuse_graph(path, graph, runners.outputs_of_graph(path, graph, parts))
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
@@ -47,7 +47,7 @@ def _open(path: Path, part: Part) -> runners.Runner:
     graph = load_graph(path)[0].graph_def
     session = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
     ops = {node.name for node in graph.node}
-    return answering(session, *pair_names.tensors(path, part.signature, ops))
+    return answering(session, *runners.pair_tensors(path, part.signature, ops))
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Array, Part
@@ -81,7 +81,7 @@ class Layers:
 
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
     """A Keras model, by the `names` of its inputs and the order of its outputs."""
-    keys = {name: key for key, name in pair_names.inputs(path, part.signature.inputs, names).items()}
+    keys = {name: key for key, name in runners.pair_inputs(path, part.signature.inputs, names).items()}
     return Layers(model, [keys[name] for name in names], part)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, runners
+from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part
@@ -36,20 +36,22 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(path, part) for part in parts]
 
 
-def _open(path: Path, part: Part) -> runners.Runner:
+def open_session(model: str | bytes) -> Any:
+    """A session of ONNX Runtime of a file, or of its bytes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     # Its threads would otherwise take a processor while they wait for the next of a few calls.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(
-        str(part_file(path, part.name)), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-    inputs = pair_names.inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
+
+def _open(path: Path, part: Part) -> runners.Runner:
+    session = open_session(str(part_file(path, part.name)))
+    inputs = runners.pair_inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
-    keys = pair_names.keys(part.signature.outputs, names)
+    keys = runners.pair_outputs(part.signature.outputs, names)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})
@@ -85,5 +87,12 @@ def _constants(graph: Any) -> Iterator[tuple[str, Array]]:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 yield node.output[0], to_array(attribute.t)
-            for nested in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _constants(nested)
+        for nested in subgraphs_of(node):
+            yield from _constants(nested)
+
+
+def subgraphs_of(node: Any) -> Iterator[Any]:
+    """The branches of a node, or its body."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.HasField("g") else []
+        yield from attribute.graphs

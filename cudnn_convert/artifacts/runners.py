@@ -1,12 +1,12 @@
 """Opens an artifact of any format: checked, run as its user does, its arrays by name.
 
 Each format has a module in this room, which `FORMATS` names and `Opener` describes. Each runtime is imported
-by what needs it.
+by what needs it. Where no provenance says them, signature keys are matched to an artifact's names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +17,7 @@ from cudnn_convert import context
 from cudnn_convert.errors import CudnnConvertError, ReadError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
-from cudnn_convert.model import Array, Part, is_float
+from cudnn_convert.model import SERVING, Array, Part, Signature, is_float
 
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -46,7 +46,7 @@ def opener(form: str) -> Opener:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An artifact that answers by the keys of all its parts; `runners` has each part's own.
+    """An artifact that answers by the keys of all its parts.
 
     Raises ReadError where a runtime refuses a call.
     """
@@ -69,13 +69,13 @@ class Opened:
 
 
 def load_graph(form: str, path: Path) -> tuple[Any, Path | None]:
-    """The MetaGraphDef of a format of graphs, and the prefix of the checkpoint of its variables, if any."""
+    """The MetaGraphDef of an artifact, and the prefix of its checkpoint, if any."""
     loaded: tuple[Any, Path | None] = cast(Any, opener(form)).load_graph(path)
     return loaded
 
 
 def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
-    """Looks at an artifact as far as no runtime is needed for it, and raises what `open_artifact` does."""
+    """Checks an artifact without a runtime. Raises as `open_artifact`."""
     with _loading(form, path):
         opener(form).check(path, parts, trust)
 
@@ -128,3 +128,72 @@ def _loading(form: str, path: Path) -> Iterator[None]:
 
 def _read_error(path: Path, expected: str, cause: Exception) -> ReadError:
     return ReadError(path, "artifact", expected=expected, found=first_line(cause))
+
+
+def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """Signature key -> the artifact's input, named as the key, tensor or op.
+
+    `wanted` are the source's tensors by key, `there` the names of the artifact's inputs. Raises UsageError
+    where a key finds none, or an input no key.
+    """
+    names = {key: name for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
+    lost = [key for key in wanted if key not in names]
+    unfed = [name for name in there if name not in names.values()]
+    if lost or unfed:
+        what = f"the artifact's {', '.join(sorted(there)) or 'none'}"
+        raise UsageError(
+            f"{path}: inputs: expected {what}, found {', '.join(wanted)}; name them with --inputs NAME=TENSOR"
+        )
+    return names
+
+
+def pair_outputs(wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """The artifact's output -> signature key; one without a key keeps its name."""
+    paired = {name: key for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
+    return {name: paired.get(name, name) for name in there}
+
+
+def _name(key: str, tensor: str, there: Collection[str]) -> str | None:
+    op = tensor.removesuffix(":0")
+    return next((name for name in (key, f"{key}:0", tensor, op) if name in there), None)
+
+
+def pair_tensors(
+    path: Path, wanted: Signature, ops: Collection[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Signature key -> tensor of a graph of `ops`, for inputs and for outputs.
+
+    The source's own name, which our artifacts keep, else what the key names. An output that neither names is
+    left out; an input is refused with a UsageError.
+    """
+    inputs, outputs = (
+        {key: there for key, name in side.items() if (there := _tensor(key, name, ops))}
+        for side in (wanted.inputs, wanted.outputs)
+    )
+    lost = [name for key, name in wanted.inputs.items() if key not in inputs]
+    if lost:
+        expected = f"expected {', '.join(lost)} in the graph, found no such op"
+        cure = "name them with --inputs NAME=TENSOR, or keep them when freezing"
+        raise UsageError(f"{path}: inputs: {expected}; {cure}")
+    return inputs, outputs
+
+
+def _tensor(key: str, tensor: str, ops: Collection[str]) -> str | None:
+    names = (tensor, key if ":" in key else f"{key}:0")
+    return next((name for name in names if name.partition(":")[0] in ops), None)
+
+
+def outputs_of_graph(path: Path, graph: Any, parts: Iterable[Part]) -> list[str]:
+    """The tensors of a GraphDef that are outputs of parts, as `pair_tensors` names them."""
+    ops = {node.name for node in graph.node}
+    return [name for part in parts for name in pair_tensors(path, part.signature, ops)[1].values()]
+
+
+def choose_signature(path: Path, name: str, there: Collection[str]) -> str:
+    """The signature of a name, or the only one there. Raises UsageError."""
+    if name in there:
+        return name
+    if len(there) == 1 and name == SERVING:
+        return next(iter(there))
+    listed = ", ".join(sorted(there)) or "none"
+    raise UsageError(f"{path}: signatures: expected {name}, found {listed}; choose with --signature")

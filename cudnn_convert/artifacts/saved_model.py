@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.artifacts import checkpoint, origin, pair_names, runners, safety
+from cudnn_convert.artifacts import checkpoint, origin, runners, safety
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.control_flow import Call
@@ -53,15 +53,15 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     def runner(part: Part) -> runners.Runner:
         if part.name in others:
             return others[part.name]
-        name = pair_names.signature(path, part.name, [*loaded.signatures])
+        name = runners.choose_signature(path, part.name, [*loaded.signatures])
         _, arguments = loaded.signatures[name].structured_input_signature
-        named = pair_names.inputs(path, part.signature.inputs, arguments)
+        named = runners.pair_inputs(path, part.signature.inputs, arguments)
 
         def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
             # Through `loaded`, which owns the variables: a function alone does not keep them alive.
             given = {named[key]: tf.constant(value) for key, value in feeds.items()}
             outputs = loaded.signatures[name](**given)
-            keys = pair_names.keys(part.signature.outputs, outputs)
+            keys = runners.pair_outputs(part.signature.outputs, outputs)
             return {keys[key]: np.asarray(value) for key, value in outputs.items()}
 
         return run

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, pair_names, runners, tflite_file
+from cudnn_convert.artifacts import origin, runners, tflite_file
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array, Part
@@ -40,27 +40,32 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(part_file(path, part.name, ".tflite"), part) for part in parts]
 
 
-def _open(file: Path, part: Part) -> runners.Runner:
+def open_interpreter(**model: Any) -> Any:
+    """TensorFlow's interpreter of a file, `model_path`, or of its bytes, `model_content`."""
     import tensorflow as tf
 
-    if needed := tflite_file.flex_ops(file):
-        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that LiteRT will be its name
-        interpreter = tf.lite.Interpreter(str(file))
+        return tf.lite.Interpreter(**model)
+
+
+def _open(file: Path, part: Part) -> runners.Runner:
+    if needed := tflite_file.flex_ops(file):
+        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
+    interpreter = open_interpreter(model_path=str(file))
     signatures = interpreter.get_signature_list()
     if not signatures:
         return _by_tensors(file, interpreter, part)
     name = part.name if part.name in signatures else SERVING
-    runner = interpreter.get_signature_runner(pair_names.signature(file, name, signatures))
+    runner = interpreter.get_signature_runner(runners.choose_signature(file, name, signatures))
     dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
-    inputs = pair_names.inputs(file, part.signature.inputs, dtypes)
+    inputs = runners.pair_inputs(file, part.signature.inputs, dtypes)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         answers: dict[str, Array] = runner(
             **{name: feeds[key].astype(dtypes[name]) for key, name in inputs.items()}
         )
-        keys = pair_names.keys(part.signature.outputs, answers)
+        keys = runners.pair_outputs(part.signature.outputs, answers)
         return {keys[name]: value for name, value in answers.items()}
 
     return run
@@ -70,8 +75,8 @@ def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
     """A runner of a file without signatures, by the names of its tensors."""
     takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
     gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
-    inputs = pair_names.inputs(path, part.signature.inputs, takes)
-    keys = pair_names.keys(part.signature.outputs, gives)
+    inputs = runners.pair_inputs(path, part.signature.inputs, takes)
+    keys = runners.pair_outputs(part.signature.outputs, gives)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         for key, name in inputs.items():

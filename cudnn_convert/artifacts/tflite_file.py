@@ -1,15 +1,12 @@
 """Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
 
-The bytes of a flatbuffer, checked before native code follows the offsets in them.
-
-What a table holds is learnt from TensorFlow's own generated readers: each is called once on a stand-in that
-notes which slot it asks for and how it reads. Every offset must then lead into the file, to what fits there.
+The interpreter verifies no flatbuffer: a changed byte makes it read beside the file or crash. Here every
+offset must lead into the file, to what fits there. What a table holds is learnt from TensorFlow's own
+generated readers: each is called once on a stand-in that notes which slot it asks for and how it reads.
 Source: flatbuffers v25 include/flatbuffers/verifier.h, docs/source/internals.md; python/flatbuffers/table.py.
 
-A TensorFlow Lite file, checked before the interpreter maps it: its bytes, its numbers, its subgraphs.
-
-The interpreter verifies no flatbuffer: a changed byte makes it read beside the file or crash. It does check
-shapes, types and most numbers, but some only in builds for tests.
+The interpreter does check shapes, types and most numbers, but some only in builds for tests. So the numbers
+of buffers, tensors, ops and subgraphs are checked here too.
 Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs, lite/core/interpreter_builder.cc,
 lite/tools/verifier.cc, lite/string_util.h.
 """

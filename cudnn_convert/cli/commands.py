@@ -19,8 +19,7 @@ from cudnn_convert.options import KINDS, Options
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
-    from cudnn_convert.report import Verification
-    from cudnn_convert.report.page import Keep
+    from cudnn_convert.report import Keep, Verification
 
 #: Where the work of a command is done, once its flags are understood.
 Within = Callable[[Callable[[], int], argparse.Namespace], int]
@@ -268,11 +267,11 @@ def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) 
         with _report_failure(flags, lambda report: None) as keep:
             yield keep
         return
-    from cudnn_convert.report import page
+    from cudnn_convert.report import prepare_report
 
     failed: VerificationError | None = None
     with ExitStack() as stack:
-        keep = stack.enter_context(page.prepare_report(flags.report, apart=apart, force=flags.force))
+        keep = stack.enter_context(prepare_report(flags.report, apart=apart, force=flags.force))
         try:
             with _report_failure(flags, keep):
                 yield keep

@@ -1,23 +1,25 @@
 """Reports of conversions and verifications, the same for library and `--json`.
 
-* html    : HTML from Python values, escaped, and the style sheet of the page.
-* page    : Writes a report as JSON or as one self-contained HTML page.
-* sections: The sections of the HTML page: plots, outputs, recurrences, weights.
+* html: HTML from Python values: the style sheet, escaped elements, tables and plots.
+* page: A report as one self-contained page of HTML: no script, no font, no address.
 
 May import: errors, model, storage.
-Entry: `Report` and `Verification`, the values; `page.prepare_report` writes a file of one.
+Entry: `Report` and `Verification`, the values; `prepare_report` writes one as JSON or as a page.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import PurePath
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path, PurePath
+from typing import Any, Final
 
+from cudnn_convert.errors import WriteError
 from cudnn_convert.model import CanonicalEvidence, Recurrence
+from cudnn_convert.storage import atomic_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,11 @@ class Report:
     verification: Verification | None
     weights: WeightsReport | None = None
 
+    def as_subject(self, artifact: str | None) -> Subject:
+        """What a verification or a map of an artifact says of the same source."""
+        names = {field.name for field in fields(Subject)} - {"artifact"}
+        return Subject(artifact=artifact, **{name: getattr(self, name) for name in names})
+
     def to_json(self) -> str:
         """The report as the JSON object that `--json` and `--report` give."""
         return _json(self)
@@ -344,4 +351,55 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
             "options": {name: value for name, value in options.items() if name != "version"},
         },
         indent=2,
+    )
+
+
+#: By which a page is known as one of this tool's.
+MARK: Final = '<meta name="generator" content="cudnn-convert">'
+_PAGE: Final = ".html"
+#: Bytes of a page that hold its head's first lines.
+_HEAD: Final = 1000
+Keep = Callable[[Report | Verification], None]
+
+
+@contextmanager
+def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
+    """Yields a function that keeps a report, and puts the report's files in place.
+
+    The files are JSON and, where `path` ends in .html, a page. Of the files `apart` none is touched; with
+    `force` a report that is there is replaced. Raises UsageError and WriteError before anything is done. An
+    exception in the body leaves all as it was.
+    """
+    from cudnn_convert.report import page
+
+    paths = [path, path.with_suffix(".json")] if path.suffix == _PAGE else [path]
+    targets = [atomic_output.Target(file, is_ours, apart, force) for file in paths]
+    for target in targets:
+        atomic_output.refuse(target)
+    with ExitStack() as stack:
+        fresh = [stack.enter_context(atomic_output.atomic_output(target, folder=False)) for target in targets]
+
+        def keep(report: Report | Verification) -> None:
+            for file, written in zip(paths, fresh, strict=True):
+                try:
+                    text = page.of(report) if file.suffix == _PAGE else report.to_json()
+                    written.write_text(text + "\n", encoding="utf-8")
+                except OSError as cause:
+                    raise WriteError(file, f"cannot write the report: {cause.strerror}") from cause
+
+        yield keep
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a report of this tool, by what is in it."""
+    try:
+        if path.suffix == _PAGE:
+            with path.open("rb") as stream:
+                return MARK.encode() in stream.read(_HEAD)
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    kinds = (Report, Verification)
+    return isinstance(record, dict) and any(
+        record.keys() >= {field.name for field in fields(kind)} for kind in kinds
     )

@@ -1,70 +1,46 @@
-"""Writes a report as JSON or as one self-contained HTML page.
+"""A report as one self-contained page of HTML: no script, no font, no address.
 
-A report as one page of HTML that needs nothing but itself: no script, no font, no address.
-
-Every name in it comes out of somebody's file, so all text is escaped, and a policy in the page forbids it to
-load anything at all.
-
-A report as files: JSON, or a page with the JSON beside it, put in their places once the work is done.
+Every name in it comes out of somebody's file: all text is escaped, and a policy in the page forbids it to
+load anything. First the page as a whole, then its sections: outputs, recurrences, weights.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields
-from pathlib import Path
+import math
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cudnn_convert.errors import WriteError
-from cudnn_convert.report import Report, Subject, Verification, sections
-from cudnn_convert.report.html import SHEET, Markup, bullets, join, name, pairs, section, table, tag
-from cudnn_convert.storage import atomic_output
+from cudnn_convert import report
+from cudnn_convert.report import Report, Subject, Verification, html
+from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 
-#: By which a page is known as one of this tool's.
-MARK = '<meta name="generator" content="cudnn-convert">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def of(report: Report | Verification) -> str:
+def of(result: Report | Verification) -> str:
     """The page of a conversion or of a verification, as text of HTML."""
     proof: Verification | None
     subject: Subject | None
-    if isinstance(report, Report):
-        proof, subject = report.verification, _subject(report)
-        copied = report.out is not None
+    if isinstance(result, Report):
+        proof, subject = result.verification, result.as_subject(result.out or "none")
+        copied = result.out is not None
     else:
-        proof, subject, copied = report, report.subject, True
+        proof, subject, copied = result, result.subject, True
     title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
-    main = tag("main", *_sections(proof, subject, copied=copied))
+    main = tag("main", *_list_sections(proof, subject, copied=copied))
     head = join(
         [
             Markup('<meta charset="utf-8">'),
-            Markup(MARK),
+            Markup(report.MARK),
             tag("title", title),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
-            Markup(f"<style>{SHEET}</style>"),
+            Markup(f"<style>{html.SHEET}</style>"),
         ],
         "\n",
     )
     body = f"<head>\n{head.text}\n</head>\n<body>\n{main.text}\n</body>"
     return f'<!doctype html>\n<html lang="en">\n{body}\n</html>'
-
-
-def _subject(report: Report) -> Subject:
-    return Subject(
-        source=report.source,
-        kind=report.kind,
-        format=report.format,
-        artifact=report.out or "none",
-        inputs=report.inputs,
-        outputs=report.outputs,
-        recurrences=report.recurrences,
-        notes=report.notes,
-        weights=report.weights,
-    )
 
 
 def _word(proof: Verification | None, *, copied: bool) -> str:
@@ -77,26 +53,26 @@ def _word(proof: Verification | None, *, copied: bool) -> str:
     return "Equal" if proof.end_to_end == "equal" else "Recurrences equal, end to end not judged"
 
 
-def _sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
-    yield _verdict(proof, copied=copied)
+def _list_sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
+    yield _header(proof, copied=copied)
     if subject is not None:
         yield _comparison_card(proof, subject)
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
-        yield from sections.recurrence_table(proof)
-        yield sections.outputs(proof)
+        yield from recurrence_table(proof)
+        yield outputs(proof)
     if subject is not None:
         yield _names(subject)
-        yield sections.recurrence_cards(subject)
-        yield sections.others(subject.weights.variables if subject.weights else ())
+        yield recurrence_cards(subject)
+        yield others(subject.weights.variables if subject.weights else ())
         if subject.notes:
             yield section("Notes", tag("div", bullets(subject.notes), class_="card"))
     if proof is not None:
         yield _reading(proof)
 
 
-def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
+def _header(proof: Verification | None, *, copied: bool) -> Markup:
     tone = "warn" if proof is None else "good" if proof.passed else "bad"
     tone = "warn" if proof is not None and proof.passed and proof.end_to_end != "equal" else tone
     lines: list[object] = []
@@ -112,7 +88,7 @@ def _verdict(proof: Verification | None, *, copied: bool) -> Markup:
         lines += [
             join([name(output.output), ": ", output.message]) for output in proof.outputs if not output.passed
         ]
-        lines += sections.verdict_lines(proof)
+        lines += verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
@@ -134,7 +110,7 @@ def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:
             rows += [(f"recording: {key}", name(value)) for key, value in proof.recording.items()]
         elif proof.seed is not None:
             rows.append(("seed of the feeds", proof.seed))
-    return tag("div", pairs(rows), class_="card")
+    return tag("div", html.pairs(rows), class_="card")
 
 
 def _names(subject: Subject) -> Markup:
@@ -161,51 +137,247 @@ def _reading(proof: Verification) -> Markup:
     return section("How to read this", tag("div", bullets(words), class_="card soft"))
 
 
-_PAGE: Final = ".html"
-#: Bytes of a page that hold its head's first lines.
-_HEAD: Final = 1000
-Keep = Callable[[Report | Verification], None]
+_OUTPUT_HEADS = (
+    *("output", "verdict", "values", "max abs", "max rel", "max ULP", "cosine", "of tolerance"),
+    *("worst element", "judged as"),
+)
+#: From here on a share of the tolerance is told in times.
+_TIMES: Final = 10
 
 
-@contextmanager
-def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
-    """Yields what writes a report, JSON or where `path` ends in .html a page too, and then puts it in place.
+def outputs(proof: Verification) -> Markup:
+    """The table of figures and the plots of each output."""
+    rows = table(_OUTPUT_HEADS, map(_output_row, proof.outputs), numbers=range(2, 8))
+    return section("Outputs", rows, *(_output_card(output) for output in proof.outputs))
 
-    Of the files `apart` none is touched; with `force` a report that is there is replaced. Raises UsageError
-    and WriteError before anything is done. An exception in the body leaves all as it was.
-    """
-    paths = [path, path.with_suffix(".json")] if path.suffix == _PAGE else [path]
-    with ExitStack() as stack:
-        for file in paths:
-            atomic_output.refuse(atomic_output.Target(file, is_ours, apart, force))
-        fresh = [
-            stack.enter_context(
-                atomic_output.atomic_output(atomic_output.Target(file, is_ours, apart, force), folder=False)
-            )
-            for file in paths
+
+def _output_row(output: report.OutputReport) -> Iterator[object]:
+    yield name(output.output)
+    yield _verdict(output)
+    yield f"{output.compared:,}"
+    yield number(output.max_abs)
+    yield number(output.max_rel)
+    yield Markup(NOTHING) if output.ulp is None else f"{output.ulp:,}"
+    yield Markup(NOTHING) if output.cosine is None else f"{output.cosine:.9f}"
+    # Of what must be equal, `needed` counts the values that differ.
+    yield Markup(NOTHING) if output.max_abs is None else _share(output.needed)
+    yield _element(output.worst_element) if output.worst_element else Markup(NOTHING)
+    yield output.reason
+
+
+def verdict(*, passed: bool) -> Markup:
+    return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
+
+
+def _verdict(output: report.OutputReport) -> Markup:
+    return verdict(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
+
+
+def _share(needed: float) -> Markup:
+    """A share of the tolerance in per cent, a large one in times."""
+    if math.isfinite(needed) and needed >= _TIMES:
+        return tag("span", f"{needed:,.0f} times")
+    return number(needed, ".1%")
+
+
+def _element(element: report.Element) -> Markup:
+    return join([f"feed {element.feed + 1} ", html.brackets(element.index)])
+
+
+def _output_card(output: report.OutputReport) -> Markup:
+    lines = [tag("p", output.message)] if output.message else []
+    worst = output.worst_element
+    if worst is not None and "at [" not in output.message:
+        words = [
+            _element(worst),
+            ": expected ",
+            name(_value(worst.expected)),
+            ", found ",
+            name(_value(worst.found)),
         ]
+        lines.append(tag("p", "Worst element: ", *words, class_="soft"))
+    figures = []
+    if output.over_time is not None:
+        caption = "Error over time (all feeds; dashed: the absolute tolerance)"
+        figures.append(_figure(caption, html.plot_over_time(output.over_time, output.atol)))
+    if output.distribution is not None:
+        same = f"{output.distribution.exact:,} of {output.compared:,} values have none"
+        caption = f"Distribution of the error ({same}; dashed: the tolerance)"
+        figures.append(_figure(caption, html.plot_distribution(output.distribution)))
+    plotted = [tag("div", *figures, class_="plots")] if figures else []
+    title = tag("h3", name(output.output), " ", _verdict(output))
+    return tag("article", title, *lines, *plotted, class_="card output")
 
-        def keep(report: Report | Verification) -> None:
-            for file, written in zip(paths, fresh, strict=True):
-                try:
-                    text = of(report) if file.suffix == _PAGE else report.to_json()
-                    written.write_text(text + "\n", encoding="utf-8")
-                except OSError as cause:
-                    raise WriteError(file, f"cannot write the report: {cause.strerror}") from cause
 
-        yield keep
+def _value(value: float | int | bool | str) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def is_ours(path: Path) -> bool:
-    """Whether a file is a report of this tool, by what is in it."""
-    try:
-        if path.suffix == _PAGE:
-            with path.open("rb") as stream:
-                return MARK.encode() in stream.read(_HEAD)
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    kinds = (Report, Verification)
-    return isinstance(record, dict) and any(
-        record.keys() >= {field.name for field in fields(kind)} for kind in kinds
+def _figure(caption: str, plot: Markup) -> Markup:
+    return tag("figure", tag("figcaption", caption), plot)
+
+
+_RECURRENCE_HEADS = (
+    *("recurrence", "layers", "verdict", "asked in", "values", "max abs", "of tolerance"),
+    *("wrong weights show", "weakest weight shows"),
+)
+
+
+def recurrence_table(proof: Verification) -> Iterator[Markup]:
+    """The table of recurrences, and below it what nothing would have shown."""
+    if not proof.recurrences:
+        return
+    rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
+    messages = [
+        join([name(recurrence.node), ": ", recurrence.message])
+        for recurrence in proof.recurrences
+        if recurrence.message
+    ]
+    messages += [
+        join(
+            [
+                name(recurrence.node),
+                f": the weakest weight is that of {recurrence.sampled} rows of each gate's matrix",
+            ]
+        )
+        for recurrence in proof.recurrences
+        if recurrence.sampled is not None
+    ]
+    hidden = [
+        join([name(recurrence.node), ", ", line])
+        for recurrence in proof.recurrences
+        for line in recurrence.unseen
+    ]
+    cards = [tag("div", bullets(messages), class_="card warn")] if messages else []
+    if hidden:
+        head = tag("p", "These changes would have moved it by less than ten tolerances:")
+        cards.append(tag("div", head, bullets(hidden), class_="card soft"))
+    yield section("Recurrences by themselves", rows, *cards)
+
+
+def verdict_lines(proof: Verification) -> Iterator[str]:
+    """The verdict in a line."""
+    asked = [recurrence for recurrence in proof.recurrences if recurrence.asked]
+    nodes = {recurrence.node for recurrence in proof.recurrences}
+    if nodes:
+        right = {recurrence.node for recurrence in asked} - {
+            recurrence.node for recurrence in asked if not recurrence.passed
+        }
+        yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
+
+
+def _recurrence_row(piece_report: report.PieceReport) -> Iterator[object]:
+    yield name(piece_report.node)
+    yield ", ".join(map(str, piece_report.layers))
+    kind = ("good", "equal") if piece_report.passed else ("bad", "different")
+    kind = kind if piece_report.asked else ("warn", "not asked")
+    yield tag("span", kind[1], class_=f"chip {kind[0]}")
+    yield name(piece_report.piece) if piece_report.piece else Markup(NOTHING)
+    if not piece_report.asked:
+        yield from [Markup(NOTHING)] * 5
+        return
+    yield f"{piece_report.compared:,}"
+    yield number(piece_report.worst)
+    yield number(piece_report.needed, ".1%")
+    yield number(piece_report.smallest, ",.0f")
+    yield number(piece_report.weakest, ",.0f")
+
+
+_UNKNOWN = "not found by its values"
+
+
+def recurrence_cards(subject: Subject) -> Markup:
+    """A card for each recurrence, its map folded in it."""
+    if not subject.recurrences:
+        return section(
+            "Recurrences", tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
+        )
+    return section(
+        "Recurrences", *(_weight_card(recurrence, subject.weights) for recurrence in subject.recurrences)
     )
+
+
+def _weight_card(recurrence: report.RecurrenceReport, weights: report.WeightsReport | None) -> Markup:
+    sizes = [
+        ("layers", recurrence.layers),
+        ("directions", recurrence.directions),
+        ("units", recurrence.units),
+        ("input size", recurrence.input_size),
+        ("type", recurrence.dtype),
+        ("weights taken", recurrence.weights),
+    ]
+    mapped = []
+    if weights is not None and recurrence.node in weights.gates:
+        orders = [
+            ("gates in the source", _layout(weights.source_layouts[recurrence.node])),
+            ("gates in the artifact", _layout(weights.target_layouts[recurrence.node])),
+        ]
+        mapped = [html.pairs(orders), _map(weights.gates[recurrence.node])]
+    title = tag(
+        "h3", name(recurrence.node), " ", tag("span", f"{recurrence.op}, {recurrence.mode}", class_="chip")
+    )
+    return tag("article", title, html.pairs(sizes, "facts sizes"), *mapped, class_="card")
+
+
+def _layout(layout_report: report.LayoutReport) -> Markup:
+    if not layout_report.gates:
+        return Markup("not told: the tensors hold other values")
+    chips = (tag("span", gate, class_="chip") for gate in layout_report.gates)
+    known = tag(
+        "span",
+        f"as {', '.join(layout_report.names)}" if layout_report.names else "an order of no layout known",
+        class_="soft",
+    )
+    return tag("span", *chips, known, class_="chips")
+
+
+def _map(rows: Sequence[report.GateReport]) -> Markup:
+    lost, odd = sum(row.target is None for row in rows), sum(bool(row.doubt) for row in rows)
+    headline = f"{len(rows)} matrices and biases" + (f", {lost} {_UNKNOWN} in the artifact" if lost else "")
+    headline += f", {odd} odd" if odd else ""
+    heads = ("source tensor", "layer", "direction", "gate", "weights", "artifact tensor")
+    first = sorted(rows, key=lambda row: row.target is not None and not row.doubt)
+    mapped = table(heads, map(_weight_row, first), numbers=[1])
+    summary = tag("summary", f"Map of the weights: {headline}", class_="bad" if lost or odd else "")
+    is_open = {"open": "open"} if lost or odd else {}
+    return tag("details", summary, tag("div", mapped, class_="box tall", tabindex="0"), **is_open)
+
+
+def _weight_row(row: report.GateReport) -> Iterator[object]:
+    yield _region(row.source)
+    yield row.layer + 1
+    yield row.direction
+    yield row.gate
+    yield row.weights.replace("_", " ")
+    doubt = [Markup("<br>"), tag("span", row.doubt, class_="chip bad wrap")] if row.doubt else []
+    yield join([_region(row.target), *doubt])
+
+
+def _region(region: report.TensorRegion | None) -> Markup:
+    if region is None:
+        return tag("span", _UNKNOWN, class_="chip warn")
+    how = [] if region.axes == "as it is" else [Markup("<br>"), tag("span", region.axes, class_="soft")]
+    return join([name(f"{region.tensor}{region.part}"), *how])
+
+
+def others(variable_reports: Sequence[report.VariableReport]) -> Markup:
+    """The tensors of the source that no recurrence was decoded from."""
+    if not variable_reports:
+        return Markup("")
+    rows = (
+        (name(variable.source), html.brackets(variable.shape), variable.role, _target(variable))
+        for variable in variable_reports
+    )
+    shown = tag(
+        "div",
+        table(("source tensor", "shape", "role", "artifact tensor"), rows),
+        class_="box tall",
+        tabindex="0",
+    )
+    return section("Other tensors of the source", shown)
+
+
+def _target(variable_report: report.VariableReport) -> Markup:
+    if variable_report.target is not None:
+        return name(variable_report.target)
+    return tag("span", _UNKNOWN, class_="chip warn") if variable_report.role == "needed" else Markup(NOTHING)

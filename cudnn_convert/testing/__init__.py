@@ -5,9 +5,8 @@
 
 Nothing heavy is imported before a comparison needs it: functions and arrays need NumPy alone.
 
-* compare: Compares two sides on the same calls, and words a failure.
-* sides  : One side of a comparison: a model, a function or answers, and its names.
-* files  : Models in files, recognised by their content.
+* compare: Compares two sides on the same calls: which names pair, what is compared, and by which bounds.
+* sides  : One side of a comparison: a model in memory, a file, a function or answers, and its names.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 
 May import: errors, formats, context, model, weights, report, keras.config, artifacts, verification.
@@ -16,21 +15,25 @@ Entry: `assert_equivalent`.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cudnn_convert.context import hold_process_lock
-from cudnn_convert.errors import UsageError
-from cudnn_convert.report import Verification
-from cudnn_convert.testing import compare, files, sides
-from cudnn_convert.testing.compare import EquivalenceError, Terms, judge_sides
+from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.report import OutputReport, OverTime, Verification
+from cudnn_convert.testing import compare, sides
 from cudnn_convert.testing.sides import Side
 
 __all__ = ["EquivalenceError", "assert_equivalent"]
+
+
+class EquivalenceError(VerificationError, AssertionError):
+    """Two models answer differently; `report` is the `Verification` that says where."""
 
 
 def assert_equivalent(
@@ -49,7 +52,7 @@ def assert_equivalent(
     lengths: Any = None,
     report: str | os.PathLike[str] | None = None,
 ) -> Verification:
-    """Runs both on the same arrays; gives what was found, or raises EquivalenceError, which says where.
+    """Runs both on the same arrays; raises EquivalenceError where answers differ.
 
     `actual`, `expected`: a function, a file or folder, a model in memory, or the answers themselves. `feeds`:
     the inputs of one call or of several in a row, by the names of `expected`; None: those of a recording.
@@ -58,12 +61,12 @@ def assert_equivalent(
     """
     __tracebackhide__ = True
     with hold_process_lock():  # what another thread converts changes how models of Keras run
-        fed = sides.of_recording(expected) if feeds is None else sides.calls(feeds)
+        fed = compare.of_recording(expected) if feeds is None else compare.calls(feeds)
         ours, theirs = _open_side(actual, "actual", signature), _open_side(expected, "expected", signature)
         if signature is not None and not (ours.signed or theirs.signed):
             kinds = f"{ours.kind} and {theirs.kind}"
             raise UsageError(f"signature: expected a model with signatures, found {kinds}")
-        terms = Terms(
+        terms = compare.Terms(
             inputs=inputs or {},
             outputs=outputs or {},
             atol=atol,
@@ -73,16 +76,16 @@ def assert_equivalent(
             time_axis=time_axis,
             lengths=lengths,
         )
-        result = judge_sides(ours, theirs, fed, terms)
+        result = compare.judge_sides(ours, theirs, fed, terms)
     lines = () if report is None else (write_report(result, Path(report)),)
     if not result.passed:
-        raise EquivalenceError(result, *compare.lines(result), *lines)
+        raise EquivalenceError(result, *describe_failure(result), *lines)
     return result
 
 
 def _open_side(given: Any, where: str, signature: str | None) -> Side:
     if isinstance(given, str | os.PathLike):
-        return files.open_file(Path(given), where=where, signature=signature)
+        return sides.open_file(Path(given), where=where, signature=signature)
     if isinstance(given, Mapping) or sides.is_array(given):
         return sides.replay_answers(where, [given])
     if isinstance(given, list | tuple):
@@ -105,8 +108,83 @@ def write_report(result: Verification, path: Path) -> str:
 
     Raises UsageError where another file is there, WriteError.
     """
-    from cudnn_convert.report import page
+    from cudnn_convert.report import prepare_report
 
-    with page.prepare_report(path, force=True) as keep:
+    with prepare_report(path, force=True) as keep:
         keep(result)
     return f"report: {path}"
+
+
+_HEADS: Final = (
+    *("output", "verdict", "values", "max abs", "max rel", "max ULP", "cosine", "of tolerance"),
+    *("worst element", "expected", "found", "judged as"),
+)
+#: The most points of an error over time.
+_POINTS: Final = 8
+_NOTHING: Final = "-"
+#: From here on a share of the tolerance is told in times, as on the page.
+_TIMES: Final = 10
+
+
+def describe_failure(result: Verification) -> Iterator[str]:
+    """The message of a failure, a line each."""
+    wrong = [output for output in result.outputs if not output.passed]
+    subject = result.subject
+    both = f": {subject.artifact} against {subject.source}" if subject else ""
+    yield f"{len(wrong)} of {len(result.outputs)} outputs differ{both}"
+    for output in wrong:
+        yield f"output {output.output}: {output.message}"
+    yield from _table([_HEADS, *map(_row, result.outputs)])
+    for output in result.outputs:
+        if output.over_time is not None and not output.passed:
+            yield f"{output.output}: largest error from step: {_over_time(output.over_time)}"
+    for warning in result.warnings:
+        yield f"warning: {warning}"
+    shapes = (", ".join(f"{key} {[*shape]}" for key, shape in feed.items()) for feed in result.feeds)
+    yield f"compared on: {'; '.join(shapes)}"
+
+
+def _row(output: OutputReport) -> Sequence[str]:
+    worst = output.worst_element
+    exact = output.max_abs is None
+    return (
+        output.output,
+        "equal" if output.passed else "different",
+        str(output.compared),
+        _number(output.max_abs, ".2e"),
+        _number(output.max_rel, ".2e"),
+        _number(output.ulp, "d"),
+        _number(output.cosine, ".9f"),
+        _NOTHING if exact else _share(output.needed),
+        f"feed {worst.feed + 1} {[*worst.index]}" if worst else _NOTHING,
+        _value(worst.expected) if worst else _NOTHING,
+        _value(worst.found) if worst else _NOTHING,
+        output.reason,
+    )
+
+
+def _number(value: float | int | None, form: str) -> str:
+    return _NOTHING if value is None else format(value, form)
+
+
+def _share(needed: float) -> str:
+    """A share of the tolerance in per cent, a large one in times."""
+    return f"{needed:,.0f} times" if _TIMES <= needed < math.inf else f"{needed:.1%}"
+
+
+def _value(value: float | int | bool | str) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _over_time(over_time: OverTime) -> str:
+    """At most `_POINTS` steps along the axis, each with the largest error from there to the next."""
+    size = -(-len(over_time.errors) // _POINTS)
+    starts = range(0, len(over_time.errors), size)
+    return ", ".join(f"{k * over_time.group}: {max(over_time.errors[k : k + size]):.1e}" for k in starts)

@@ -1,30 +1,188 @@
-"""Compares two sides on the same calls, and words a failure.
-
-Which axis of an output is time, and which of its steps are compared.
-
-Two sides on the same calls: the walk to a `Verification`.
-
-What a failure says: the lines of `cudnn-convert verify`, and the figures of its page as text.
-"""
+"""Compares two sides on the same calls: which names pair, what is compared, and by which bounds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, is_float
-from cudnn_convert.report import OutputReport, OverTime, Subject, Verification
-from cudnn_convert.testing import sides
-from cudnn_convert.testing.sides import Side, array, is_array
+from cudnn_convert.report import Subject, Verification
+from cudnn_convert.testing.sides import UNNAMED, Side, array, by_name, is_array, is_recording
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.weights import npz_archive
 
 Answers = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How two sides are compared; the parameters of `assert_equivalent`, by the same names."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    atol: float | None
+    rtol: float | None
+    noise: float | Mapping[str, float]
+    dtype: np.dtype[Any] | None
+    time_axis: int | Mapping[str, int] | None
+    lengths: Any
+
+
+def judge_sides(
+    actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], terms: Terms
+) -> Verification:
+    """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
+    keys = [*feeds[0]]
+    own_names = {theirs: ours for ours, theirs in terms.inputs.items()}
+    if strange := [key for key in own_names if key not in keys]:
+        raise UsageError(f"inputs: expected those of expected, {', '.join(keys)}, found {', '.join(strange)}")
+    taken = pair_inputs(actual, keys, own_names)
+    wanted = _answers(expected, feeds, pair_inputs(expected, keys, {}))
+    answers = _answers(actual, feeds, taken)
+    pairs = pair_outputs([*answers[0]], [*wanted[0]], terms.outputs)
+    # One too many may be called as another's partner is.
+    labels = {name: pairs.get(name, f"actual's {name}" if name in wanted[0] else name) for name in answers[0]}
+    answers = [{labels[name]: value for name, value in answer.items()} for answer in answers]
+    bounds = _bounds(wanted[0], expected, terms)
+    axes = time_axes(terms.time_axis, feeds, wanted)
+    sizes = lengths(terms.lengths, feeds)
+    differences = []
+    for k, (ours, theirs) in enumerate(zip(answers, wanted, strict=True)):
+        late = beyond(theirs, sizes[k], axes) if sizes is not None else {}
+        comparisons = compare.outputs(
+            without(ours, late),
+            without(theirs, late),
+            bounds,
+            {},
+            mixed=terms.dtype is not None,
+            axes=axes,
+        )
+        differences.append([compare_without(comparison, late) for comparison in comparisons])
+    reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
+    return Verification(
+        all(report.passed for report in reports),
+        None,
+        tuple({key: value.shape for key, value in feed.items()} for feed in feeds),
+        reports,
+        compare.warnings(reports),
+        subject=_subject(actual, expected, {ours: key for key, ours in taken.items()}, pairs),
+        recording=expected.recording,
+    )
+
+
+def _answers(
+    side: Side, feeds: Sequence[Mapping[str, Array]], taken: Mapping[str, str]
+) -> list[dict[str, Array]]:
+    """The side's answers by its own names, one a call, in order: it may remember."""
+    if side.calls is not None and side.calls != len(feeds):
+        raise UsageError(f"{side.name}: expected answers to {len(feeds)} calls, found {side.calls}")
+    answers: list[dict[str, Array]] = []
+    for k, feed in enumerate(feeds, 1):
+        if [*feed] != [*feeds[0]] and set(feed) != set(feeds[0]):
+            raise UsageError(
+                f"feeds: call {k}: expected {', '.join(feeds[0])} as in the first, found {', '.join(feed)}"
+            )
+        # A copy: what a function does to its arrays is not what the other side is fed.
+        answer = side.run({taken[key]: value.copy() for key, value in feed.items()})
+        answers.append(by_name(answer, f"{side.name}: call {k}"))
+        if set(answers[-1]) != set(answers[0]):
+            first, now = (", ".join(answer) for answer in (answers[0], answers[-1]))
+            raise UsageError(f"{side.name}: call {k}: expected {first} as in the first, found {now}")
+    return answers
+
+
+def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[str, Tolerance]:
+    noise = terms.noise if isinstance(terms.noise, Mapping) else dict.fromkeys(wanted, terms.noise)
+    if strange := [name for name in noise if name not in wanted]:
+        raise UsageError(f"noise: expected outputs of {', '.join(wanted)}, found {', '.join(strange)}")
+    bounds = {}
+    for name, value in wanted.items():
+        kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
+        bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
+        bounds[name] = expected.bound(bound, kind)
+    return bounds
+
+
+def _subject(actual: Side, expected: Side, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Subject:
+    return Subject(
+        source=expected.name,
+        kind=expected.kind,
+        format=actual.kind,
+        artifact=actual.name,
+        inputs=dict(inputs),
+        outputs=dict(outputs),
+        recurrences=(),
+        notes=(),
+    )
+
+
+def pair_inputs(side: Side, keys: Sequence[str], own_names: Mapping[str, str]) -> dict[str, str]:
+    """Key of a feed -> the side's own input. `own_names`: own name by key, where they differ.
+
+    Raises UsageError where a key finds no input, or an input no key.
+    """
+    names = {key: own_names.get(key, key) for key in keys}
+    wanted = {name: name for name in names.values()}
+    if len(wanted) < len(names):
+        raise UsageError(
+            f"{side.name}: inputs: expected a name for each, found {_join_names(names.values())}"
+        )
+    if side.inputs is None:
+        return names
+    from cudnn_convert.artifacts import runners
+
+    there = side.inputs
+    own = {name: theirs for theirs, name in runners.pair_outputs(wanted, there).items() if name in wanted}
+    if len(own) == len(names) == len(there):
+        return {key: own[name] for key, name in names.items()}
+    if len(names) == len(there) == 1 and not own_names:
+        return dict(zip(names, there, strict=True))
+    actual = "an array without a name" if [*names.values()] == [UNNAMED] else _join_names(names.values())
+    raise UsageError(
+        f"{side.name}: inputs: expected {_join_names(there)}, found {actual}; "
+        "pair them with inputs={'of actual': 'of expected'}, and feed those of expected"
+    )
+
+
+def pair_outputs(
+    actual: Collection[str], expected: Collection[str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """The actual side's output -> the expected side's, of those that have a partner.
+
+    `given` is the same for names that differ. Those left on one side alone are missing, or too many, which is
+    for the comparison to say; where both sides have some, a UsageError refuses to guess.
+    """
+    if len(actual) == len(expected) == 1 and not given:
+        return dict(zip(actual, expected, strict=True))
+    from cudnn_convert.artifacts import runners
+
+    once = len({*given.values()}) == len(given)
+    strange = [
+        f"{ours}: {theirs}"
+        for ours, theirs in given.items()
+        if not once or ours not in actual or theirs not in expected
+    ]
+    left = [name for name in actual if name not in given]
+    wanted = {name: name for name in expected if name not in given.values()}
+    paired = {ours: theirs for ours, theirs in runners.pair_outputs(wanted, left).items() if theirs in wanted}
+    if strange or (len(paired) < len(left) and len(paired) < len(wanted)):
+        cure = "pair them with outputs={'of actual': 'of expected'}"
+        wrong = f", not {{{', '.join(strange)}}}" if strange else ""
+        raise UsageError(
+            f"outputs: expected {_join_names(expected)}, found {_join_names(actual)}; {cure}{wrong}"
+        )
+    return {**given, **paired}
+
+
+def _join_names(names: Collection[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def time_axes(given: int | Mapping[str, int] | None, feeds: Answers, answers: Answers) -> dict[str, int]:
@@ -118,184 +276,45 @@ def compare_without(difference: Difference, late: Mapping[str, Array]) -> Differ
     return replace(difference, compared=difference.compared - count, figures=figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How two sides are compared; the parameters of `assert_equivalent`, by the same names."""
+def calls(given: Any) -> list[dict[str, Array]]:
+    """The arrays of each call by input. Raises UsageError.
 
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    atol: float | None
-    rtol: float | None
-    noise: float | Mapping[str, float]
-    dtype: np.dtype[Any] | None
-    time_axis: int | Mapping[str, int] | None
-    lengths: Any
+    `given`: a mapping, an array for the only input, a sequence of either, or the path of an `.npz` with an
+    array for each input, by key, or with those of several calls as `feed0/KEY`; or that of a recording.
+    """
+    if isinstance(given, str | os.PathLike):
+        listed: Sequence[Any] = of_file(Path(given))
+    else:
+        listed = [*given] if isinstance(given, list | tuple) else [given]
+    if not listed:
+        raise UsageError("feeds: expected at least one call, found none")
+    return [_call(call, f"feeds: call {k}") for k, call in enumerate(listed, 1)]
 
 
-def judge_sides(
-    actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], terms: Terms
-) -> Verification:
-    """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
-    keys = [*feeds[0]]
-    own_names = {theirs: ours for ours, theirs in terms.inputs.items()}
-    if strange := [key for key in own_names if key not in keys]:
-        raise UsageError(f"inputs: expected those of expected, {', '.join(keys)}, found {', '.join(strange)}")
-    taken = sides.inputs(actual, keys, own_names)
-    wanted = _answers(expected, feeds, sides.inputs(expected, keys, {}))
-    answers = _answers(actual, feeds, taken)
-    pairs = sides.outputs([*answers[0]], [*wanted[0]], terms.outputs)
-    # One too many may be called as another's partner is.
-    labels = {name: pairs.get(name, f"actual's {name}" if name in wanted[0] else name) for name in answers[0]}
-    answers = [{labels[name]: value for name, value in answer.items()} for answer in answers]
-    bounds = _bounds(wanted[0], expected, terms)
-    axes = time_axes(terms.time_axis, feeds, wanted)
-    sizes = lengths(terms.lengths, feeds)
-    differences = []
-    for k, (ours, theirs) in enumerate(zip(answers, wanted, strict=True)):
-        late = beyond(theirs, sizes[k], axes) if sizes is not None else {}
-        comparisons = compare.outputs(
-            without(ours, late),
-            without(theirs, late),
-            bounds,
-            {},
-            mixed=terms.dtype is not None,
-            axes=axes,
-        )
-        differences.append([compare_without(comparison, late) for comparison in comparisons])
-    reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
-    return Verification(
-        all(report.passed for report in reports),
-        None,
-        tuple({key: value.shape for key, value in feed.items()} for feed in feeds),
-        reports,
-        compare.warnings(reports),
-        subject=_subject(actual, expected, {ours: key for key, ours in taken.items()}, pairs),
-        recording=expected.recording,
+def of_recording(given: Any) -> list[dict[str, Array]]:
+    """What the recording at a path was fed. Raises UsageError for anything else."""
+    if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npz":
+        path = Path(given)
+        if is_recording(npz_archive.load_user_arrays(path, flag="feeds")):
+            return calls(path)
+    raise UsageError(
+        "feeds: expected arrays, found none; a recording alone, given as expected, brings its own"
     )
 
 
-def _answers(
-    side: Side, feeds: Sequence[Mapping[str, Array]], taken: Mapping[str, str]
-) -> list[dict[str, Array]]:
-    """The side's answers by its own names, one a call, in order: it may remember."""
-    if side.calls is not None and side.calls != len(feeds):
-        raise UsageError(f"{side.name}: expected answers to {len(feeds)} calls, found {side.calls}")
-    answers: list[dict[str, Array]] = []
-    for k, feed in enumerate(feeds, 1):
-        if [*feed] != [*feeds[0]] and set(feed) != set(feeds[0]):
-            raise UsageError(
-                f"feeds: call {k}: expected {', '.join(feeds[0])} as in the first, found {', '.join(feed)}"
-            )
-        # A copy: what a function does to its arrays is not what the other side is fed.
-        answer = side.run({taken[key]: value.copy() for key, value in feed.items()})
-        answers.append(sides.by_name(answer, f"{side.name}: call {k}"))
-        if set(answers[-1]) != set(answers[0]):
-            first, now = (", ".join(answer) for answer in (answers[0], answers[-1]))
-            raise UsageError(f"{side.name}: call {k}: expected {first} as in the first, found {now}")
-    return answers
+def of_file(path: Path) -> Sequence[Mapping[str, Array]]:
+    """The calls in an `.npz`, what was fed alone where it is a recording."""
+    arrays = npz_archive.load_user_arrays(path, flag="feeds")
+    if is_recording(arrays):
+        from cudnn_convert.verification import recordings
+
+        return recordings.read_recording(path).feeds
+    return npz_archive.calls(arrays, where=f"feeds {path}")
 
 
-def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[str, Tolerance]:
-    noise = terms.noise if isinstance(terms.noise, Mapping) else dict.fromkeys(wanted, terms.noise)
-    if strange := [name for name in noise if name not in wanted]:
-        raise UsageError(f"noise: expected outputs of {', '.join(wanted)}, found {', '.join(strange)}")
-    bounds = {}
-    for name, value in wanted.items():
-        kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
-        bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
-        bounds[name] = expected.bound(bound, kind)
-    return bounds
-
-
-def _subject(actual: Side, expected: Side, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Subject:
-    return Subject(
-        source=expected.name,
-        kind=expected.kind,
-        format=actual.kind,
-        artifact=actual.name,
-        inputs=dict(inputs),
-        outputs=dict(outputs),
-        recurrences=(),
-        notes=(),
-    )
-
-
-_HEADS: Final = (
-    *("output", "verdict", "values", "max abs", "max rel", "max ULP", "cosine", "of tolerance"),
-    *("worst element", "expected", "found", "judged as"),
-)
-#: The most points of an error over time.
-_POINTS: Final = 8
-_NOTHING: Final = "-"
-#: From here on a share of the tolerance is told in times, as on the page.
-_TIMES: Final = 10
-
-
-class EquivalenceError(VerificationError, AssertionError):
-    """Two models answer differently; `report` is the `Verification` that says where."""
-
-    __module__ = "cudnn_convert.testing"
-
-
-def lines(result: Verification) -> Iterator[str]:
-    """The message of a failure, a line each."""
-    wrong = [output for output in result.outputs if not output.passed]
-    subject = result.subject
-    sides = f": {subject.artifact} against {subject.source}" if subject else ""
-    yield f"{len(wrong)} of {len(result.outputs)} outputs differ{sides}"
-    for output in wrong:
-        yield f"output {output.output}: {output.message}"
-    yield from _table([_HEADS, *map(_row, result.outputs)])
-    for output in result.outputs:
-        if output.over_time is not None and not output.passed:
-            yield f"{output.output}: largest error from step: {_over_time(output.over_time)}"
-    for warning in result.warnings:
-        yield f"warning: {warning}"
-    shapes = (", ".join(f"{key} {[*shape]}" for key, shape in feed.items()) for feed in result.feeds)
-    yield f"compared on: {'; '.join(shapes)}"
-
-
-def _row(output: OutputReport) -> Sequence[str]:
-    worst = output.worst_element
-    exact = output.max_abs is None
-    return (
-        output.output,
-        "equal" if output.passed else "different",
-        str(output.compared),
-        _number(output.max_abs, ".2e"),
-        _number(output.max_rel, ".2e"),
-        _number(output.ulp, "d"),
-        _number(output.cosine, ".9f"),
-        _NOTHING if exact else _share(output.needed),
-        f"feed {worst.feed + 1} {[*worst.index]}" if worst else _NOTHING,
-        _value(worst.expected) if worst else _NOTHING,
-        _value(worst.found) if worst else _NOTHING,
-        output.reason,
-    )
-
-
-def _number(value: float | int | None, form: str) -> str:
-    return _NOTHING if value is None else format(value, form)
-
-
-def _share(needed: float) -> str:
-    """Of the tolerance: in per cent, or as how many times it where that is more to read."""
-    return f"{needed:,.0f} times" if _TIMES <= needed < math.inf else f"{needed:.1%}"
-
-
-def _value(value: float | int | bool | str) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
-
-
-def _over_time(over_time: OverTime) -> str:
-    """At most `_POINTS` steps along the axis, each with the largest error from there to the next."""
-    size = -(-len(over_time.errors) // _POINTS)
-    starts = range(0, len(over_time.errors), size)
-    return ", ".join(f"{k * over_time.group}: {max(over_time.errors[k : k + size]):.1e}" for k in starts)
+def _call(given: Any, where: str) -> dict[str, Array]:
+    if is_array(given):
+        return {UNNAMED: array(given, where)}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{where}: expected a mapping of arrays or an array, found a {type(given).__name__}")
+    return {str(key): array(value, f"{where}: {key}") for key, value in given.items()}

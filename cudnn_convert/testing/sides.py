@@ -1,14 +1,6 @@
-"""One side of a comparison: a model, a function or answers, and its names.
+"""One side of a comparison: a model in memory, a file, a function or answers, and its names.
 
-Models of Keras 3 and tf_keras, in memory and in their files.
-
-Which names of both sides mean the same: equal ones, those that are told, or the only ones.
-
-How a user's function is called, and what a model in memory takes.
-
-The calls to compare on, as users give them.
-
-One side of a comparison: something that answers, and the names that it takes.
+Nothing heavy is imported before a side needs it. Files are recognised by their content.
 """
 
 from __future__ import annotations
@@ -16,7 +8,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import os
 import sys
 import warnings
 import zipfile
@@ -27,124 +18,75 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import pair_names
-from cudnn_convert.errors import UsageError
-from cudnn_convert.model import Array
+from cudnn_convert.context import silence
+from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError, first_line
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import SERVING, Array, Part, Signature
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.weights import npz_archive
 
-
-def of_model(model: Any, name: str) -> Side:
-    """The model in inference, by the names of its inputs and outputs if it has any."""
-    known = getattr(model, "output_names", None)
-    taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
-    # Keras 3 calls several outputs of a layer alike.
-    names = known if known and len(set(known)) == len(known) else None
-
-    def run(feed: Feed) -> Any:
-        given: Any = [feed[key] for key in taken] if taken else dict(feed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a list stands for a dict
-            answer = model(*feed.values(), training=False) if len(feed) == 1 else model(given, training=False)
-        values = answer if isinstance(answer, list | tuple) else [answer]
-        if isinstance(answer, Mapping) or not names or len(values) != len(names):
-            return answer
-        return dict(zip(names, values, strict=True))
-
-    return Side("Keras", name, run, taken)
+_HDF5: Final = b"\x89HDF\r\n\x1a\n"
+_ZIP: Final = b"PK\x03\x04"
+#: TensorFlow Lite's file identifier, after the offset of its root table (tensorflow v2.21 schema.fbs).
+_TFLITE: Final = b"TFL3"
+Feed = Mapping[str, Array]
+#: The name of an input that was given without one.
+UNNAMED: Final = "input"
 
 
-def of_archive(path: Path) -> Side:
-    """A `.keras` archive, by the Keras that wrote it, which runs no code of the file's."""
-    with zipfile.ZipFile(path) as archive:
-        version = json.loads(archive.read("metadata.json"))["keras_version"]
-    return _load_keras(path, version)
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side; `run` takes arrays by its own names.
 
-
-def of_hdf5(path: Path, where: str) -> Side:
-    """A model in HDF5. Raises UsageError where tf_keras would run code that lies in the file."""
-    import h5py
-
-    from cudnn_convert.keras.config import validate
-
-    with h5py.File(path) as file:
-        config = json.loads(file.attrs.get("model_config", "null"))
-        version = str(file.attrs.get("keras_version", "2."))
-    if config is None:
-        cure = "load them into it, and give the model"
-        raise UsageError(f"{where} {path}: expected a model, found weights alone; {cure}")
-    running = [layer for layer in validate.layers_not_allowed(config) if layer.runs]
-    if running or (_is_old(version) and not validate.is_plain(config)):
-        code = (
-            ", ".join(f"layer {layer.layer}, {layer.class_name}" for layer in running) or "modules of others"
-        )
-        raise UsageError(f"{where} {path}: expected layers, found code: {code}; load it, and give the model")
-    return _load_keras(path, version)
-
-
-def _is_old(version: str) -> bool:
-    return not version.startswith("3.")
-
-
-def _load_keras(path: Path, version: str) -> Side:
-    library = importlib.import_module("tf_keras" if _is_old(version) else "keras")
-    return of_model(library.models.load_model(path, compile=False), str(path))
-
-
-def inputs(side: Side, keys: Sequence[str], own_names: Mapping[str, str]) -> dict[str, str]:
-    """Key of a feed -> the side's own input. `own_names`: own name by key, where they differ.
-
-    Raises UsageError where a key finds no input, or an input no key.
+    `kind` and `name` are what a person reads. `inputs`: these names, None where any are taken. `calls`: of
+    recorded answers, how many calls they are of. `signed`: whether it has signatures to choose from.
+    `recording` and `bound`: what a recording says of itself, and how its device widens a tolerance for a
+    type.
     """
-    names = {key: own_names.get(key, key) for key in keys}
-    wanted = {name: name for name in names.values()}
-    if len(wanted) < len(names):
-        raise UsageError(
-            f"{side.name}: inputs: expected a name for each, found {_join_names(names.values())}"
-        )
-    if side.inputs is None:
-        return names
-    there = side.inputs
-    own = {name: theirs for theirs, name in pair_names.keys(wanted, there).items() if name in wanted}
-    if len(own) == len(names) == len(there):
-        return {key: own[name] for key, name in names.items()}
-    if len(names) == len(there) == 1 and not own_names:
-        return dict(zip(names, there, strict=True))
-    actual = "an array without a name" if [*names.values()] == [UNNAMED] else _join_names(names.values())
-    raise UsageError(
-        f"{side.name}: inputs: expected {_join_names(there)}, found {actual}; "
-        "pair them with inputs={'of actual': 'of expected'}, and feed those of expected"
-    )
+
+    kind: str
+    name: str
+    run: Callable[[Feed], Any]
+    inputs: tuple[str, ...] | None = None
+    calls: int | None = None
+    signed: bool = False
+    recording: dict[str, Any] | None = None
+    bound: Callable[[Tolerance, np.dtype[Any]], Tolerance] = lambda bound, _: bound
 
 
-def outputs(actual: Collection[str], expected: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The actual side's output -> the expected side's, of those that have a partner.
+def replay_answers(where: str, answers: Sequence[Any]) -> Side:
+    """Answers that were given already, one for each call."""
+    stored: Iterator[Any] = iter(answers)
+    return Side("arrays", f"arrays given as {where}", lambda _: next(stored), calls=len(answers))
 
-    `given` is the same for names that differ. Those left on one side alone are missing, or too many, which is
-    for the comparison to say; where both sides have some, a UsageError refuses to guess.
+
+def is_array(value: Any) -> bool:
+    """An array of NumPy's or of another library's that becomes one."""
+    return hasattr(value, "__array__") and not isinstance(value, type)
+
+
+def array(value: Any, where: str) -> Array:
+    """A copy as an array of NumPy's: runtimes reuse their buffers. Raises UsageError for what is none."""
+    if value is None or isinstance(value, Mapping | list | tuple):
+        actual = "nothing" if value is None else f"a {type(value).__name__}"
+        raise UsageError(f"{where}: expected an array, found {actual}")
+    return np.array(value)
+
+
+def by_name(answer: Any, where: str) -> dict[str, Array]:
+    """What a side answered, by name: a sequence without names is `output_0`, `output_1`, ...
+
+    Raises UsageError where there is nothing in it.
     """
-    if len(actual) == len(expected) == 1 and not given:
-        return dict(zip(actual, expected, strict=True))
-    once = len({*given.values()}) == len(given)
-    strange = [
-        f"{ours}: {theirs}"
-        for ours, theirs in given.items()
-        if not once or ours not in actual or theirs not in expected
-    ]
-    left = [name for name in actual if name not in given]
-    wanted = {name: name for name in expected if name not in given.values()}
-    paired = {ours: theirs for ours, theirs in pair_names.keys(wanted, left).items() if theirs in wanted}
-    if strange or (len(paired) < len(left) and len(paired) < len(wanted)):
-        cure = "pair them with outputs={'of actual': 'of expected'}"
-        wrong = f", not {{{', '.join(strange)}}}" if strange else ""
-        raise UsageError(
-            f"outputs: expected {_join_names(expected)}, found {_join_names(actual)}; {cure}{wrong}"
-        )
-    return {**given, **paired}
-
-
-def _join_names(names: Collection[str]) -> str:
-    return ", ".join(names) or "none"
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        answer = dict(zip(answer._fields, answer, strict=True))
+    if isinstance(answer, list | tuple):
+        answer = {f"output_{k}": value for k, value in enumerate(answer)}
+    elif not isinstance(answer, Mapping):
+        answer = {"output_0": answer}
+    if not answer:
+        raise UsageError(f"{where}: expected at least one output, found none")
+    return {str(key): array(value, f"{where}: output {key}") for key, value in answer.items()}
 
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -227,47 +169,151 @@ def _concrete(function: Any, name: str, *, signed: bool = False) -> Side:
 
 
 def _open_loaded(loaded: Any, where: str, signature: str | None) -> Side:
-    from cudnn_convert.testing.files import choose_signature
-
     name = choose_signature(where, signature, loaded.signatures)
     # Whoever gave it holds `loaded`, which owns the variables: a function alone does not keep them alive.
     return _concrete(loaded.signatures[name], f"the signature {name} of a loaded SavedModel", signed=True)
 
 
-def calls(given: Any) -> list[dict[str, Array]]:
-    """The arrays of each call by input. Raises UsageError.
+@silence()
+def open_file(path: Path, *, where: str, signature: str | None) -> Side:
+    """The side of a file or folder. Raises UsageError, or ReadError."""
+    try:
+        if path.is_file() and path.name != "saved_model.pb":
+            return _file(path, where, signature)
+        return _folder(path, where, signature)
+    except CudnnConvertError:
+        raise
+    except Exception as cause:  # each library has exceptions of its own
+        raise ReadError(path, "file", expected="a model that loads", found=first_line(cause)) from cause
 
-    `given`: a mapping, an array for the only input, a sequence of either, or the path of an `.npz` with an
-    array for each input, by key, or with those of several calls as `feed0/KEY`; or that of a recording.
-    """
-    if isinstance(given, str | os.PathLike):
-        listed: Sequence[Any] = of_file(Path(given))
+
+def _folder(path: Path, where: str, signature: str | None) -> Side:
+    """What is more than a file, or nothing."""
+    from cudnn_convert.artifacts import origin
+
+    try:
+        form, artifact, provenance = origin.identify(path)
+    except ReadError as cause:
+        if cause.path != str(path):
+            raise
+        raise _unknown(path, where, "something else" if path.exists() else "nothing") from cause
+    if (artifact / "saved_model.pb").is_file():
+        return _open_saved_model(artifact, signature)
+    if artifact.is_dir():
+        parts = {file.stem: file for file in sorted(artifact.glob(f"*{FORMATS[form].suffix}"))}
+        return _file(parts[choose_signature(str(artifact), signature, parts)], where, None, signed=True)
+    if not FORMATS[form].names_tensors:
+        return _file(artifact, where, signature)
+    if provenance is None:
+        raise _unknown(path, where, f"a {form} that does not say what its inputs and outputs are")
+    tensors = provenance["tensors"]
+    return _by_runner(form, artifact, Part(SERVING, Signature(tensors["inputs"], tensors["outputs"])))
+
+
+def _file(path: Path, where: str, signature: str | None, *, signed: bool = False) -> Side:
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    if head[4:] == _TFLITE:
+        return _tflite(path, signature)
+    if head == _HDF5:
+        return of_hdf5(path, where)
+    if head[:4] == _ZIP:
+        with zipfile.ZipFile(path) as archive:
+            is_model = "config.json" in archive.namelist()
+        return of_archive(path) if is_model else _answers(path)
+    part = _onnx(path)
+    if part is None:
+        ends = "a graph that does not say what its inputs and outputs are"
+        raise _unknown(path, where, ends if path.suffix == ".pb" else "something else")
+    return _by_runner("onnx", path, part, signed=signed)
+
+
+def _unknown(path: Path, where: str, actual: str) -> UsageError:
+    kinds = "a SavedModel, an ONNX, TensorFlow Lite or Keras file, an .npz of answers or an OUT folder"
+    return UsageError(f"{where} {path}: expected {kinds}, found {actual}; load it, and give a function")
+
+
+def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Side:
+    """An artifact as the verification runs it: as its user will."""
+    from cudnn_convert.artifacts import runners
+
+    runner = runners.open_artifact(form, path, [part])
+    taken = tuple(part.signature.inputs)
+    return Side(form, str(path), runner, taken, signed=signed)
+
+
+def _identity_signature(inputs: Collection[str], outputs: Collection[str]) -> Signature:
+    return Signature({name: name for name in inputs}, {name: name for name in outputs})
+
+
+def _open_saved_model(path: Path, signature: str | None) -> Side:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    there = {
+        name: definition for meta in saved.meta_graphs for name, definition in meta.signature_def.items()
+    }
+    there.pop("__saved_model_init_op", None)
+    name = choose_signature(str(path), signature, there)
+    part = Part(name, _identity_signature(there[name].inputs, there[name].outputs))
+    return _by_runner("savedmodel", path, part, signed=True)
+
+
+def _onnx(path: Path) -> Part | None:
+    """What an ONNX file takes and gives; None for a file of another kind."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph = onnx.load_model(str(path), format="protobuf", load_external_data=False).graph
+    except DecodeError:
+        return None
+    weights = {tensor.name for tensor in graph.initializer}
+    taken = [end.name for end in graph.input if end.name not in weights]
+    part = Part(SERVING, _identity_signature(taken, [end.name for end in graph.output]))
+    return part if part.signature.outputs else None
+
+
+def _tflite(path: Path, signature: str | None) -> Side:
+    from cudnn_convert.artifacts.tflite import open_interpreter
+
+    interpreter = open_interpreter(model_path=str(path))
+    there = interpreter.get_signature_list()
+    if there:
+        name = choose_signature(str(path), signature, there)
+        if name != choose_signature(str(path), None, there):
+            cure = "give a function that calls it"
+            raise UsageError(f"{path}: signatures: expected {SERVING} of several, found {name}; {cure}")
+        signature_def = _identity_signature(there[name]["inputs"], there[name]["outputs"])
     else:
-        listed = [*given] if isinstance(given, list | tuple) else [given]
-    if not listed:
-        raise UsageError("feeds: expected at least one call, found none")
-    return [_call(call, f"feeds: call {k}") for k, call in enumerate(listed, 1)]
+        ends = interpreter.get_input_details(), interpreter.get_output_details()
+        signature_def = _identity_signature(*([tensor["name"] for tensor in end] for end in ends))
+    return _by_runner("tflite", path, Part(SERVING, signature_def), signed=bool(there))
 
 
-def of_recording(given: Any) -> list[dict[str, Array]]:
-    """What the recording at a path was fed. Raises UsageError for anything else."""
-    if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npz":
-        path = Path(given)
-        if is_recording(npz_archive.load_user_arrays(path, flag="feeds")):
-            return calls(path)
-    raise UsageError(
-        "feeds: expected arrays, found none; a recording alone, given as expected, brings its own"
+def _answers(path: Path) -> Side:
+    """Answers in an `.npz`: those of `record`, or arrays named `feed0/KEY`."""
+    arrays = npz_archive.load_user_arrays(path, flag="answers")
+    if not is_recording(arrays):
+        side = replay_answers(str(path), npz_archive.calls(arrays, where=str(path)))
+        return Side("arrays", str(path), side.run, calls=side.calls)
+    from cudnn_convert.verification import recordings
+    from cudnn_convert.verification.recordings import Golden
+
+    recording = recordings.read_recording(path)
+    side, golden = replay_answers(str(path), recording.answers), Golden(recording, (), ())
+    return Side(
+        "recording", str(path), side.run, calls=side.calls, recording=golden.facts, bound=golden.bound
     )
 
 
-def of_file(path: Path) -> Sequence[Mapping[str, Array]]:
-    """The calls in an `.npz`, what was fed alone where it is a recording."""
-    arrays = npz_archive.load_user_arrays(path, flag="feeds")
-    if is_recording(arrays):
-        from cudnn_convert.verification import recordings
-
-        return recordings.read_recording(path).feeds
-    return npz_archive.calls(arrays, where=f"feeds {path}")
+def choose_signature(where: str, signature: str | None, there: Collection[str]) -> str:
+    """The signature asked for, the usual one, or the only one. Raises UsageError."""
+    wanted = signature or (SERVING if SERVING in there or len(there) != 1 else next(iter(there)))
+    if wanted in there:
+        return wanted
+    listed = ", ".join(sorted(there)) or "none"
+    raise UsageError(f"{where}: signatures: expected {wanted}, found {listed}; choose with signature=")
 
 
 def is_recording(arrays: Mapping[str, Array]) -> bool:
@@ -275,68 +321,58 @@ def is_recording(arrays: Mapping[str, Array]) -> bool:
     return "meta" in arrays and any(key.startswith("feed0/") for key in arrays)
 
 
-def _call(given: Any, where: str) -> dict[str, Array]:
-    if is_array(given):
-        return {UNNAMED: array(given, where)}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{where}: expected a mapping of arrays or an array, found a {type(given).__name__}")
-    return {str(key): array(value, f"{where}: {key}") for key, value in given.items()}
+def of_model(model: Any, name: str) -> Side:
+    """The model in inference, by the names of its inputs and outputs if it has any."""
+    known = getattr(model, "output_names", None)
+    taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
+    # Keras 3 calls several outputs of a layer alike.
+    names = known if known and len(set(known)) == len(known) else None
+
+    def run(feed: Feed) -> Any:
+        given: Any = [feed[key] for key in taken] if taken else dict(feed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a list stands for a dict
+            answer = model(*feed.values(), training=False) if len(feed) == 1 else model(given, training=False)
+        values = answer if isinstance(answer, list | tuple) else [answer]
+        if isinstance(answer, Mapping) or not names or len(values) != len(names):
+            return answer
+        return dict(zip(names, values, strict=True))
+
+    return Side("Keras", name, run, taken)
 
 
-Feed = Mapping[str, Array]
-#: The name of an input that was given without one.
-UNNAMED: Final = "input"
+def of_archive(path: Path) -> Side:
+    """A `.keras` archive, by the Keras that wrote it, which runs no code of the file's."""
+    with zipfile.ZipFile(path) as archive:
+        version = json.loads(archive.read("metadata.json"))["keras_version"]
+    return _load_keras(path, version)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """`kind` and `name` are what a person reads. `run` takes arrays by the side's own names.
+def of_hdf5(path: Path, where: str) -> Side:
+    """A model in HDF5. Raises UsageError where tf_keras would run code that lies in the file."""
+    import h5py
 
-    `inputs`: these names, None where any are taken. `calls`: of recorded answers, how many calls they are of.
-    `signed`: whether it has signatures to choose from. `recording` and `bound`: what a recording says of
-    itself, and how its device widens a tolerance for a type.
-    """
+    from cudnn_convert.keras.config import validate
 
-    kind: str
-    name: str
-    run: Callable[[Feed], Any]
-    inputs: tuple[str, ...] | None = None
-    calls: int | None = None
-    signed: bool = False
-    recording: dict[str, Any] | None = None
-    bound: Callable[[Tolerance, np.dtype[Any]], Tolerance] = lambda bound, _: bound
-
-
-def replay_answers(where: str, answers: Sequence[Any]) -> Side:
-    """Answers that were given already, one for each call."""
-    stored: Iterator[Any] = iter(answers)
-    return Side("arrays", f"arrays given as {where}", lambda _: next(stored), calls=len(answers))
+    with h5py.File(path) as file:
+        config = json.loads(file.attrs.get("model_config", "null"))
+        version = str(file.attrs.get("keras_version", "2."))
+    if config is None:
+        cure = "load them into it, and give the model"
+        raise UsageError(f"{where} {path}: expected a model, found weights alone; {cure}")
+    running = [layer for layer in validate.layers_not_allowed(config) if layer.runs]
+    if running or (_is_old(version) and not validate.is_plain(config)):
+        code = (
+            ", ".join(f"layer {layer.layer}, {layer.class_name}" for layer in running) or "modules of others"
+        )
+        raise UsageError(f"{where} {path}: expected layers, found code: {code}; load it, and give the model")
+    return _load_keras(path, version)
 
 
-def is_array(value: Any) -> bool:
-    """An array of NumPy's or of another library's that becomes one."""
-    return hasattr(value, "__array__") and not isinstance(value, type)
+def _is_old(version: str) -> bool:
+    return not version.startswith("3.")
 
 
-def array(value: Any, where: str) -> Array:
-    """A copy as an array of NumPy's: runtimes reuse their buffers. Raises UsageError for what is none."""
-    if value is None or isinstance(value, Mapping | list | tuple):
-        actual = "nothing" if value is None else f"a {type(value).__name__}"
-        raise UsageError(f"{where}: expected an array, found {actual}")
-    return np.array(value)
-
-
-def by_name(answer: Any, where: str) -> dict[str, Array]:
-    """What a side answered, by name: a sequence without names is `output_0`, `output_1`, ...
-
-    Raises UsageError where there is nothing in it.
-    """
-    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
-        answer = dict(zip(answer._fields, answer, strict=True))
-    if isinstance(answer, list | tuple):
-        answer = {f"output_{k}": value for k, value in enumerate(answer)}
-    elif not isinstance(answer, Mapping):
-        answer = {"output_0": answer}
-    if not answer:
-        raise UsageError(f"{where}: expected at least one output, found none")
-    return {str(key): array(value, f"{where}: output {key}") for key, value in answer.items()}
+def _load_keras(path: Path, version: str) -> Side:
+    library = importlib.import_module("tf_keras" if _is_old(version) else "keras")
+    return of_model(library.models.load_model(path, compile=False), str(path))

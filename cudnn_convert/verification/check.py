@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,272 +13,196 @@ from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import Array
-from cudnn_convert.plan import Plan
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
 from cudnn_convert.verification import compare, end_to_end, judges, recordings
-from cudnn_convert.verification.end_to_end import COARSENESS, Bounds, Whole
-from cudnn_convert.verification.judges import FEW, Sizes, Source
-from cudnn_convert.weights import lazy
+from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
+from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
+#: Of random inputs, unless the user chooses another.
 SEED: Final = 20240229
-#: Of fewer tolerances the cause may be rounding that no evaluation has shown yet.
-_DOUBTFUL: Final = 100
 
 
-def verify_artifact(
-    plan: Plan,
-    artifact: Path | runners.Runner,
-    *,
-    form: str,
-    weights_dtype: str = "float32",
-    data: Path | None = None,
-    recording: Path | None = None,
-    atol: float | None = None,
-    rtol: float | None = None,
-    max_error: float | None = None,
-    seed: int = SEED,
-    vouched: Vouched = NOTHING,
-) -> Verification:
-    """Runs source and artifact, a file or what runs as one, on the same feeds, drawn with `seed`.
+def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Options) -> Verification:
+    """Runs source and artifact on the same feeds, and judges the artifact's answers.
 
-    `form` is its format, `weights_dtype` what its matrices are stored in where that is less than they were.
-    `max_error` is the bound of every float of an artifact that is not meant to be equal; its choices may
-    differ where errors of that size in their scores explain it.
-
-    A `recording` brings the feeds, and answers of the original, which judge in the place of the reference's.
+    The artifact is a file, or what runs as one. Of the `options`, `format` is the artifact's, and
+    `weights_dtype` what its matrices are stored in. A recording, `golden`, brings the feeds, and its answers
+    judge in the place of the reference's. `max_error` is the bound of every float of an artifact that is not
+    meant to be equal; its choices may differ where errors of that size in their scores explain it. Raises the
+    errors of `cudnn_convert.errors`.
     """
-    trust = vouched.trust
-    plan = judges.with_judging_values(plan)
-    judging = judges.judge_for(plan)
-    scores = judging.scores(plan)
-    wanted = [*plan.signature.outputs.values(), *(name for name, _ in scores.values())]
-    golden_file = recordings.open_recording(plan, recording) if recording else None
-    with judging.opened(plan, trust=trust) as judge:
-        fed = _choose_feeds(plan, judge, golden_file, data, more=_more(plan, form), seed=seed)
-        judge.restart()
-        exact, seen = [], []
-        for feed in _count_feeds(fed, 0):
-            exact.append(_call_judge(plan, judge, feed, wanted))
-            seen.append([*judge.sizes])
-
-        nodes, runs = [recurrence.node for recurrence in plan.recurrences], _Runs(fed, exact, wanted)
-        still = not _moving(plan, judge, runs, nodes) if nodes else False
-    answer = (
-        runners.open_artifact(form, artifact, plan.parts, vouched) if isinstance(artifact, Path) else artifact
-    )
-    answers = _call_artifact(plan, answer, fed)
-    dtype = _coarsest(plan, form, weights_dtype)
-    given = Bounds(dtype, atol=atol, rtol=rtol, most=max_error)
-    whole = Whole(plan, form, exact, answers, wanted, scores, golden_file, given, seen)
-    reports = _judge_outputs(whole, fed, seed=seed, trust=trust)
-    milder: list[dict[str, Array]] = []
-    usual = {recurrence.output for recurrence in reports if recurrence.judged}
-    if golden_file is None and not (given.is_given or plan.states or _are_large(plan)):
-        values = _values(fed) if data else {}
-        milder, reports = _milder(whole, reports, answer, values, seed=seed, trust=trust)
-    asked: tuple[PieceReport, ...] = ()
-    around: GlueReport | None = None
-    if isinstance(artifact, Path) and max_error is None:
-        blind = still or not all(report.judged for report in reports)
-        # What does not verify needs none of it.
-        from cudnn_convert.verification.pieces import ask
-        from cudnn_convert.verification.pieces.piece_inputs import Artifact
-
-        asked_of = Artifact(form, artifact, plan, answer)
-        with context.on(artifact):
-            asked = ask.reports(asked_of, stored=weights_dtype, seed=seed)
-        is_asked = blind and bool(nodes) and not _are_large(plan) and all(report.passed for report in asked)
-        if is_asked:
-            feed = min(fed, key=_size)
-            around = ask.glue(asked_of, feed, dtype=dtype, stored=weights_dtype, trust=trust)
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    shapes = tuple({keys[name]: value.shape for name, value in feed.items()} for feed in (*fed, *milder))
-    # What a recurrence moves on the usual feeds shows nothing of it on milder ones.
-    moving = {node: keys & usual for node, keys in _singly(plan, runs, asked, trust=trust).items()}
-    overall = compare.of(reports, asked, moving, still=still, glue=around)
+    judging = prepare_judging(plan, options)
+    trial = run_source(judging)
+    runner = _open_runner(judging, artifact)
+    comparison = Comparison(judging, trial, run_artifact(judging.plan, runner, trial.feeds))
+    usual = judge_outputs(comparison)
+    milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
+    pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
+    moving = find_moving_outputs(judging, trial, usual, pieces)
+    is_still = bool(judging.plan.recurrences) and not trial.dependent
+    verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
-        overall.passed,
-        seed,
-        shapes,
-        reports,
-        (*compare.warnings(reports), *whole.disagreements(reports), *overall.warnings),
-        recording=golden_file.facts if golden_file else None,
-        recurrences=asked,
-        end_to_end=overall.end_to_end,
-        unproven=overall.unproven,
-        glue=around,
+        verdict.passed,
+        judging.seed,
+        _shapes(judging.plan, [*trial.feeds, *milder]),
+        outputs,
+        (*compare.warnings(outputs), *comparison.disagreements(outputs), *verdict.warnings),
+        recording=judging.golden.facts if judging.golden else None,
+        recurrences=pieces,
+        end_to_end=verdict.end_to_end,
+        unproven=verdict.unproven,
+        glue=glue,
     )
 
 
-def _judge_outputs(
-    whole: Whole, fed: Sequence[dict[str, Array]], *, seed: int, trust: bool
-) -> tuple[OutputReport, ...]:
-    """The outputs on some feeds, held against what rounding does there."""
-    plan, dtype, wanted = whole.plan, whole.given.dtype, whole.wanted
-    noise = [0.0] * len(wanted)
-    if dtype.name != "float64":
-        with judges.judge_for(plan).opened(plan, dtype=_working(dtype), trust=trust) as rough:
-
-            def evaluate(draw: int, number: int) -> list[Array]:
-                context.report_progress("verifying", 2 * len(fed) + number, 3 * len(fed))
-                rough.draw(draw)
-                if number == 0:
-                    rough.restart()
-                return _call_judge(
-                    plan, rough, end_to_end.perturb_feed(fed[number], seed=seed, draw=draw), wanted
-                )
-
-            def enough(first: list[float]) -> bool:
-                is_small = all(map(compare.is_small, first, whole.kinds))
-                reports = whole.reports(first)
-                # More evaluations can but widen a bound: what it does not judge now it will not judge then.
-                is_settled = is_small and all(report.passed for report in reports)
-                return _are_large(plan) or is_settled or not any(report.judged for report in reports)
-
-            def doubtful(worst: list[float]) -> bool:
-                if whole.given.is_given or _are_large(plan):
-                    return False
-                return any(not report.passed and report.needed < _DOUBTFUL for report in whole.reports(worst))
-
-            noise = end_to_end.largest(
-                whole.exact, evaluate, enough=enough, doubtful=doubtful, in_order=bool(plan.states)
-            )
-    return whole.reports(noise)
+def prepare_judging(plan: Plan, options: Options) -> Judging:
+    """Collects how an artifact of a plan is judged. Raises UsageError for another plan's recording."""
+    judge = choose_judge(plan)
+    golden = recordings.open_recording(judge, options.golden) if options.golden else None
+    dtype, seed = _choose_dtype(judge, options), choose_seed(options)
+    return Judging(judge, options, golden, dtype, judge.scores(), seed)
 
 
-def _values(fed: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """The values of each tensor in all feeds, as rows of its last axis where that is one in all."""
-    values = {}
-    for name in fed[0]:
-        arrays = [feed[name] for feed in fed]
-        widths = {value.shape[-1] if value.ndim > 1 else 0 for value in arrays}
-        rows = (-1, *widths) if len(widths) == 1 and 0 not in widths else (-1,)
-        values[name] = np.concatenate([value.reshape(rows) for value in arrays])
-    return values
+def choose_seed(options: Options) -> int:
+    """The seed of a proof's random inputs."""
+    return SEED if options.seed is None else options.seed
 
 
-def _milder(
-    whole: Whole,
-    reports: tuple[OutputReport, ...],
-    answer: runners.Runner,
-    values: Mapping[str, Array],
-    *,
-    seed: int,
-    trust: bool,
-) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
-    """Outputs that are not judged on the usual feeds, tried on milder ones; which of those judged some.
+def choose_judge(plan: Plan) -> Judge:
+    """The judge of a plan; only one with a graph needs TensorFlow."""
+    if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
+        from cudnn_convert.verification import graph_judge
 
-    Where the user gave `values`, by tensor, these are of them, in fewer steps.
+        plan = graph_judge.with_restored_values(plan)
+    if plan.singles:
+        return judges.StandaloneJudge(plan)
+    from cudnn_convert.verification.graph_judge import GraphJudge
+
+    return GraphJudge(plan)
+
+
+def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
+    """The coarsest type that recurrences have or that the artifact stores weights in.
+
+    ONNX and TFLite compute doubles as float32.
     """
-    judged_on: list[dict[str, Array]] = []
-    plan = whole.plan
-    for spread, size in judges.MILDER:
-        if all(report.judged for report in reports) or not all(report.passed for report in reports):
-            break
-        with judges.judge_for(plan).opened(plan, trust=trust) as judge:
-            try:
-                floats = judges.Floats(spread, values)
-                fed = judges.judge_for(plan).generated(plan, judge, seed=seed, usual=(size,), floats=floats)
-            except UnsupportedModelError:  # a model may take no other sizes
-                continue
-            judge.restart()
-            exact = [_call_judge(plan, judge, feed, whole.wanted) for feed in fed]
-            sizes = [*judge.sizes]
-        again = replace(whole, exact=exact, found=_call_artifact(plan, answer, fed), seen=[sizes])
-        what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
-        on_these = _judge_outputs(again, fed, seed=seed, trust=trust)
-        new = tuple(
-            _instead(
-                other, what=what, why=whole.describe_bound(report), feed=len(whole.exact) + len(judged_on)
-            )
-            if not report.judged and other.judged and again.spread(other.output)
-            else report
-            for report, other in zip(reports, on_these, strict=True)
-        )
-        judged_on += fed if new != reports else []
-        reports = new
-    return judged_on, reports
+    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in judge.plan.recurrences}
+    kinds |= {kind.name: kind for kind in judge.dtypes()}
+    if options.weights_dtype != "float32":
+        kinds |= {options.weights_dtype: np.dtype(options.weights_dtype)}
+    coarsest = max(kinds, key=COARSENESS.index, default="float32")
+    if coarsest == "float64" and FORMATS[options.format].computes_single:
+        coarsest = "float32"
+    return kinds.get(coarsest, np.dtype(np.float32))
 
 
-def _instead(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
-    """The report on a milder feed, the number `feed` of all; `why` that on others judges nothing."""
-    message = f"judged on milder inputs, {what}; on others {why}"
-    worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
-    return replace(other, message=other.message or message, worst_element=worst)
+def run_source(judging: Judging) -> Trial:
+    """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = _choose_feeds(judging, source)
+        source.restart()
+        exact, sizes = [], []
+        for feed in _count_feeds(feeds, 0):
+            exact.append(_run_judge(judging, source, feed))
+            sizes.append([*source.sizes])
+        trial = Trial(feeds, exact, sizes)
+        nodes = [recurrence.node for recurrence in judging.plan.recurrences]
+        if not nodes:
+            return trial
+        return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Feeds by tensor, and the source's exact answers to each: the tensors `wanted`."""
+def _choose_feeds(judging: Judging, source: Source) -> list[dict[str, Array]]:
+    """The feeds by tensor: recorded, given by the user, or drawn."""
+    judge, plan, options = judging.judge, judging.plan, judging.options
+    if judging.golden:
+        recordings.require_accepted(judge, source, judging.golden)
+        return [*judging.golden.feeds]
+    if options.data:
+        feeds = recordings.accept_feeds(judge, source, options.data)
+    else:
+        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, options.format))
+    # What stays in variables shows from the second call on.
+    return feeds * 2 if len(feeds) == 1 and any(state.stays for state in plan.states) else feeds
 
-    fed: Sequence[Mapping[str, Array]]
-    exact: Sequence[Sequence[Array]]
-    wanted: Sequence[str]
+
+def _more_sizes(plan: Plan, form: str) -> Sizes:
+    """Further (time, batch) that an artifact of this format computes in another way."""
+    more = FORMATS[form].sizes
+    return (*more, judges.FEW) if plan.model.saved is not None else more
 
 
-def _singly(
-    plan: Plan, runs: _Runs, asked: Sequence[PieceReport], *, trust: bool
+def _count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
+    """Yields the feeds of one of three turns, and reports progress."""
+    for number, feed in enumerate(feeds, turn * len(feeds)):
+        context.report_progress("verifying", number, 3 * len(feeds))
+        yield feed
+
+
+def _run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
+    """The source's answers to one feed, part by part where state is kept."""
+    plan, wanted = judging.plan, judging.wanted
+    if len(plan.parts) == 1 or not plan.states:
+        return source.run(feed, wanted)
+    ends = {*plan.signature.outputs.values()}
+    answers: dict[str, Array] = {}
+    for part in plan.parts:
+        own = {*part.signature.outputs.values()}
+        names = [name for name in wanted if name in own or name not in ends]
+        answers |= zip(names, source.run(feed, names), strict=True)
+    return [answers[name] for name in wanted]
+
+
+def _find_dependent_outputs(
+    judging: Judging, source: Source, trial: Trial, nodes: Sequence[str]
+) -> frozenset[str]:
+    """The outputs that depend on these recurrences, on the smallest feed that shows any."""
+
+    def answer(number: int) -> list[Array]:
+        source.restart()
+        return _run_judge(judging, source, trial.feeds[number])
+
+    plan, numbers = judging.plan, range(len(trial.feeds))
+    # The state that a later call finds depends on those before it.
+    order = [0] if plan.states else sorted(numbers, key=lambda number: _size(trial.feeds[number]))
+    positions = {key: position for position, key in enumerate(plan.signature.outputs)}
+    return end_to_end.find_dependent_outputs(source, answer, trial.exact, nodes, positions, feeds=order)
+
+
+def find_moving_outputs(
+    judging: Judging, trial: Trial, outputs: Sequence[OutputReport], pieces: Sequence[PieceReport]
 ) -> dict[str, frozenset[str]]:
-    """The outputs that move with each recurrence that was not asked by itself."""
-    alone = compare.proven_alone(asked)
-    others = [recurrence.node for recurrence in plan.recurrences if recurrence.node not in alone]
+    """For each recurrence not asked by itself, the judged outputs that depend on it.
+
+    What a recurrence moves on the usual feeds shows nothing of it on milder ones.
+    """
+    alone = compare.proven_alone(pieces)
+    others = [recurrence.node for recurrence in judging.plan.recurrences if recurrence.node not in alone]
     if not others:
         return {}
-    with judges.judge_for(plan).opened(plan, trust=trust) as judge:
-        return {node: _moving(plan, judge, runs, [node]) for node in others}
-
-
-def _moving(plan: Plan, judge: Source, runs: _Runs, nodes: Sequence[str]) -> frozenset[str]:
-    """The outputs that move with some recurrences, on the smallest feed on which any does."""
-    fed, exact, wanted = runs.fed, runs.exact, runs.wanted
-
-    def again(number: int) -> list[Array]:
-        judge.restart()
-        return _call_judge(plan, judge, fed[number], wanted)
-
-    # The state that a later call finds depends on those before it.
-    order = [0] if plan.states else sorted(range(len(fed)), key=lambda k: _size(fed[k]))
-    places = {key: position for position, key in enumerate(plan.signature.outputs)}
-    return end_to_end.find_dependent_outputs(judge, again, exact, nodes, places, feeds=order)
+    judged = frozenset(output.output for output in outputs if output.judged)
+    with judging.judge.open(trust=judging.trust) as source:
+        return {node: judged & _find_dependent_outputs(judging, source, trial, [node]) for node in others}
 
 
 def _size(feed: Mapping[str, Array]) -> int:
     return sum(value.size for value in feed.values())
 
 
-def _count_feeds(fed: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """The feeds of one of three turns: the source exactly, the artifact, the source in a working type."""
-    for number, feed in enumerate(fed, turn * len(fed)):
-        context.report_progress("verifying", number, 3 * len(fed))
-        yield feed
+def _open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
+    if not isinstance(artifact, Path):
+        return artifact
+    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    return runners.open_artifact(form, artifact, judging.plan.parts, vouched)
 
 
-def _more(plan: Plan, form: str) -> Sizes:
-    """The (time, batch) that an artifact computes in another way than those that are always tried."""
-    return (*FORMATS[form].sizes, FEW) if plan.model.saved is not None else FORMATS[form].sizes
-
-
-def _choose_feeds(
-    plan: Plan, judge: Source, told: recordings.Golden | None, data: Path | None, *, more: Sizes, seed: int
+def run_artifact(
+    plan: Plan, runner: runners.Runner, feeds: Sequence[dict[str, Array]]
 ) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given or made up; a recording's are as many calls as it had."""
-    if told:
-        recordings.require_accepted(plan, judge, told)
-        return [*told.feeds]
-    if data:
-        fed = recordings.accept_feeds(plan, judge, data)
-    else:
-        fed = judges.judge_for(plan).generated(plan, judge, seed=seed, more=more)
-    # What stays in variables shows from the second call on.
-    return fed * 2 if len(fed) == 1 and any(state.stays for state in plan.states) else fed
-
-
-def _call_artifact(
-    plan: Plan, answer: runners.Runner, fed: Sequence[dict[str, Array]]
-) -> list[dict[str, Array]]:
-    """The artifact's answers by key. State that it takes and gives goes on to the next call unless fed."""
+    """The artifact's answers by key; state it gives is fed to the next call."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
     leaving = [
@@ -287,50 +211,128 @@ def _call_artifact(
         if state.start is not None and state.end is not None
     ]
     carried = {start: value.read() for start, _, value in leaving}
-    for feed in _count_feeds(fed, 1):
-        answers.append(answer(carried | {keys[name]: value for name, value in feed.items()}))
+    for feed in _count_feeds(feeds, 1):
+        answers.append(runner(carried | {keys[name]: value for name, value in feed.items()}))
         carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
     return answers
 
 
-def _call_judge(plan: Plan, judge: Source, feed: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
-    """The judge's answers to one feed: each part is a call of its own, which the state sees as one."""
-    if len(plan.parts) == 1 or not plan.states:
-        return judge.run(feed, wanted)
-    answers: dict[str, Array] = {}
-    for part in plan.parts:
-        others = {
-            name
-            for other_part in plan.parts
-            if other_part is not part
-            for name in other_part.signature.outputs.values()
-        }
-        names = [name for name in wanted if name in part.signature.outputs.values() or name not in others]
-        answers |= zip(names, judge.run(feed, names), strict=True)
-    return [answers[name] for name in wanted]
+def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
+    """Judges the outputs of a trial by what rounding does to the source's."""
+    judging, trial = comparison.judging, comparison.trial
+    if judging.dtype.name == "float64":
+        return comparison.reports([0.0] * len(judging.wanted))
+    count = len(trial.feeds)
+    with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
+
+        def evaluate(draw: int, number: int) -> list[Array]:
+            context.report_progress("verifying", 2 * count + number, 3 * count)
+            source.draw.choose(draw)
+            if number == 0:
+                source.restart()
+            feed = end_to_end.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
+            return _run_judge(judging, source, feed)
+
+        noise = end_to_end.largest(
+            trial.exact,
+            evaluate,
+            enough=comparison.is_settled,
+            doubtful=comparison.is_doubtful,
+            in_order=bool(judging.plan.states),
+        )
+    return comparison.reports(noise)
 
 
-def _coarsest(plan: Plan, form: str, stored: str) -> np.dtype[Any]:
-    """The type to judge by: the coarsest of the recurrences' and of what the artifact stores weights in.
+def judge_on_milder_feeds(
+    comparison: Comparison, outputs: tuple[OutputReport, ...], runner: runners.Runner
+) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
+    """Tries outputs that are not judged on milder feeds; returns these feeds and all outputs.
 
-    ONNX and TFLite compute doubles as float32.
+    Where the user gave values, these are of them, in fewer steps.
     """
-    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in plan.recurrences}
-    kinds |= {kind.name: kind for kind in judges.judge_for(plan).dtypes(plan)}
-    if stored != "float32":
-        kinds |= {stored: np.dtype(stored)}
-    coarsest = max(kinds, key=COARSENESS.index, default="float32")
-    if coarsest == "float64" and FORMATS[form].computes_single:
-        coarsest = "float32"
-    return kinds.get(coarsest, np.dtype(np.float32))
+    judging, feeds = comparison.judging, comparison.trial.feeds
+    if judging.golden or judging.has_bound or judging.plan.states or judging.is_large:
+        return [], outputs
+    values = _pool_values(feeds) if judging.options.data else {}
+    judged_on: list[dict[str, Array]] = []
+    for spread, size in judges.MILDER:
+        if all(output.judged for output in outputs) or not all(output.passed for output in outputs):
+            break
+        milder = _compare_on(judging, runner, Floats(spread, values), size)
+        if milder is None:
+            continue
+        what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
+        new = tuple(
+            _replace_report(
+                other, what=what, why=comparison.describe_bound(output), feed=len(feeds) + len(judged_on)
+            )
+            if not output.judged and other.judged and milder.spread(other.output)
+            else output
+            for output, other in zip(outputs, judge_outputs(milder), strict=True)
+        )
+        judged_on += milder.trial.feeds if new != outputs else []
+        outputs = new
+    return judged_on, outputs
 
 
-def _working(dtype: np.dtype[Any]) -> Any:
-    return np.float32 if dtype.name == "float64" else dtype.type
+def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The values of each tensor in all feeds, as rows of its last axis if alike."""
+    values = {}
+    for name in feeds[0]:
+        arrays = [feed[name] for feed in feeds]
+        widths = {value.shape[-1] if value.ndim > 1 else 0 for value in arrays}
+        rows = (-1, *widths) if len(widths) == 1 and 0 not in widths else (-1,)
+        values[name] = np.concatenate([value.reshape(rows) for value in arrays])
+    return values
 
 
-def _are_large(plan: Plan) -> bool:
-    """Whether a recurrence is too large to be evaluated more often than it must be."""
-    return any(
-        lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype) for recurrence in plan.recurrences
-    )
+def _compare_on(
+    judging: Judging, runner: runners.Runner, floats: Floats, size: tuple[int, int]
+) -> Comparison | None:
+    """Runs both on one feed of this size; None where the model takes none."""
+    with judging.judge.open(trust=judging.trust) as source:
+        try:
+            feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
+        except UnsupportedModelError:
+            return None
+        source.restart()
+        exact = [_run_judge(judging, source, feed) for feed in feeds]
+        trial = Trial(feeds, exact, [[*source.sizes]])
+    return Comparison(judging, trial, run_artifact(judging.plan, runner, feeds))
+
+
+def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
+    """The report on a milder feed, number `feed`; `why` others judge nothing."""
+    message = f"judged on milder inputs, {what}; on others {why}"
+    worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
+    return replace(other, message=other.message or message, worst_element=worst)
+
+
+def ask_pieces(
+    judging: Judging,
+    trial: Trial,
+    artifact: Path | runners.Runner,
+    runner: runners.Runner,
+    outputs: Sequence[OutputReport],
+) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
+    """Asks each recurrence of a file; and the glue, where outputs may hide it."""
+    plan, options = judging.plan, judging.options
+    if not isinstance(artifact, Path) or options.max_error is not None:
+        return (), None
+    # What does not verify needs none of it.
+    from cudnn_convert.verification.pieces import ask
+    from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+    asked = Artifact(options.format, artifact, plan, runner)
+    with context.on(artifact):
+        pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)
+    is_blind = not trial.dependent or not all(output.judged for output in outputs)
+    all_passed = all(piece.passed for piece in pieces)
+    if not (is_blind and plan.recurrences and all_passed) or judging.is_large:
+        return pieces, None
+    return pieces, ask.glue(asked, judging, min(trial.feeds, key=_size))
+
+
+def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    return tuple({keys[name]: value.shape for name, value in feed.items()} for feed in feeds)

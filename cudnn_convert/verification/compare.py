@@ -1,10 +1,7 @@
 """Compares two sets of outputs, and joins the results of all statements.
 
-Are two sets of outputs the same? A value that explains itself, never a vacuous pass.
-
-What the statements say together: equal, different, or of some recurrence nothing at all.
-
-Of the differences of each feed, what a report says of an output.
+A comparison of nothing passes nothing. `outputs` compares one feed, `aggregate` joins the feeds of an output
+for the report, `combine` joins the statements: equal, different, or nothing shown of some recurrence.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output of one feed, compared; `needed` is the share of the tolerance that the worst value used."""
+    """One output of one feed, compared; `needed` is the largest share of the tolerance."""
 
     output: str
     passed: bool
@@ -67,7 +64,7 @@ def tolerance(
     most: float | None = None,
     margin: int = 2,
 ) -> Tolerance:
-    """The bound for floats of `dtype`: 1e-5 for float32, never below; or `margin` times the noise.
+    """The bound for floats of `dtype`, or `margin` times the noise if that is more.
 
     The noise is of some ways to round, and an artifact rounds in another: none is an extreme.
 
@@ -89,7 +86,7 @@ def tolerance(
 
 
 def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
-    """Whether a noise is so far below the bound of its type that no other evaluation would widen that."""
+    """Whether a noise is too small for other evaluations to widen the type's bound."""
     return MARGIN * noise <= tolerance(dtype, 0.0).atol
 
 
@@ -221,7 +218,7 @@ def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
     return list(dict.fromkeys(recurrence.node for recurrence in asked if recurrence.node not in lost))
 
 
-def of(
+def combine(
     outputs: Sequence[OutputReport],
     asked: Sequence[PieceReport],
     moving: Mapping[str, frozenset[str]],
@@ -269,7 +266,7 @@ def of(
 
 
 def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
-    """One output over all feeds: its worst difference. An output that was empty every time proves nothing."""
+    """One output over all feeds; one that is always empty does not pass."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)
     message = worst.message or next(

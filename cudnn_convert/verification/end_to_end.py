@@ -1,14 +1,11 @@
 """Compares whole models: rounding noise, dependence, the bound of each output.
 
-How far rounding alone moves a source's answers: the largest of several evaluations in a working type.
+The noise is how far rounding alone moves a source's answers: the largest of several evaluations in a working
+type. The first adds up as the reference does. The others add up the products of every recurrence in an order
+that is drawn, on inputs that are moved by one unit in the last place: an artifact rounds in an order that is
+none of them, and a chaotic model makes of one unlucky order any number.
 
-The first evaluation adds up as the reference does. The others add up the products of every recurrence in an
-order that is drawn, on inputs that are moved by one unit in the last place: an artifact rounds in an order
-that is none of them, and a chaotic model makes of one unlucky order any number.
-
-Whether outputs move when recurrences do: those that do not say nothing of them.
-
-The whole model, end to end: what each output of the artifact is compared with, and by which bound.
+Outputs that do not move when recurrences do say nothing of them.
 """
 
 from __future__ import annotations
@@ -22,9 +19,13 @@ import numpy as np
 
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
+from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport
-from cudnn_convert.verification import compare, error_statistics, judges, recordings
+from cudnn_convert.verification import compare, error_statistics
+from cudnn_convert.verification.judges import Judge, Source
+from cudnn_convert.verification.recordings import Golden
+from cudnn_convert.weights import lazy
 
 #: Evaluations beside the first.
 DRAWS: Final = 3
@@ -35,7 +36,7 @@ Evaluate = Callable[[int, int], list[Array]]
 
 
 def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
-    """A feed whose floats are moved up or down by about one unit in the last place; draw 0 moves none.
+    """Moves a feed's floats by about one unit in the last place; draw 0 moves none.
 
     Whole numbers stay: they may be ids, or values that stand for padding.
     """
@@ -104,7 +105,7 @@ Answer = Callable[[int], Sequence[Array]]
 
 
 def find_dependent_outputs(
-    source: judges.Source,
+    source: Source,
     answer: Answer,
     exact: Sequence[Sequence[Array]],
     nodes: Collection[str],
@@ -118,7 +119,7 @@ def find_dependent_outputs(
     tried in turn until an output moves.
     """
     moved: frozenset[str] = frozenset()
-    source.disturb(nodes)
+    source.draw.disturb(nodes)
     for number in feeds:
         values = answer(number)
         moved = frozenset(
@@ -126,7 +127,7 @@ def find_dependent_outputs(
         )
         if moved:
             break
-    source.disturb(())
+    source.draw.disturb(())
     return moved
 
 
@@ -149,95 +150,159 @@ COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
 COARSE: Final = frozenset(COARSENESS[2:])
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What decides a tolerance beside the noise: the recurrences' coarsest type, and what the user gave."""
-
-    dtype: np.dtype[Any]
-    atol: float | None = None
-    rtol: float | None = None
-    most: float | None = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the user gave a bound."""
-        return (self.atol, self.rtol, self.most) != (None, None, None)
+#: Of fewer tolerances the cause may be rounding that no evaluation has shown yet.
+_DOUBTFUL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """The answers of the source, `exact`, and of the artifact, `found`, to each of several feeds.
+class Judging:
+    """How an artifact is judged: the judge, the user's options, and a recording, if any.
 
-    `exact` has for each feed the values of the tensors `wanted`: the outputs, then the scores that decide
-    choices. `seen` are the (time, batch) of each recurrence, feed by feed. `told` is a recording whose
-    answers judge in the place of the source's.
+    `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
+    each output that is a choice, the tensor that decides it and the axis of the choice.
     """
 
-    plan: Plan
-    form: str
-    exact: Sequence[Sequence[Array]]
-    found: Sequence[Mapping[str, Array]]
-    wanted: Sequence[str]
+    judge: Judge
+    options: Options
+    golden: Golden | None
+    dtype: np.dtype[Any]
     scores: Mapping[str, tuple[str, int]]
-    told: recordings.Golden | None
-    given: Bounds
-    seen: Sequence[Sequence[tuple[int, int]]]
+    seed: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the source, its variables with the values that judge."""
+        return self.judge.plan
+
+    @property
+    def trust(self) -> bool:
+        """Whether the source may run more than arithmetic."""
+        return self.options.trust
+
+    @property
+    def wanted(self) -> list[str]:
+        """The tensors to ask the source for: outputs, then scores that decide choices."""
+        return [*self.plan.signature.outputs.values(), *(name for name, _ in self.scores.values())]
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the user gave a bound."""
+        return (self.options.atol, self.options.rtol, self.options.max_error) != (None, None, None)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a recurrence is too large to be evaluated more often than it must be."""
+        return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
+
+    `sizes` are the (time, batch) that each recurrence saw, feed by feed. `dependent` are the keys of the
+    outputs that move when what all recurrences give is disturbed.
+    """
+
+    feeds: Sequence[dict[str, Array]]
+    exact: Sequence[Sequence[Array]]
+    sizes: Sequence[Sequence[tuple[int, int]]]
+    dependent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A trial beside the artifact's `answers` by key, one a feed."""
+
+    judging: Judging
+    trial: Trial
+    answers: Sequence[Mapping[str, Array]]
 
     @property
     def kinds(self) -> list[np.dtype[Any]]:
         """For each wanted tensor the type whose bound it gets."""
-        return [bound_dtype(value, self.given.dtype) for value in self.exact[0]]
+        return [bound_dtype(value, self.judging.dtype) for value in self.trial.exact[0]]
 
     @property
     def expected(self) -> Sequence[Sequence[Array]]:
-        """What judges, feed by feed."""
-        if self.told is None:
-            return self.exact
-        keys = {name: key for key, name in self.plan.signature.outputs.items()}
-        return self.told.instead(self.exact, self.wanted, keys)
+        """What judges, feed by feed: the source's answers, or those that were recorded."""
+        judging, exact = self.judging, self.trial.exact
+        if judging.golden is None:
+            return exact
+        keys = {name: key for key, name in judging.plan.signature.outputs.items()}
+        return judging.golden.instead(exact, judging.wanted, keys)
 
     def bounds(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
-        bounds = {}
-        for key, kind, floor in zip(self.plan.signature.outputs, self.kinds, noise, strict=False):
-            of = self.given
+        golden, given, bounds = self.judging.golden, self.judging.options, {}
+        for key, kind, floor in zip(self.judging.plan.signature.outputs, self.kinds, noise, strict=False):
             margin = 2 if kind.name in COARSE else compare.MARGIN
-            bound = compare.tolerance(kind, floor, atol=of.atol, rtol=of.rtol, most=of.most, margin=margin)
-            bounds[key] = self.told.bound(bound, kind) if self.told else bound
+            bound = compare.tolerance(
+                kind, floor, atol=given.atol, rtol=given.rtol, most=given.max_error, margin=margin
+            )
+            bounds[key] = golden.bound(bound, kind) if golden else bound
         return bounds
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Each output over all feeds."""
-        bounds, expected = self.bounds(noise), self.expected
-        least = max(self.told.floor if self.told else 0.0, self.given.most or 0.0)
-        floors = {name: max(floor, least) for name, floor in zip(self.wanted, noise, strict=True)}
-        outputs = self.plan.signature.outputs
-        axes = {
-            key: error_statistics.axis_of_time([values[position].shape for values in expected], self.seen)
-            for position, key in enumerate(outputs)
-        }
+        bounds, expected, axes = self.bounds(noise), self.expected, self._axes_of_time()
+        single = FORMATS[self.judging.options.format].single
+        outputs = self.judging.plan.signature.outputs
         differences: list[list[compare.Difference]] = []
-        for values, answers in zip(expected, self.found, strict=True):
-            by_name = dict(zip(self.wanted, values, strict=True))
-            slack = {
-                key: _too_close(by_name[name], axis, answers.get(key), by_name[outputs[key]], floors[name])
-                for key, (name, axis) in self.scores.items()
-            }
+        for values, answers in zip(expected, self.answers, strict=True):
+            by_name = dict(zip(self.judging.wanted, values, strict=True))
             by_key = {key: by_name[name] for key, name in outputs.items()}
-            single = FORMATS[self.form].single
+            slack = self._slack(by_name, answers, noise)
             differences.append(compare.outputs(answers, by_key, bounds, slack, single=single, axes=axes))
         merged = (compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
         return tuple(self._sharp(report) for report in merged)
 
+    def _slack(
+        self, exact: Mapping[str, Array], answers: Mapping[str, Array], noise: Sequence[float]
+    ) -> dict[str, Array]:
+        """Where the scores behind each choice are too close to call."""
+        judging = self.judging
+        least = max(judging.golden.floor if judging.golden else 0.0, judging.options.max_error or 0.0)
+        floors = {name: max(floor, least) for name, floor in zip(judging.wanted, noise, strict=True)}
+        outputs = judging.plan.signature.outputs
+        return {
+            key: _too_close(exact[name], axis, answers.get(key), exact[outputs[key]], floors[name])
+            for key, (name, axis) in judging.scores.items()
+        }
+
+    def _axes_of_time(self) -> dict[str, int | None]:
+        shapes = zip(*([value.shape for value in values] for values in self.expected), strict=True)
+        return {
+            key: error_statistics.axis_of_time(of_output, self.trial.sizes)
+            for key, of_output in zip(self.judging.plan.signature.outputs, shapes, strict=False)
+        }
+
+    def is_settled(self, noise: list[float]) -> bool:
+        """Whether further evaluations of the noise can change no verdict."""
+        reports = self.reports(noise)
+        is_small = all(map(compare.is_small, noise, self.kinds))
+        if self.judging.is_large or (is_small and all(report.passed for report in reports)):
+            return True
+        # More evaluations can but widen a bound: what it does not judge now it will not judge then.
+        return not any(report.judged for report in reports)
+
+    def is_doubtful(self, noise: list[float]) -> bool:
+        """Whether rounding that no evaluation has shown yet may be why an output differs."""
+        if self.judging.has_bound or self.judging.is_large:
+            return False
+        return any(not report.passed and report.needed < _DOUBTFUL for report in self.reports(noise))
+
     def spread(self, output: str) -> float:
         """How far apart the finite values of an output lie that the source gives."""
-        position = [*self.plan.signature.outputs].index(output)
-        return _spread([values[position] for values in self.expected])
+        position = [*self.judging.plan.signature.outputs].index(output)
+        values = [values[position] for values in self.expected]
+        if values[0].dtype.kind not in "fV":  # judged exactly
+            return 0.0
+        return spread(np.concatenate([value.astype(np.float64).ravel() for value in values]))
 
     def _sharp(self, report: OutputReport) -> OutputReport:
-        """An output whose bound says nothing of it is not judged; what is wrong by any bound stays wrong."""
-        outputs = [*self.plan.signature.outputs]
-        if self.told is not None or self.given.is_given or report.output not in outputs:
+        """The report, not judged where its bound is too wide to say anything."""
+        outputs, judging = [*self.judging.plan.signature.outputs], self.judging
+        if judging.golden is not None or judging.has_bound or report.output not in outputs:
             return report
         spread = self.spread(report.output)
         if not spread or report.atol <= self._sharpness(report.output) * spread:
@@ -256,19 +321,20 @@ class Whole:
 
     def _sharpness(self, output: str) -> float:
         """The share of its spread that the bound of an output may have at most."""
-        kind = self.kinds[[*self.plan.signature.outputs].index(output)]
+        kind = self.kinds[[*self.judging.plan.signature.outputs].index(output)]
         return compare.COARSELY_SHARP if kind.name in COARSE else compare.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""
-        if self.told is None:
+        golden = self.judging.golden
+        if golden is None:
             return []
         bounds = {
             report.output: compare.Tolerance(report.atol, report.rtol, report.reason) for report in reports
         }
         failed = {report.output for report in reports if not report.passed}
-        listed = [(key, bounds[key]) for key in self.plan.signature.outputs]
-        return list(self.told.disagreements(self.exact, self.expected, listed, failed))
+        listed = [(key, bounds[key]) for key in self.judging.plan.signature.outputs]
+        return list(golden.disagreements(self.trial.exact, self.expected, listed, failed))
 
 
 def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -278,17 +344,14 @@ def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return max(value.dtype, dtype, key=lambda kind: COARSENESS.index(kind.name))
 
 
-def _spread(values: Sequence[Array]) -> float:
-    """How far apart the finite values of an output of floats lie; 0 for others, which are judged exactly."""
-    if not values or values[0].dtype.kind not in "fV":
-        return 0.0
-    flat = np.concatenate([value.astype(np.float64).ravel() for value in values])
-    finite = flat[np.isfinite(flat)]
+def spread(values: Array) -> float:
+    """How far apart the finite ones of some floats lie."""
+    finite = values[np.isfinite(values)]
     return float(np.ptp(finite)) if finite.size else 0.0
 
 
 def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, noise: float) -> Array:
-    """Where the score of the artifact's choice is within twice the noise of the best one's."""
+    """Where the score of the artifact's choice is within twice the noise of the best."""
     if actual is None or actual.shape != expected.shape or not expected.size:
         return np.zeros(expected.shape, bool)
     is_choice = (actual >= 0) & (actual < scores.shape[axis])

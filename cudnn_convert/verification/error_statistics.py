@@ -1,10 +1,7 @@
 """Statistics of an output's errors for reports, and which axis is time.
 
-What an output's errors look like, in numbers: for people and their plots, never for the verdict.
-
-Each feed gives a `Figures`; `merge_figures` makes one of those of all feeds.
-
-Which axis of an output is time, as far as the feeds can tell.
+They are for people and their plots, never for the verdict. Each feed gives a `Figures`; `merge_figures` makes
+one of those of all feeds.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Inputs to compare on: random, seeded, and such that the model accepts them.
 
-At least two pairs of (time, batch), all different, and those that an artifact computes in a way of its own.
-Trying shows whether an unknown dimension is time or batch: the assignment counts where the recurrences then
-see the batch size that was meant, or, where that is fixed, the number of steps.
+There are at least two pairs of (time, batch), all different, and those that an artifact computes in a way of
+its own. Trying shows whether an unknown dimension is time or batch: the assignment counts where the
+recurrences then see the batch size that was meant, or, where that is fixed, the number of steps.
 
-`pad_rows` inputs have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
+Inputs may have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
 Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
 one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
 
-`rows` counts those of a lookup in a partitioned table. TensorFlow divides the ids among the parts, by
-remainder or by range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition,
-a gather for each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
+Ids pick rows of a table, which may be partitioned. TensorFlow divides ids among the parts, by remainder or by
+range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition, a gather for
+each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from cudnn_convert.weights import npz_archive
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
-def value(index: Index, name: str) -> Any:
-    """The scalar that pads the input `name`, the one it is compared with for a mask; None where none is."""
+def find_padding(index: Index, name: str) -> Any:
+    """The scalar that input `name` is compared with for a mask; None if there is none."""
     for current in _walk_carriers(index, name, _PASSES_VALUES):
         for reader in index.consumers(*split(current)):
             inputs = index.data_inputs(reader)
@@ -60,7 +60,7 @@ def _walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterat
 def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
-    """`drawn` with each row of a random length: `padding` from there on and nowhere before, if there is any.
+    """Gives each row of `drawn` a random length, and `padding` from there on.
 
     `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
     """
@@ -86,8 +86,8 @@ _ARITHMETIC: Final = frozenset(
 _PARTITION: Final = "DynamicPartition"
 
 
-def rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
-    """The rows of all parts together that the tensor `ids` picks from, None where it picks from none.
+def count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
+    """The rows of the partitioned table that `ids` picks from; None if there is none.
 
     `count` gives the rows of the table of one gather.
     """
@@ -123,10 +123,10 @@ _UNKNOWN: Final = b"\xff"
 def generate(
     plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
-    """One feed, by tensor of `plan.signature`, for each of `usual`, or of the one batch that states have.
+    """Makes one feed by tensor for each of the sizes `usual`.
 
-    Without them for each of `judges.sizes`. And one for each of `more` where all signatures accept those too.
-    Floats are drawn as `floats` says.
+    Without them for each of `judges.sizes`, or of the one batch that states have. And one for each of `more`
+    where all signatures accept those too. Floats are drawn as `floats` says.
 
     Raises UnsupportedModelError where no assignment of the unknown dimensions runs.
     """
@@ -149,7 +149,7 @@ def _generate(
     names = list(plan.signature.inputs.values())
     tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
     ranges = {name: _rows(index, seen, name) for name in names}
-    paddings = {name: value(index, name) for name in names}
+    paddings = {name: find_padding(index, name) for name in names}
     longest = _find_fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
     for pair in _pairs_of_sizes(plan, seen, kinds):
@@ -206,7 +206,7 @@ def _states(plan: Plan) -> dict[str, Any]:
 
 
 def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """The values in a feed of state that begins as a scalar: as many of that as the shape has."""
+    """Values of state that begins as a scalar, repeated over its shape."""
     return {
         name: np.full_like(feed[name], plan.model.variables[state.state.key].read())
         for state in plan.states
@@ -215,7 +215,7 @@ def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
-    """The fewest steps that a recurrence is bound to, which no length may exceed; None where none is."""
+    """The fewest steps that a recurrence is bound to; None if none is."""
     shapes = [
         (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
         for recurrence in plan.recurrences
@@ -225,7 +225,7 @@ def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
 
 
 def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
-    """What to try: these sizes, then their steps with each batch that a fixed initial state may be of.
+    """Sizes to try: these, then their steps with the batch of fixed initial states.
 
     Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
     """
@@ -250,7 +250,7 @@ def _multiple(size: int, share: int) -> int:
 def _choose_accepted(
     plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
 ) -> tuple[list[dict[str, Array]] | None, str]:
-    """The first feeds whose batch the recurrences see, else those whose steps they see, else any that run.
+    """The first feeds whose batch recurrences see, else whose steps, else any that run.
 
     Those in which no recurrence runs at all, for a branch is not taken, are the last to be taken.
     """
@@ -278,7 +278,7 @@ def _choose_accepted(
     return right_steps or accepted, failure
 
 
-def fitting(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
     """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
     seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
@@ -333,7 +333,7 @@ def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ..
 
 
 def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """How many rows the table has that a tensor's values pick from, or None where they pick from none."""
+    """The rows of the table that a tensor's values pick from; None if there is none."""
     todo, done = [name], set()
     while todo:
         current = todo.pop()
@@ -350,7 +350,7 @@ def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
                 return None if depth is None else int(depth)
             if (reader.op in _CARRIERS and position == 0) or (reader.op in ops.SELECTS and position > 0):
                 todo += [f"{reader.name}:{j}" for j in range(2)]
-    return rows(index, name, lambda gather: _table_rows(index, seen, gather))
+    return count_partition_rows(index, name, lambda gather: _table_rows(index, seen, gather))
 
 
 def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:

@@ -1,97 +1,84 @@
-"""Runs the source's own graph, each cuDNN node computed by `reference`.
+"""Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
 
-BlockLSTM ends the process where it is asked for more steps than its input has: a guard asks before it.
+The graph runs as the file has it, cut at the inputs but not simplified, so that what `graph.passes.inference`
+takes away is judged too. What is not on the list of `graph.safe_ops` is refused unless the user trusts the
+source. Variables have the values that the source's own restore op would set: TensorFlow evaluates the names
+and slices that the op is given, so a value that the reader took from a wrong key shows in the numbers.
 
-The feeds that are tried for a model of unknown axes may ask so. Source: tensorflow v2.21.0
-core/kernels/rnn/lstm_ops.cc BlockLSTMOp (slices its input without a check).
-
-The beams of TensorFlow 1's GatherTree, computed beam by beam where the source's graph has the op.
-
-Source: tensorflow v1.15.0 contrib/seq2seq/kernels/beam_search_ops.cc, the CPU kernel.
-
-The judge: the source's own graph, run with each cuDNN node computed by `reference`.
-
-It runs as the file has it, cut at the inputs but not simplified, so that what `graph.passes.inference`
-takes away is
-judged too. What is not on the list of `graph.safe_ops` is refused unless the user trusts the source.
-
-The way of a source with a graph: TensorFlow runs it.
+Two ops of TensorFlow 1 need care. BlockLSTM ends the process where it is asked for more steps than its input
+has, as feeds that are tried for unknown axes may do; a guard checks that before it (tensorflow v2.21.0
+core/kernels/rnn/lstm_ops.cc BlockLSTMOp slices its input without a check). GatherTree is computed beam by
+beam (tensorflow v1.15.0 contrib/seq2seq/kernels/beam_search_ops.cc, the CPU kernel).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import lookup_tables, node_defs, ops, safe_ops
+from cudnn_convert.errors import ReadError, first_line
+from cudnn_convert.graph import lookup_tables, node_defs, ops, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
-from cudnn_convert.graph.session import session
-from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
-from cudnn_convert.verification import feeds, judges, state_variables
-from cudnn_convert.verification.reference_op import Call, Computation, Draw, computation
-
-
-def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
-    """Put a guard before each BlockLSTM of a GraphDef, in place; it adds the (time, batch) it saw to `seen`.
-
-    Returns the functions, which the caller keeps.
-    """
-
-    def guard(steps: Array, x: Array) -> Array:
-        if not 0 <= steps <= x.shape[0]:
-            raise ValueError(f"BlockLSTM: expected at most {x.shape[0]} steps, found {steps}")
-        seen.append((x.shape[0], x.shape[1]))
-        return np.asarray(steps, np.int64)
-
-    names = {node.name for node in graph.node}
-    blocks = [node for node in graph.node if node.op in ops.BLOCK_LSTMS]
-    for node in blocks:
-        name, inputs = unique(f"{node.name}/guard", names), [node.input[resolve.STEPS], node.input[resolve.X]]
-        token, types = tf_private.register_function(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
-        graph.node.append(node_defs.node(name, "PyFunc", inputs, token=token, Tin=types, Tout=[tf.int64]))
-        node.input[resolve.STEPS] = name
-    return [guard] if blocks else []
-
-
-def compute_beams(graph: Any) -> list[Any]:
-    """Each node that stands for a GatherTree becomes a PyFunc; returns their functions, to be kept."""
-    functions = []
-    for node in graph.node:
-        if MARK in node.attr:
-            functions.append(beams)
-            _, *inputs = node.input
-            token = tf_private.register_function(beams)
-            kinds = [tf.int32] * 4
-            node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs, token=token, Tin=kinds, Tout=kinds[:1]))
-    return functions
-
-
-def beams(ids: Array, parents: Array, lengths: Array, end: Array) -> Array:
-    """The whole beams `[time, batch, beam]`."""
-    outputs = ids * 0 + end
-    for row, length in enumerate(lengths):
-        for beam in range(ids.shape[2]):
-            at = beam
-            for t in range(min(int(length), len(ids)) - 1, -1, -1):
-                outputs[t, row, beam], at = ids[t, row, at], parents[t, row, at]
-            ends = (outputs[:, row, beam] == end).nonzero()[0]
-            if len(ends):
-                outputs[ends[0] :, row, beam] = end
-    return outputs
+from cudnn_convert.verification import feeds, judges
+from cudnn_convert.verification.judges import USUAL, Call, Computation, Draw, Floats, Sizes, Source
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
-    """What a run gave by tensor, and what its recurrences saw and took."""
+class GraphJudge:
+    """Judges a source by running its graph."""
+
+    plan: Plan
+
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[Source]:
+        """The source. Raises UnsupportedModelError where running it would run more than arithmetic."""
+        return open_source(self.plan, dtype=dtype, trust=trust)
+
+    def make_feeds(
+        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+    ) -> list[dict[str, Array]]:
+        """Feeds that the source accepts. Raises UnsupportedModelError where none are found."""
+        return feeds.generate(self.plan, source, seed=seed, more=more, usual=usual, floats=floats)
+
+    def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+        """Arrays by key as a feed by tensor. Raises UsageError."""
+        return feeds.fit(self.plan, values, where=where)
+
+    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+        """Raises UsageError where the source does not take a feed."""
+        feeds.require_accepted(self.plan, source, feed, where=where)
+
+    def dtypes(self) -> set[np.dtype[Any]]:
+        """The types of block LSTMs."""
+        return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(self.plan.graph)}
+
+    def scores(self) -> dict[str, tuple[str, int]]:
+        """For each output that is an ArgMax: the tensor of its scores, and their axis."""
+        index = Index(self.plan.whole)
+        scores: dict[str, tuple[str, int]] = {}
+        for key, name in self.plan.signature.outputs.items():
+            if split(name)[0] not in index.nodes:
+                continue  # what a state variable holds next
+            node = index.maker(name, ["Identity", "Cast"])
+            axis = node_defs.fold_scalar(index, tensor(node.input[1])) if node.op == "ArgMax" else None
+            if axis is not None:
+                scores[key] = (tensor(node.input[0]), axis)
+        return scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """The values of a run by tensor, and the sizes and calls of its recurrences."""
 
     values: Mapping[str, Array]
     sizes: Sequence[tuple[int, int]]
@@ -99,7 +86,7 @@ class _Answered:
 
 
 @contextmanager
-def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[judges.Source]:
+def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
     """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
@@ -117,10 +104,12 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     needed += plan.initializers
     graph = node_defs.extract_nodes(graph, Index(graph).ancestors(needed))
     model = plan.model
-    with session(graph, model.variables, initializers=plan.initializers, assets=model.assets) as running:
-        memory = state_variables.Memory(running, plan)
+    with session.session(
+        graph, model.variables, initializers=plan.initializers, assets=model.assets
+    ) as running:
+        memory = Memory(running, plan)
         # A feed that was tried when it was chosen is not run again for its answers.
-        answered: dict[Any, _Answered] = {}
+        answered: dict[Any, _Answers] = {}
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
             is_repeatable = draw.is_exact and not (plan.states or trust)
@@ -138,13 +127,11 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
             answers_by_name = dict(zip(fetched, values, strict=True)) | memory.read_held()
             answers = [np.asarray(answers_by_name[name]) for name in wanted]
             if key is not None:
-                answered[key] = _Answered(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
+                answered[key] = _Answers(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
             return answers
 
         words = lookup_tables.words(running, plan.initializers)
-        yield judges.Source(
-            run, seen, memory.restart, draw.choose, draw.disturb, draw.give, draw.calls, words
-        )
+        yield Source(run, seen, memory.restart, draw, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 
@@ -176,7 +163,7 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
 def _insert_references(
     graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]], draw: Draw
 ) -> list[Any]:
-    """Each cuDNN node becomes a PyFunc of its old name; returns the functions, which the caller keeps."""
+    """Makes each cuDNN node a PyFunc; returns the functions, which the caller keeps."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
@@ -199,7 +186,7 @@ def _function(
     recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]], draw: Draw
 ) -> Computation:
     if recurrence is not None:
-        return computation(recurrence, dtype, seen, draw)
+        return judges.computation(recurrence, dtype, seen, draw)
 
     def dead(*_: Any) -> list[Array]:
         raise RuntimeError("a branch that was taken for dead is alive")
@@ -207,21 +194,212 @@ def _function(
     return dead
 
 
-def _scores(plan: Plan) -> dict[str, tuple[str, int]]:
-    """For each output that is an ArgMax: the tensor of the scores that decide it, and their axis."""
-    index = Index(plan.whole)
-    scores: dict[str, tuple[str, int]] = {}
-    for key, name in plan.signature.outputs.items():
-        if split(name)[0] not in index.nodes:
-            continue  # what a state variable holds next
-        node = index.maker(name, ["Identity", "Cast"])
-        if node.op == "ArgMax" and (axis := node_defs.fold_scalar(index, tensor(node.input[1]))) is not None:
-            scores[key] = (tensor(node.input[0]), axis)
-    return scores
+def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
+    """Puts a guard before each BlockLSTM, which adds its (time, batch) to `seen`.
+
+    Returns the functions, which the caller keeps.
+    """
+
+    def guard(steps: Array, x: Array) -> Array:
+        if not 0 <= steps <= x.shape[0]:
+            raise ValueError(f"BlockLSTM: expected at most {x.shape[0]} steps, found {steps}")
+        seen.append((x.shape[0], x.shape[1]))
+        return np.asarray(steps, np.int64)
+
+    names = {node.name for node in graph.node}
+    blocks = [node for node in graph.node if node.op in ops.BLOCK_LSTMS]
+    for node in blocks:
+        name, inputs = unique(f"{node.name}/guard", names), [node.input[resolve.STEPS], node.input[resolve.X]]
+        token, types = tf_private.register_function(guard), [tf.int64, tf.as_dtype(node.attr["T"].type)]
+        graph.node.append(node_defs.node(name, "PyFunc", inputs, token=token, Tin=types, Tout=[tf.int64]))
+        node.input[resolve.STEPS] = name
+    return [guard] if blocks else []
 
 
-def _dtypes(plan: Plan) -> set[np.dtype[Any]]:
-    return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(plan.graph)}
+def compute_beams(graph: Any) -> list[Any]:
+    """Makes each GatherTree a PyFunc; returns the functions, which the caller keeps."""
+    functions = []
+    for node in graph.node:
+        if MARK in node.attr:
+            functions.append(beams)
+            _, *inputs = node.input
+            token = tf_private.register_function(beams)
+            kinds = [tf.int32] * 4
+            node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs, token=token, Tin=kinds, Tout=kinds[:1]))
+    return functions
 
 
-WAY: Final = judges.Way(open_source, feeds.generate, feeds.fitting, feeds.require_accepted, _dtypes, _scores)
+def beams(ids: Array, parents: Array, lengths: Array, end: Array) -> Array:
+    """The whole beams `[time, batch, beam]`."""
+    outputs = ids * 0 + end
+    for row, length in enumerate(lengths):
+        for beam in range(ids.shape[2]):
+            at = beam
+            for t in range(min(int(length), len(ids)) - 1, -1, -1):
+                outputs[t, row, beam], at = ids[t, row, at], parents[t, row, at]
+            ends = (outputs[:, row, beam] == end).nonzero()[0]
+            if len(ends):
+                outputs[ends[0] :, row, beam] = end
+    return outputs
+
+
+_FORMS: Final = frozenset({"Identity", "Reshape"})
+_RESTORE: Final = "RestoreV2"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a restore op reads for a variable."""
+
+    key: str
+    slices: str
+
+
+def with_restored_values(plan: Plan) -> Plan:
+    """The plan with the values that the source's restore op names, for the judge alone."""
+    checkpoint, taken = plan.model.checkpoint, plan.model.variables
+    if checkpoint is None:
+        return plan
+    entries = {name: entry for name, entry in _entries(checkpoint) if entry.key in taken}
+    values = {
+        name: InMemory(_read(checkpoint.prefix, entry))
+        for name, entry in entries.items()
+        if not _is_taken(taken.get(name), entry)
+    }
+    keys = {name: entry.key for name, entry in entries.items()}
+    variables = {**taken, **values}
+    recurrences = tuple(_recurrence(recurrence, keys, variables) for recurrence in plan.recurrences)
+    return replace(plan, model=replace(plan.model, variables=variables), recurrences=recurrences)
+
+
+def _recurrence(recurrence: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
+    """A recurrence whose parameters have another key than their own is computed from that entry."""
+    key = keys.get(recurrence.shared)
+    if key is None or recurrence.shared not in values:
+        return recurrence
+    if key == recurrence.shared and not isinstance(values[recurrence.shared], InMemory):
+        return recurrence
+    return replace(
+        recurrence,
+        evidence=BlobEvidence(values[recurrence.shared].read().astype(recurrence.dtype, copy=False)),
+    )
+
+
+def _is_taken(tensor: Any, entry: _Entry) -> bool:
+    """Whether the reader took the same entry."""
+    return tensor is not None and (getattr(tensor, "key", None), getattr(tensor, "slices", None)) == (
+        entry.key,
+        entry.slices,
+    )
+
+
+def _read(prefix: Path, entry: _Entry) -> Array:
+    try:
+        dtype = tf.train.load_checkpoint(str(prefix)).get_variable_to_dtype_map()[entry.key]
+        with tf.Graph().as_default(), tf.compat.v1.Session() as running:
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=str(prefix),
+                tensor_names=[entry.key],
+                shape_and_slices=[entry.slices],
+                dtypes=[dtype],
+            )
+            return np.asarray(running.run(value))
+    except (tf.errors.OpError, KeyError, ValueError) as cause:
+        expected = "an entry that TensorFlow restores"
+        raise ReadError(prefix, f"tensor {entry.key}", expected=expected, found=first_line(cause)) from cause
+
+
+def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
+    """What the saver that wrote the MetaGraph restores into each variable as it is stored."""
+    meta = checkpoint.meta
+    index = Index(meta.graph_def)
+    saver = meta.saver_def.restore_op_name.removesuffix(":0")
+    if saver not in index.nodes:
+        return
+    # The op that restores everything waits for each assignment.
+    waited_for = map(index.nodes.__getitem__, sorted(index.ancestors([saver])))
+    assigns = [node for node in waited_for if node.op in ops.OVERWRITES]
+    sources = [(index.nodes[split(node.input[0])[0]], *_source(index, node)) for node in assigns]
+    words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
+    for variable, op, number in sources:
+        if variable.op in ops.VARIABLES and number < len(words.get(op, ())):
+            yield session.checkpoint_key(variable), words[op][number]
+
+
+def _source(index: Index, node: Any) -> tuple[str, int]:
+    """The op, and the number of its output, whose value an assignment takes."""
+    return split(index.origin(node.input[1], _FORMS))
+
+
+def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
+    """Evaluates the names and slices of restore ops, where that is arithmetic alone."""
+    wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
+    needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
+    if not wanted or any(safe_ops.others(needed)):
+        return {}
+    with tf.Graph().as_default() as scratch, tf.compat.v1.Session(graph=scratch) as running:
+        tf.import_graph_def(node_defs.strip_devices(needed), name="")
+        given = {name: index.data_inputs(index.nodes[name])[1:3] for name in wanted}
+        values = running.run(given)
+    return {
+        name: [_Entry(key.decode(), part.decode()) for key, part in zip(*pair, strict=True)]
+        for name, pair in values.items()
+    }
+
+
+class Memory:
+    """The assigned variables of a running session; `starts` and `ends` are the tensors for those that left.
+
+    `writes` are the assignments of those, which a run makes even where no output waits for them.
+    """
+
+    def __init__(self, running: Any, plan: Plan) -> None:
+        self._running = running
+        leaving = [state for state in plan.states if state.start is not None]
+        self.starts = {state.start: state.state.variable for state in leaving}
+        self.ends = {state.end: state.state.variable for state in leaving}
+        writes = [write.op for state in leaving for write in state.state.writes]
+        self.writes = [running.graph.get_operation_by_name(op) for op in writes]
+        stored = {state.state.variable: plan.model.variables[state.state.key] for state in plan.states}
+        self._stored = {variable: value.read() for variable, value in stored.items()}
+        self._slots = {variable: _slot(running.graph, variable) for variable in stored}
+        self._scalars = {state.state.variable for state in leaving if state.from_scalar}
+
+    def set(self, values: Mapping[str, Array]) -> None:
+        """Gives the variables behind the tensors `starts` their values.
+
+        One that begins as a scalar gets that for a tensor of nothing else: so it is in the source.
+        """
+        given = {self.starts[name]: value for name, value in values.items()}
+        begun = {name for name in self._scalars & given.keys() if np.all(given[name] == self._stored[name])}
+        self._assign(given | {name: self._stored[name] for name in begun})
+
+    def read_held(self) -> dict[str | None, Array]:
+        """What the variables hold now, by the tensors `ends`."""
+        values: dict[str | None, Array] = self._running.run(
+            {name: self._slots[variable][2] for name, variable in self.ends.items()}
+        )
+        return values
+
+    def restart(self) -> None:
+        """Puts back what the file holds."""
+        self._assign(self._stored)
+
+    def _assign(self, values: Mapping[str, Array]) -> None:
+        slots = {variable: self._slots[variable] for variable in values}
+        fed = {slots[variable][0]: value for variable, value in values.items()}
+        self._running.run([assign for _, assign, _ in slots.values()], fed)
+
+
+def _slot(graph: tf.Graph, variable: str) -> tuple[Any, Any, Any]:
+    """A placeholder, the op that assigns it to a variable, and the variable's value."""
+    target = graph.get_tensor_by_name(f"{variable}:0")
+    with graph.as_default():
+        if target.dtype == tf.resource:
+            dtype = target.op.get_attr("dtype")
+            fed = tf.compat.v1.placeholder(dtype)
+            assign = tf.raw_ops.AssignVariableOp(resource=target, value=fed)
+            return fed, assign, tf.raw_ops.ReadVariableOp(resource=target, dtype=dtype)
+        fed = tf.compat.v1.placeholder(target.dtype.base_dtype)
+        assign = tf.raw_ops.Assign(ref=target, value=fed, validate_shape=False)
+        return fed, assign, tf.raw_ops.Snapshot(input=target)

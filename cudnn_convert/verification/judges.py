@@ -1,22 +1,27 @@
-"""Judges of a source: its graph is run, or each recurrence is computed alone."""
+"""Judges of a source: the protocol, and a judge that computes each recurrence alone.
+
+A judge runs a source with every recurrence computed as `reference` does. `graph_judge` runs the source's own
+graph; weights without a graph need none, and no TensorFlow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from cudnn_convert.model import Array
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.weights import lazy
+from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.weights import lazy, npz_archive
 
 Sizes = tuple[tuple[int, int], ...]
-#: The (time, batch) of the feeds that are made up: more steps than `lower.tensorflow.layer_stack` takes a
-#: block for where
-#: it takes one for few, and fewer.
+#: The (time, batch) of drawn feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and
+#: fewer.
 SIZES: Final[Sizes] = ((17, 3), (9, 2))
 #: The same where all recurrences are too large to be computed often: steps for each form that they may take.
 #: A small one has loops that need more.
@@ -30,13 +35,13 @@ FEW: Final = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """How floats are made up: with a standard deviation, or from the `values` of their tensor."""
+    """How floats are drawn: with a standard deviation, or from `values` by tensor."""
 
     spread: float = 1.0
     values: Mapping[str, Array] = field(default_factory=dict)
 
     def draw(self, rng: np.random.Generator, name: str, shape: Sequence[int]) -> Array:
-        """Values for a tensor; those of one place together where its last axis is that of the given ones."""
+        """Draws values for a tensor; given rows stay together where the last axis fits."""
         given = self.values.get(name)
         if given is None or not given.size:
             return np.asarray(self.spread * rng.standard_normal(shape))
@@ -49,45 +54,208 @@ class Floats:
 USUAL: Final = Floats()
 
 
+#: `(x, h, c, lengths or None) -> [y, h, c]` in the axes and the type that the op has.
+Computation = Callable[..., list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the op `node` took, time-major, and what it gave in its own axes."""
+
+    node: str
+    x: Array
+    h: Array
+    c: Array
+    lengths: Array | None
+    gave: Sequence[Array]
+
+
+_Taking = TypeVar("_Taking")
+
+
+def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _Taking:
+    """The call whose `x`, `h` and `c` are nearest to these, all time-major.
+
+    A node in a loop is called often, and recurrences of equal weights share a name. Raises LookupError where
+    no call took an input of that shape.
+    """
+
+    def distance(call: Any) -> float:
+        pairs = [(call.x, x), (call.h, h), *([] if c is None else [(call.c, c)])]
+        fit = [(value, other) for value, other in pairs if value.shape == other.shape]
+        with np.errstate(invalid="ignore"):
+            return sum(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)) for a, b in fit)
+
+    fitting: list[Any] = [*calls]
+    fitting = [call for call in fitting if call.x.shape == x.shape]
+    if not fitting:
+        raise LookupError(f"a recurrence is called with {[*x.shape]}, which the source's is not")
+    taking: _Taking = min(fitting, key=distance)
+    return taking
+
+
+#: The share of its spread by which a recurrence is disturbed.
+OFF: Final = 1e-2
+
+
+@dataclass(slots=True)
+class Draw:
+    """How recurrences are computed: in which order of summation, disturbed, or given.
+
+    `number` 0 is the reference's own order, each other one another order. `disturbed` are nodes that give
+    values which are off by `OFF` of their spread. `given` are calls by node: it gives what the nearest of
+    these gave, and nothing is computed. `calls` collects what the nodes of the last run took and gave.
+    """
+
+    number: int = 0
+    disturbed: Collection[str] = ()
+    calls: list[Call] = field(default_factory=list)
+    given: Mapping[str, Sequence[Call]] = field(default_factory=dict)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every node gives what the reference gives in its own order."""
+        return not (self.number or self.disturbed or self.given)
+
+    def choose(self, number: int) -> None:
+        """Makes that evaluation from now on."""
+        self.number = number
+
+    def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
+        """Has these nodes give what these calls gave from now on, and computes all others."""
+        self.given = calls
+
+    def disturb(self, nodes: Collection[str]) -> None:
+        """Disturbs these nodes from now on, and no others."""
+        self.disturbed = nodes
+
+
+def computation(
+    recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
+) -> Computation:
+    """A cuDNN op on arrays, computed in `dtype`; adds each (time, batch) to `seen`."""
+    from cudnn_convert import reference  # which a conversion without a proof does not need
+
+    sizes, time_major = recurrence.sizes, recurrence.time_major
+    is_lstm = sizes.mode.value == "lstm"
+    large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
+    layers = steps(recurrence, dtype)
+    # Large weights are read again in every call, so that no call is made twice.
+    natural = layers if large else tuple(layers)
+    drawn: dict[int, Sequence[Any]] = {0: natural}
+    known: dict[tuple[bytes | None, ...], list[Array]] = {}
+
+    def order_steps() -> Sequence[Any]:
+        number = draw.number if draw is not None and not large else 0
+        if number not in drawn:
+            order = np.random.default_rng(number)
+            drawn[number] = tuple(step.gates().step(order) for step in natural)
+        return drawn[number]
+
+    def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
+        kind, cell = x.dtype, c
+        x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
+        c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        seen.append((x.shape[0], x.shape[1]))
+        if draw is not None and recurrence.node in draw.given:
+            return list(nearest(draw.given[recurrence.node], x, h, c).gave)
+        key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
+        is_off = draw is not None and recurrence.node in draw.disturbed
+        # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
+        taken = (x.copy(), h.copy(), c.copy(), None if lengths is None else lengths.copy())
+        if key in known and not is_off:
+            if draw is not None and not large:
+                draw.calls.append(Call(recurrence.node, *taken, known[key]))
+            return known[key]
+        floats = (t.astype(dtype) for t in (x, h, c))
+        y, h, c = reference.run(order_steps(), *floats, directions=sizes.directions, lengths=lengths)
+        y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
+        if is_off:
+            y, h, c = (_off(value) for value in (y, h, c))
+        outputs = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
+        if draw is not None and not large:
+            draw.calls.append(Call(recurrence.node, *taken, outputs))
+        known.update({key: outputs} if large and not is_off else {})
+        return outputs
+
+    return compute
+
+
+def _off(value: Array) -> Array:
+    """Values that are each off by `OFF` of the spread of all, up or down."""
+    if not value.size:
+        return value
+    spread = float(np.ptp(value.astype(np.float64))) or 1.0
+    ways = np.random.default_rng(value.size).choice([-1.0, 1.0], value.shape)
+    return np.asarray(value + OFF * spread * ways, value.dtype)
+
+
+def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
+    """The reference's steps from the arrays that the source stores, which no lowering has touched."""
+    from cudnn_convert import reference
+
+    sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
+    common = {"layers": sizes.layers, "directions": sizes.directions, "dtype": dtype}
+    common["gate_order"] = convention.gate_order
+    if isinstance(evidence, CanonicalEvidence):
+        evaluate = reference.DIALECTS[evidence.dialect]
+        return evaluate(evidence.tensors, sizes.mode.value, forget_bias=convention.forget_bias, **common)
+    return reference.steps_from_blob(
+        evidence.blob,
+        sizes.mode.value,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        skip_input=sizes.skip_input,
+        projection=sizes.projection,
+        **common,
+    )
+
+
 @dataclass(slots=True)
 class Source:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
-    `draw` chooses the order in which recurrences add up from then on, `disturb` the nodes that are off,
-    `give` the calls that nodes answer by; `calls` are those of the last run (`reference_op.Draw`). `words`
-    are
-    the keys of its tables where those are strings.
+    `draw` chooses how recurrences are computed from then on, and collects their calls. `words` are the keys
+    of its tables where those are strings.
     """
 
     run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]]
     sizes: list[tuple[int, int]]
     restart: Callable[[], None]
-    draw: Callable[[int], None]
-    disturb: Callable[[Collection[str]], None]
-    give: Callable[[Mapping[str, Sequence[Any]]], None] = lambda _: None
-    calls: Sequence[Any] = ()
+    draw: Draw
     words: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """`opened(plan, dtype=, trust=)` is a source that answers; it may raise UnsupportedModelError.
+class Judge(Protocol):
+    """Runs the source of one plan, and makes feeds for it, by tensor."""
 
-    `generated(plan, source, seed=, more=, usual=, floats=)` makes feeds, by tensor, that it accepts: of the
-    sizes `usual`, by default those of `sizes`, and where it takes those too `more`; `floats` says
-    how those are drawn. `fitting(plan, values, where=)` are arrays by key as feeds by tensor,
-    `require_accepted(plan, source, feed, where=)` tries one; both raise UsageError. `dtypes` are those that
-    fused recurrences compute in which are no cuDNN nodes; `scores` has, for each output that is a choice, the
-    tensor that decides it and the axis of the choice.
-    """
+    @property
+    def plan(self) -> Plan:
+        """The plan, its variables with the values that judge."""
 
-    opened: Callable[..., AbstractContextManager[Source]]
-    generated: Callable[..., list[dict[str, Array]]]
-    fitting: Callable[..., dict[str, Array]]
-    require_accepted: Callable[..., None]
-    dtypes: Callable[[Plan], set[np.dtype[Any]]]
-    scores: Callable[[Plan], dict[str, tuple[str, int]]]
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[Source]:
+        """The source, its recurrences computed in `dtype`. May raise UnsupportedModelError."""
+
+    def make_feeds(
+        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+    ) -> list[dict[str, Array]]:
+        """Feeds by tensor that an open source accepts, whose floats are drawn as `floats` says.
+
+        They have the sizes `usual`, by default those of `sizes`, and where the source takes those too `more`.
+        """
+
+    def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+        """Arrays by key as a feed by tensor, of the inputs' types. Raises UsageError."""
+
+    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+        """Raises UsageError where an open source does not take a feed."""
+
+    def dtypes(self) -> set[np.dtype[Any]]:
+        """The types that fused recurrences compute in which are no cuDNN nodes."""
+
+    def scores(self) -> dict[str, tuple[str, int]]:
+        """For each output that is a choice: the tensor that decides it, and its axis."""
 
 
 def sizes(plan: Plan) -> Sizes:
@@ -98,21 +266,108 @@ def sizes(plan: Plan) -> Sizes:
     return FEWER if large and all(large) else SIZES
 
 
-def judge_for(plan: Plan) -> Way:
-    """The way for a plan; only that with a graph needs TensorFlow."""
-    if plan.singles:
-        from cudnn_convert.verification import reference_op
+@dataclass(frozen=True, slots=True)
+class StandaloneJudge:
+    """Judges weights without a graph: each recurrence is computed by itself, and only arithmetic runs."""
 
-        return reference_op.WAY
-    from cudnn_convert.verification import graph_judge
+    plan: Plan
 
-    return graph_judge.WAY
+    @contextmanager
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+        """The source, trusted or not."""
+        seen: list[tuple[int, int]] = []
+        draw = Draw()
+        computations = {
+            single.name: computation(single.recurrence, dtype, seen, draw) for single in self.plan.singles
+        }
+
+        def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+            seen.clear()
+            draw.calls.clear()
+            answers: dict[str, Array] = {}
+            for single in self.plan.singles:
+                answers |= _answer(single, computations[single.name], feeds)
+            return [answers[name] for name in wanted]
+
+        try:
+            yield Source(run, seen, lambda: None, draw)
+        finally:
+            computations.clear()  # the answers stay, the weights in `dtype` need not
+
+    def make_feeds(
+        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+    ) -> list[dict[str, Array]]:
+        """Draws normal values, and lengths of at least one step."""
+        pairs = (*(usual or sizes(self.plan)), *more)
+        feeds: list[dict[str, Array]] = [{} for _ in pairs]
+        for single in self.plan.singles:
+            rng = np.random.default_rng(seed)
+            for feed, (time, batch) in zip(feeds, pairs, strict=True):
+                widths = {"time": time, "batch": batch}
+                for key, (dtype, shape) in single.inputs.items():
+                    full = [widths[width] if isinstance(width, str) else width for width in shape]
+                    is_length = dtype.kind == "i"
+                    name = single.signature.inputs[key]
+                    value = rng.integers(1, time + 1, full) if is_length else floats.draw(rng, name, full)
+                    feed[name] = value.astype(dtype)
+        return feeds
+
+    def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
+        """Arrays by key as a feed by tensor. Raises UsageError."""
+        reasons, feed = [], {}
+        for part, single in zip(self.plan.parts, self.plan.singles, strict=True):
+            for key, (dtype, shape) in single.inputs.items():
+                given = values.get(part.prefix + key)
+                if given is None:
+                    continue
+                if npz_archive.are_cut_off(given.dtype, dtype) or not _is_like(given.shape, shape):
+                    wanted = ", ".join("None" if isinstance(width, str) else str(width) for width in shape)
+                    what = f"found {given.dtype}{list(given.shape)}"
+                    reasons.append(f"{where}: {part.prefix + key}: expected {dtype.name}({wanted}), {what}")
+                else:
+                    feed[single.signature.inputs[key]] = given.astype(dtype)
+        if reasons:
+            raise UsageError(*reasons)
+        return feed
+
+    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+        """Raises UsageError where inputs of one signature do not agree on time and batch."""
+        for part, single in zip(self.plan.parts, self.plan.singles, strict=True):
+            widths: dict[str, int] = {}
+            for key, (_, shape) in single.inputs.items():
+                for name, width in zip(shape, feed[single.signature.inputs[key]].shape, strict=True):
+                    if isinstance(name, str) and widths.setdefault(name, width) != width:
+                        reason = (
+                            f"expected a {name} of {widths[name]} as in the inputs before it, found {width}"
+                        )
+                        raise UsageError(f"{where}: {part.prefix + key}: {reason}")
+            time, lengths = widths["time"], feed.get(single.signature.inputs.get("sequence_lengths", ""))
+            if lengths is not None and not ((lengths >= 0) & (lengths <= time)).all():
+                reason = f"expected lengths of 0 to {time} steps, found {lengths.min()} to {lengths.max()}"
+                raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
+
+    def dtypes(self) -> set[np.dtype[Any]]:
+        """None: all recurrences are cuDNN's."""
+        return set()
+
+    def scores(self) -> dict[str, tuple[str, int]]:
+        """None: no output is a choice."""
+        return {}
 
 
-def with_judging_values(plan: Plan) -> Plan:
-    """The plan with the values that judge, which only a graph may name otherwise than its reader did."""
-    if plan.model.checkpoint is None:
-        return plan
-    from cudnn_convert.verification import state_variables
+def _answer(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of one signature by tensor."""
+    ends, of = single.signature, single.recurrence.sizes
+    answers = {key: feeds[name] for key, name in ends.inputs.items()}
+    x = answers["inputs"].swapaxes(0, 1) if single.batch_major else answers["inputs"]
+    zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
+    h, c = (answers.get(f"initial_{key}", zeros) for key in ("h", "c"))
+    y, h, c = compute(x, h, c, answers.get("sequence_lengths"))
+    y = y.swapaxes(0, 1) if single.batch_major else y
+    return dict(zip(ends.outputs.values(), (y, h, c), strict=False))
 
-    return state_variables.with_restored_values(plan)
+
+def _is_like(shape: tuple[int, ...], wanted: tuple[int | str, ...]) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    return all(isinstance(width, str) or width == size for size, width in zip(shape, wanted, strict=True))

@@ -1,11 +1,8 @@
-"""Records the original model on this machine.
+"""Records the original model on this machine: its own graph, cuDNN nodes and all.
 
-The machine that a recording is made on: versions, devices and settings that bear on the numbers.
-
-Recording the original: the source's own graph, cuDNN nodes and all, on what this machine has.
-
-A parameter blob that a checkpoint does not hold itself is restored as TensorFlow would, by the ops of the
-graph's own saver (`CudnnRNNCanonicalToParams`), not by anything of ours.
+A recording also says what bears on its numbers: versions, devices and settings. A parameter blob that a
+checkpoint does not hold itself is restored as TensorFlow would, by the ops of the graph's own saver
+(`CudnnRNNCanonicalToParams`), not by anything of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from cudnn_convert.graph.session import Restore, checkpoint_key, session, variab
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification import graph_judge, judges, recordings
+from cudnn_convert.verification import graph_judge, recordings
 
 
 def facts() -> dict[str, Any]:
@@ -87,12 +84,12 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 def record_source(
     plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
-    """Runs the source of `plan` on the feeds in `data` and writes the recording to `out`; gives its `meta`.
+    """Runs the source on the feeds in `data`, writes a recording, returns its `meta`.
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
-    plan = judges.with_judging_values(plan)
-    fed = recordings.read_feeds(plan, data)
+    plan = graph_judge.with_restored_values(plan)
+    fed = recordings.read_feeds(graph_judge.GraphJudge(plan), data)
     restores = restoring(plan)
     graph = runnable(plan, restores)
     if not trust:
@@ -123,7 +120,7 @@ def record_source(
 
 
 def restoring(plan: Plan) -> list[Restore]:
-    """The ops that give values to those variables of the graph that the file holds in another form only.
+    """The ops that restore variables which the file holds in another form only.
 
     Raises UnsupportedModelError where the graph has none.
     """
@@ -155,7 +152,7 @@ def _ends(plan: Plan) -> list[str]:
 
 
 def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
-    """The assignment of what a saver computes for a variable, and the tensors of its files' names.
+    """The assignment of what a saver computes for a variable, and its files' tensors.
 
     One that a saver reads as it is would be read by the variable's own key, which the file does not have.
     """

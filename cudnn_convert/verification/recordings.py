@@ -1,17 +1,12 @@
-"""Recordings of the original and feeds of the user, as judges.
+"""Feeds of the user, and recordings of the original that judge for the reference.
 
-Feeds that the user gives, in a file.
+A recording is an `.npz` of plain arrays: `feed<k>/in/<key>` and `feed<k>/out/<key>` for the k-th call, in
+order in one session, and `meta`, JSON in UTF-8 as an array of uint8: the machine and the tensors' names.
+`scripts/record_tf1.py` and `verification/record.py` write it, and share no code: the former runs in
+TensorFlow 1 on Python 2.7.
 
-The file that a recording is: what a source was fed, what it answered, and on which machine.
-
-An `.npz` of plain arrays: `feed<k>/in/<key>` and `feed<k>/out/<key>` for the k-th call, in order in one
-session, and `meta`, JSON in UTF-8 as an array of uint8. `scripts/record_tf1.py` and `verification/record.py`
-write it, each with nothing of the other, for the one runs in TensorFlow 1 on Python 2.7.
-
-A recording of the original as the judge, in the place of the reference's answers.
-
-The reference still runs beside it: it knows the types and shapes that the source's outputs have, the floor of
-noise, the scores behind a choice, and whether a recording that the artifact fails fails the source too.
+The reference still runs beside a recording: it knows the types and shapes of the source's outputs, the floor
+of noise, the scores behind a choice, and whether a recording that the artifact fails fails the source too.
 """
 
 from __future__ import annotations
@@ -26,19 +21,19 @@ import numpy as np
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
-from cudnn_convert.plan import Plan
-from cudnn_convert.verification import compare, judges
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
 
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-def accept_feeds(plan: Plan, source: judges.Source, path: Path) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` whose keys are the signature's, or `feed<k>/` and these. Raises UsageError."""
-    feeds, where = read_feeds(plan, path), f"--data {path}"
+def accept_feeds(judge: Judge, source: Source, path: Path) -> list[dict[str, Array]]:
+    """The feeds in an `.npz` by signature key, with `feed<k>/` before. Raises UsageError."""
+    feeds, where = read_feeds(judge, path), f"--data {path}"
     try:
         for feed in feeds:
-            judges.judge_for(plan).require_accepted(plan, source, feed, where=where)
+            judge.require_accepted(source, feed, where=where)
     except UsageError as error:
         if any(
             value.dtype.kind == "S"
@@ -49,15 +44,15 @@ def accept_feeds(plan: Plan, source: judges.Source, path: Path) -> list[dict[str
     return feeds
 
 
-def read_feeds(plan: Plan, path: Path) -> list[dict[str, Array]]:
+def read_feeds(judge: Judge, path: Path) -> list[dict[str, Array]]:
     """The feeds of `accept_feeds`, by tensor, as the source takes them; nothing runs. Raises UsageError."""
     where = f"--data {path}"
     calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
-    expected = sorted(plan.signature.inputs)
+    expected = sorted(judge.plan.signature.inputs)
     for call in calls:
         if set(call) != set(expected):
             raise UsageError(f"{where}: expected the keys {expected}, found {sorted(call)}")
-    return [judges.judge_for(plan).fitting(plan, call, where=where) for call in calls]
+    return [judge.fit(call, where=where) for call in calls]
 
 
 FORMAT: Final = "cudnn_convert recording"
@@ -96,7 +91,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`inputs` and `outputs` map keys to tensors of the source; each of `feeds` and `answers` is by key."""
+    """A recording: keys to tensors of the source, and feeds and answers by key."""
 
     path: Path
     inputs: Mapping[str, str]
@@ -231,7 +226,7 @@ class Golden:
         return parts
 
     def bound(self, bound: compare.Tolerance, dtype: np.dtype[Any]) -> compare.Tolerance:
-        """The tolerance of an output of `dtype`, wide enough for TF32 where the device used it.
+        """The tolerance of an output, wide enough for TF32 where the device used it.
 
         A bound that the user asked for stays.
         """
@@ -247,7 +242,7 @@ class Golden:
         bounds: Sequence[tuple[str, compare.Tolerance]],
         failed: Collection[str],
     ) -> list[str]:
-        """Which of the outputs that `failed` the reference would fail too: there it is not the artifact.
+        """Says which of the outputs that `failed` the reference would fail too.
 
         `bounds` are the outputs' keys and tolerances, in the order of the answers.
         """
@@ -263,9 +258,9 @@ class Golden:
         return list(lines.values())
 
 
-def open_recording(plan: Plan, path: Path) -> Golden:
-    """The recording at `path` for a plan. Raises UsageError where it is not of this signature."""
-    golden_file = read_recording(path)
+def open_recording(judge: Judge, path: Path) -> Golden:
+    """The recording at `path` for a plan. Raises UsageError for another signature."""
+    golden_file, plan = read_recording(path), judge.plan
     signature, source = plan.signature, plan.source
     starts = {state.start for state in plan.states if state.start is not None}
     ends = {state.end for state in plan.states if state.end is not None}
@@ -273,25 +268,21 @@ def open_recording(plan: Plan, path: Path) -> Golden:
     inputs = _pair(path, "inputs", source.inputs, golden_file.inputs, free)
     free = {key for key, name in signature.outputs.items() if name in ends}
     outputs = _pair(path, "outputs", source.outputs, golden_file.outputs, free)
-    fed = []
-    for k, feed in enumerate(golden_file.feeds):
-        where = f"{FLAG} {path}: feed{k}/in"
-        fed.append(
-            judges.judge_for(plan).fitting(
-                plan, {key: feed[name] for key, name in inputs.items()}, where=where
-            )
-        )
+    fed = tuple(
+        judge.fit({key: feed[name] for key, name in inputs.items()}, where=f"{FLAG} {path}: feed{k}/in")
+        for k, feed in enumerate(golden_file.feeds)
+    )
     answers = tuple(
         {signature.outputs[key]: answer[name] for key, name in outputs.items()}
         for answer in golden_file.answers
     )
-    return Golden(golden_file, tuple(fed), answers)
+    return Golden(golden_file, fed, answers)
 
 
 def _pair(
     path: Path, side: str, wanted: Mapping[str, str], recorded: Mapping[str, str], free: set[str]
 ) -> dict[str, str]:
-    """The recording's key for each key of the plan: the same one, else that of the same tensor of the source.
+    """The recording's key for each key of the plan, by name or by tensor.
 
     Those in `free` need none: state that the source keeps itself.
     """
@@ -308,12 +299,10 @@ def _pair(
     return {key: name for key, name in keys.items() if name is not None}
 
 
-def require_accepted(plan: Plan, judge: judges.Source, golden: Golden) -> None:
+def require_accepted(judge: Judge, source: Source, golden: Golden) -> None:
     """Raises UsageError where the source does not take a recorded feed."""
     for k, feed in enumerate(golden.feeds):
-        judges.judge_for(plan).require_accepted(
-            plan, judge, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in"
-        )
+        judge.require_accepted(source, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in")
 
 
 def _is_same_type(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:

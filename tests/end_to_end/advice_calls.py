@@ -330,7 +330,7 @@ PROVEN: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["artifacts/pair_names.py: {}; name them with"],
+        ["artifacts/runners.py: {}; name them with"],
         asking.plain,
         ["{here}/named_otherwise.onnx"],
         r"name them with (--inputs NAME=TENSOR)",
@@ -339,7 +339,7 @@ PROVEN: Final = (
         prepare=lambda here, source: asking_files.named_otherwise(source, here / "named_otherwise.onnx"),
     ),
     Advice(
-        ["artifacts/pair_names.py: when freezing"],
+        ["artifacts/runners.py: when freezing"],
         asking.plain,
         ["{here}/graph.pb"],
         r"name them with (--inputs NAME=TENSOR)",
@@ -348,7 +348,7 @@ PROVEN: Final = (
         prepare=lambda here, source: asking_files.frozen_otherwise(source, here / "graph.pb"),
     ),
     Advice(
-        ["artifacts/pair_names.py: choose with"],
+        ["artifacts/runners.py: choose with"],
         asking.plain,
         ["{here}/two_signatures"],
         r"choose with (--signature)",

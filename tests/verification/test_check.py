@@ -14,6 +14,7 @@ from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variab
 import cudnn_convert
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
+from cudnn_convert.options import Options
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import Verification
 from cudnn_convert.verification import check, graph_judge, judges
@@ -43,7 +44,7 @@ def verdict(
         return answer
 
     monkeypatch.setattr(runners, "open_artifact", answering)
-    return check.verify_artifact(made, Path("artifact"), form="savedmodel", **given)
+    return check.verify_artifact(made, Path("artifact"), Options(format="savedmodel", **given))
 
 
 def shifted(by: float) -> Change:

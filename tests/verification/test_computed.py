@@ -12,7 +12,7 @@ from cases import Case
 
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Recurrence
 from cudnn_convert.verification import judges
-from cudnn_convert.verification.reference_op import computation
+from cudnn_convert.verification.judges import computation
 from cudnn_convert.weights import lazy
 from cudnn_convert.weights.lazy import Read
 

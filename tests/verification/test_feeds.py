@@ -159,7 +159,7 @@ def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> li
         np.savez(path, **data)
     made = planned(build or (lambda: rnn(placeholder("x"))))
     with graph_judge.open_source(made) as judge:
-        return recordings.accept_feeds(made, judge, path)
+        return recordings.accept_feeds(graph_judge.GraphJudge(made), judge, path)
 
 
 def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:

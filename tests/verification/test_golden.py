@@ -14,6 +14,7 @@ from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, variable
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
+from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import check, graph_judge, recordings
@@ -90,7 +91,7 @@ def nothing(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_answers_take_the_reference_s_place(tmp_path: Path, made: Plan) -> None:
-    told = recordings.open_recording(made, written(tmp_path, made, nothing))
+    told = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, nothing))
     (scores,) = made.signature.outputs.values()
     exact = [[np.zeros((5, 2, UNITS), np.float32), np.ones(3)]]
     ((first, second),) = told.instead(exact, [scores, "other:0"], {scores: "scores"})
@@ -106,7 +107,7 @@ def renamed(arrays: Arrays, meta: dict[str, Any]) -> None:
 
 
 def test_other_keys_are_paired_by_tensor(tmp_path: Path, made: Plan) -> None:
-    told = recordings.open_recording(made, written(tmp_path, made, renamed))
+    told = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, renamed))
     assert [[*feed] for feed in told.feeds] == [["x:0"]]
     np.testing.assert_array_equal(told.answers[0][made.signature.outputs["scores"]], answered(made, X)[0])
 
@@ -191,7 +192,7 @@ def test_what_does_not_fit_is_refused(
     )
     path = written(tmp_path, made, change)
     with pytest.raises(UsageError) as caught:
-        check.verify_artifact(made, Path("artifact"), form="savedmodel", recording=path)
+        check.verify_artifact(made, Path("artifact"), Options(format="savedmodel", golden=path))
     begin = f"--golden {path}"
     assert str(caught.value) in (f"{begin}: {message}", f"{begin} {message}")
 
@@ -213,7 +214,7 @@ def test_other_files_are_refused(tmp_path: Path, made: Plan, arrays: Arrays | No
     else:
         np.savez(path, **arrays)
     with pytest.raises(UsageError) as caught:
-        recordings.open_recording(made, path)
+        recordings.open_recording(graph_judge.GraphJudge(made), path)
     assert str(caught.value) == f"--golden {path}: {message}"
 
 
@@ -234,10 +235,10 @@ def with_tf32(arrays: Arrays, meta: dict[str, Any]) -> None:
 def test_tf32_is_a_floor_for_float32(
     tmp_path: Path, made: Plan, dtype: str, bound: Tolerance, atol: float
 ) -> None:
-    told = recordings.open_recording(made, written(tmp_path, made, with_tf32))
+    told = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, with_tf32))
     found = told.bound(bound, np.dtype(dtype))
     assert found.atol == atol
     assert ("TF32" in found.reason) == (found != bound)
-    plain = recordings.open_recording(made, written(tmp_path, made, nothing))
+    plain = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, nothing))
     assert plain.bound(bound, np.dtype(dtype)) == bound
     assert (plain.floor, told.floor) == (0.0, 2.0**-10)

@@ -22,7 +22,7 @@ def padding_of(build: Callable[[Any], object], dtype: Any = tf.float32) -> Any:
     """The value that pads the placeholder `x [B, T, 3]` of a graph."""
     with tf.Graph().as_default() as graph:
         build(v1.placeholder(dtype, [None, None, 3], "x"))
-    return feeds.value(Index(graph.as_graph_def()), "x:0")
+    return feeds.find_padding(Index(graph.as_graph_def()), "x:0")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_each_input_has_its_own() -> None:
         tf.not_equal(y, 2)
         tf.identity(z)
     index = Index(graph.as_graph_def())
-    assert [feeds.value(index, name) for name in ("x:0", "y:0", "z:0")] == [1, 2, None]
+    assert [feeds.find_padding(index, name) for name in ("x:0", "y:0", "z:0")] == [1, 2, None]
 
 
 def lengths_of(value: np.ndarray, pad: Any) -> list[int]:

@@ -17,7 +17,7 @@ from cudnn_convert.graph.index import Index
 from cudnn_convert.model import BlobEvidence, Checkpoint
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read, variable_keys
-from cudnn_convert.verification import state_variables
+from cudnn_convert.verification import graph_judge
 
 AVERAGES, TARGET = "1.15.5-averages_saver", "1.15.5-target_saver"
 
@@ -37,7 +37,7 @@ def test_values_of_a_wrong_key_do_not_verify(
 
 def test_what_the_reader_took_rightly_is_left_to_it() -> None:
     plan = plan_graph(read(fixture(AVERAGES).prefix))
-    judged = state_variables.with_restored_values(plan)
+    judged = graph_judge.with_restored_values(plan)
     assert judged.model.variables == plan.model.variables
     key = "cudnn_lstm/opaque_kernel/ExponentialMovingAverage"
     for one in (plan, judged):
@@ -48,7 +48,7 @@ def test_what_the_reader_took_rightly_is_left_to_it() -> None:
 
 def test_averages_that_are_asked_for_overrule_the_saver() -> None:
     plan = plan_graph(read(fixture("1.15.5-moving_average").prefix), weights="ema")
-    assert state_variables.with_restored_values(plan) is plan
+    assert graph_judge.with_restored_values(plan) is plan
 
 
 def test_a_note_names_the_keys() -> None:
@@ -57,7 +57,7 @@ def test_a_note_names_the_keys() -> None:
 
 
 def entries(tmp_path: Path, meta: Any) -> dict[str, tuple[str, str]]:
-    found = state_variables._entries(Checkpoint(meta, tmp_path / "model.ckpt"))
+    found = graph_judge._entries(Checkpoint(meta, tmp_path / "model.ckpt"))
     return {name: (entry.key, entry.slices) for name, entry in found}
 
 
@@ -91,4 +91,4 @@ def test_a_graph_without_its_saver_says_nothing(tmp_path: Path) -> None:
 def test_an_entry_that_tensorflow_cannot_read(tmp_path: Path) -> None:
     prefix = save(tmp_path / "a", [("w", np.ones(2, np.float32))])
     with pytest.raises(ReadError, match="tensor lost: expected an entry that TensorFlow restores"):
-        state_variables._read(prefix, state_variables._Entry("lost", ""))
+        graph_judge._read(prefix, graph_judge._Entry("lost", ""))

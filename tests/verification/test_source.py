@@ -180,16 +180,16 @@ def test_a_feed_is_run_once_but_for_what_is_asked_of_rounding(monkeypatch: pytes
         (second,), again = judge.run(other, ["scores:0"]), judge.run(FEED, ["scores:0"])[0]
         assert len(ran) == 2
         assert judge.sizes == [(4, 2)]
-        assert len(judge.calls) == 1
-        np.testing.assert_array_equal(judge.calls[0].x, FEED["x:0"])
+        assert len(judge.draw.calls) == 1
+        np.testing.assert_array_equal(judge.draw.calls[0].x, FEED["x:0"])
         np.testing.assert_array_equal(again, first)
         assert np.abs(second - first).max() > 1e-3
-        judge.disturb([one.node for one in plan_graph(model(graph), outputs=["scores"]).recurrences])
+        judge.draw.disturb([one.node for one in plan_graph(model(graph), outputs=["scores"]).recurrences])
         assert np.abs(judge.run(FEED, ["scores:0"])[0] - first).max() > 1e-4
-        judge.disturb(())
-        judge.draw(1)
+        judge.draw.disturb(())
+        judge.draw.choose(1)
         judge.run(FEED, ["scores:0"])
         assert len(ran) == 4
-        judge.draw(0)
+        judge.draw.choose(0)
         np.testing.assert_array_equal(judge.run(FEED, ["scores:0"])[0], first)
         assert len(ran) == 4

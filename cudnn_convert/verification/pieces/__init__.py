@@ -4,8 +4,7 @@ A piece is what the artifact computes for one recurrence, or for some of its lay
 The glue is everything around recurrences, which runs with their outputs given.
 
 * piece_inputs: A recurrence asked by itself: its inputs, and what wrong weights would move.
-* ask         : Asks an artifact of each format for its recurrences, and judges the answers.
-* judge       : Judges a recurrence of an artifact by the float64 reference.
+* ask         : Asks each recurrence of an artifact by itself; the float64 reference judges.
 * carve       : Carves the ops of one recurrence out of a TensorFlow graph or function.
 * glue        : The glue: source and artifact run with the outputs of recurrences given.
 * graph_glue  : A TensorFlow graph whose recurrences give what is given, and note their inputs.
@@ -14,7 +13,6 @@ The glue is everything around recurrences, which runs with their outputs given.
 * tflite      : Loops of a TensorFlow Lite file, each cut out as a model.
 * tflite_glue : A TensorFlow Lite file whose recurrences give what is given.
 * tflite_graph: A TensorFlow Lite file as an object, and parts of it as files.
-* weights     : Asks a file of decoded weights, whose recurrences are computed as its documentation says.
 
 May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
 plan, artifacts, verification.

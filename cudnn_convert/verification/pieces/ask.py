@@ -1,31 +1,53 @@
-"""Asks an artifact of each format for its recurrences, and judges the answers."""
+"""Asks each recurrence of an artifact by itself; the float64 reference judges.
+
+Each format has a module in this room, which `FORMATS` names and `Asker` describes; files of decoded weights
+are asked here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 
+from cudnn_convert.artifacts import weights
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
-from cudnn_convert.model import Array, Recurrence
+from cudnn_convert.model import WAYS, Array, Mode, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences import named_weights
+from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import GlueReport, PieceReport
-from cudnn_convert.verification import judges
-from cudnn_convert.verification.pieces.judge import Terms, judge_piece, read_gates, report_not_asked
-from cudnn_convert.verification.pieces.piece_inputs import Artifact, Piece, Pieces
+from cudnn_convert.verification import compare, end_to_end, judges
+from cudnn_convert.verification.compare import Tolerance
+from cudnn_convert.verification.end_to_end import Judging
+from cudnn_convert.verification.pieces import piece_inputs
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces, Stack
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.pieces.glue import Run
 
+#: (time, batch) of the runs beside the first step: rows of all lengths, and as many steps as TensorFlow's
+#: lowerings compute in another way than few.
+RUNS: Final = ((3, 32), (17, 8))
+#: The same of a recurrence too large to be computed often: few steps, which may be a block, and many.
+FEWER: Final = ((2, 3), (12, 2))
+#: A recurrence amplifies its rounding; other programs were seen to err up to 8 times as far as NumPy's.
+_MARGIN: Final = 10
+#: Steps of all rows together in a run of a fixed number of steps.
+_STEPS: Final = 128
+#: Products of weights and inputs that the rows of a single step may cost, one run of them.
+_PRODUCTS: Final = 2**34
+#: Evaluations in the working type, the first in the reference's own order.
+_DRAWS: Final = 3
 
-Judge = Callable[[Piece, Recurrence], PieceReport]
+_JudgePiece = Callable[[Piece, Recurrence], PieceReport]
 
 
 class Asker(Protocol):
@@ -43,7 +65,7 @@ def _asker(form: str) -> Asker:
 
 
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
-    """Every recurrence of a plan, asked by itself in an artifact where that can be, and a line if it cannot.
+    """Asks every recurrence of a plan by itself, or says why it cannot.
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
@@ -56,34 +78,31 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     return (*reports_of_all, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
 
 
-def glue(
-    artifact: Artifact, feed: Mapping[str, Array], *, dtype: np.dtype[Any], stored: str, trust: bool
-) -> GlueReport:
-    """What stands around the recurrences, by itself, on a feed; `dtype` is the coarsest type of either side.
-
-    `stored` is the type of the artifact's matrices where that is less than they were.
-    """
+def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
+    """What stands around the recurrences, by itself, on a feed."""
     if FORMATS[artifact.form].alone or not FORMATS[artifact.form].pieces:
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 
+    plan, stored = judging.plan, judging.options.weights_dtype
     try:
-        run, plan = _asker(artifact.form).runner(artifact), artifact.plan
-        judging = judges.judge_for(plan)
+        run = _asker(artifact.form).runner(artifact)
         with ExitStack() as stack:
-            judge = stack.enter_context(judging.opened(plan, trust=trust))
+            source = stack.enter_context(judging.judge.open(trust=judging.trust))
             rough = None
             if stored != "float32" and not plan.singles:
+                from cudnn_convert.verification.graph_judge import GraphJudge
                 from cudnn_convert.verification.pieces.graph_glue import round_plan
 
-                rough = stack.enter_context(judging.opened(round_plan(plan, np.dtype(stored)), trust=trust))
-            return judge_glue(plan, judge, feed, run, dtype=dtype, rough=rough)
+                rounded = GraphJudge(round_plan(plan, np.dtype(stored)))
+                rough = stack.enter_context(rounded.open(trust=judging.trust))
+            return judge_glue(plan, source, feed, run, dtype=judging.dtype, rough=rough)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 
 
 def _blocks(plan: Plan) -> Iterator[PieceReport]:
-    """A line for each fused LSTM that is no cuDNN node, of which the reference has no equations."""
+    """A line for each block LSTM, which the reference has no equations of."""
     if plan.singles:  # no graph, and no need of TensorFlow
         return
 
@@ -94,7 +113,7 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
 
 
 def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The pieces of an artifact; that it has none is no fault of what it computes."""
+    """The pieces of an artifact, or why it has none."""
     if not FORMATS[artifact.form].pieces:
         reason = f"not yet done in the format {artifact.form}"
         return Pieces((), {recurrence.node: reason for recurrence in recurrences})
@@ -104,7 +123,7 @@ def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Piece
         return Pieces((), {recurrence.node: first_line(cause) for recurrence in recurrences})
 
 
-def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> list[PieceReport]:
+def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: _JudgePiece) -> list[PieceReport]:
     """The lines of a recurrence: one for each piece of it."""
     own = pieces.of(recurrence, plan.recurrences)
     missing = {*range(recurrence.sizes.layers)} - {layer for piece in own for layer in piece.layers}
@@ -114,7 +133,7 @@ def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: Judge) -> lis
     return [replace(judge(piece, recurrence), node=recurrence.node) for piece in own]
 
 
-def _judge(form: str, *, stored: str, seed: int) -> Judge:
+def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
     """Judges each piece once, also where two recurrences hold the same weights."""
     known: dict[str, PieceReport] = {}
 
@@ -144,3 +163,201 @@ def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Term
     coarsest = recurrence.dtype if single and recurrence.dtype.itemsize < coarsest.itemsize else coarsest
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
     return Terms(takes, coarsest, seed, FORMATS[form].sizes, large)
+
+
+def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
+    """The recurrences in a file of decoded weights, computed as documented."""
+    arrays = named_weights.arrays(artifact.path)
+    described = {record["name"]: record for record in named_weights.file_metadata(artifact.path)["weights"]}
+    names = {single.recurrence.node: single.name for single in artifact.plan.singles}
+    return Pieces(tuple(_piece_of_arrays(described[names[own.node]], arrays, own) for own in recurrences))
+
+
+def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recurrence) -> Piece:
+    def ask(asked: Asked) -> Answer:
+        answer = weights.stack(record, arrays, asked.x, (asked.h, asked.c), asked.lengths)
+        # In the type of the recurrence, as the file's reader would have it.
+        y, h, c = (np.asarray(value, recurrence.dtype) for value in answer)
+        return y, h, c if record["mode"] == "lstm" else None
+
+    return Piece(recurrence.node, tuple(range(recurrence.sizes.layers)), record["name"], ask)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How pieces are judged: type, seed, and (time, batch) of runs beside `RUNS`.
+
+    `takes` is the type of the inputs, `dtype` the coarsest that the piece computes or is stored in. `large`:
+    the weights are too many to be multiplied more often than they must be.
+    """
+
+    takes: np.dtype[Any]
+    dtype: np.dtype[Any]
+    seed: int
+    runs: Sequence[tuple[int, int]] = ()
+    large: bool = False
+
+
+def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
+    """The weights of some layers, all directions, as the reference reads them."""
+    steps, directions = judges.steps(recurrence, np.float64), recurrence.sizes.directions
+    return [
+        steps[layer * directions + direction].gates() for layer in numbers for direction in range(directions)
+    ]
+
+
+def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
+    """Asks a piece for one step on inputs of proven power, then for more."""
+    directions = recurrence.sizes.directions
+    own = weights if piece.projected else [cell.compose_projection() for cell in weights]
+    stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
+    rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
+    base = compare.tolerance(terms.dtype, 0.0)
+    # A piece of a fixed number of steps multiplies the inputs of all.
+    cost = (
+        max((piece.steps or 1) * cell.inputs + cell.width for cell in own) * len(own[0].names) * own[0].units
+    )
+    chosen = piece_inputs.choose_inputs(rng, stack, terms.takes, base, most=_PRODUCTS // cost)
+    compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
+    worst = _Worst(compared, stack)
+
+    def ask(asked: Asked) -> None:
+        expected = stack.run(asked)
+        worst.see(piece.ask(asked), expected, _bound(stack, asked, expected, terms), len(asked.x))
+
+    ask(chosen.asked)
+    if worst.needed > 1:
+        worst.message += _explain(worst.answer, chosen, stack, base)
+    for time, batch in _runs(piece, terms):
+        asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
+        whole = np.full(batch, time, np.int32)
+        ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
+    first = worst.bounds[0]
+    narrowed = base.atol / first.atol  # what was measured against the narrowest bound, against the one used
+    return PieceReport(
+        node=piece.node,
+        layers=piece.layers,
+        piece=piece.name,
+        asked=True,
+        passed=worst.needed <= 1,
+        compared=worst.compared,
+        worst=worst.gap,
+        needed=worst.needed,
+        atol=first.atol,
+        rtol=first.rtol,
+        smallest=chosen.smallest * narrowed if np.isfinite(chosen.smallest) else None,
+        weakest=chosen.weakest * narrowed if np.isfinite(chosen.weakest) else None,
+        sampled=chosen.sampled,
+        unseen=tuple(chosen.unseen),
+        message=worst.message,
+    )
+
+
+def _runs(piece: Piece, terms: Terms) -> list[tuple[int, int]]:
+    """The (time, batch) of the runs beside the first step."""
+    runs = (*(FEWER if terms.large else RUNS), *terms.runs)
+    if piece.steps is not None:
+        runs = ((piece.steps, max(2, _STEPS // piece.steps)),)
+    return [*dict.fromkeys((time, piece.rows or batch) for time, batch in runs)]
+
+
+def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
+    """The line of a recurrence that could not be asked by itself."""
+    layers = tuple(range(recurrence.sizes.layers))
+    return PieceReport(node=recurrence.node, layers=layers, asked=False, passed=True, message=reason)
+
+
+def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> Tolerance:
+    """The type's own bound, or the recurrence's noise here if that is more."""
+    base = compare.tolerance(terms.dtype, 0.0)
+    if terms.dtype.name == "float64":
+        return base
+    kind, largest = terms.dtype.type, 0.0
+    narrow = Stack([cell.as_type(kind) for cell in stack.cells], stack.directions)
+    given = {"x": asked.x.astype(kind), "h": asked.h.astype(kind), "c": asked.c.astype(kind)}
+    for draw in range(1 if terms.large else _DRAWS):
+        order = np.random.default_rng(draw) if draw else None
+        fed = Asked(**end_to_end.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
+        for value, other in zip(exact, narrow.run(fed, order), strict=True):
+            # Of a large value the relative bound allows the same share.
+            gap = np.abs(value - other.astype(np.float64)) / np.maximum(1, np.abs(value))
+            largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
+    wide = max(base.atol, _MARGIN * largest)
+    return base if wide == base.atol else Tolerance(wide, wide, terms.dtype.name)
+
+
+class _Worst:
+    """The worst element of several answers."""
+
+    def __init__(self, compared: str, stack: Stack) -> None:
+        self._compared, self._stack = compared, stack
+        self.compared, self.gap, self.needed, self.message = 0, 0.0, 0.0, ""
+        self.bounds: list[Tolerance] = []
+        self.answer: Answer | None = None
+
+    def see(self, answer: Answer, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
+        """Compares the answer to `time` steps with the reference's."""
+        if self.answer is None:
+            self.answer = answer
+        self.bounds.append(bound)
+        for name, actual, wanted in zip("yhc", answer, expected, strict=True):
+            if name in self._compared:
+                self._compare(name, actual, wanted, bound, time)
+
+    def _compare(self, name: str, actual: Array | None, wanted: Array, bound: Tolerance, time: int) -> None:
+        self.compared += wanted.size
+        if actual is None or actual.shape != wanted.shape:
+            shape = None if actual is None else [*actual.shape]
+            self.needed = np.inf
+            self.message = self.message or f"{name}: expected {[*wanted.shape]}, found {shape}"
+            return
+        wide = actual.astype(np.float64)
+        both = np.isnan(wide) & np.isnan(wanted) | (wide == wanted)
+        with np.errstate(invalid="ignore"):
+            gap = np.where(both, 0.0, np.abs(wide - wanted))
+        gap = np.where(np.isnan(gap), np.inf, gap)
+        limit = bound.atol + bound.rtol * np.abs(np.where(np.isfinite(wanted), wanted, 0.0))
+        share = gap / limit
+        self.gap = max(self.gap, float(gap.max(initial=0.0)))
+        worst = float(share.max(initial=0.0))
+        if worst > max(1.0, self.needed):
+            index = np.unravel_index(int(np.argmax(share)), share.shape)
+            self.message = (
+                f"{self._where(name, index)} of {time} steps: expected {wanted[index]:.9g}, "
+                f"found {wide[index]:.9g}, allowed {limit[index]:.1e}"
+            )
+        self.needed = max(self.needed, worst)
+
+    def _where(self, name: str, indices: Sequence[Any]) -> str:
+        index = [int(k) for k in indices]
+        stack = self._stack
+        if name == "y":
+            direction, unit = divmod(index[2], stack.cells[-1].width)
+            last = stack.first + len(stack.cells) // stack.directions - 1
+            return f"layer {last} {WAYS[direction]}: y of step {index[0]}, row {index[1]}, unit {unit}"
+        layer, direction = divmod(index[0], stack.directions)
+        return (
+            f"layer {stack.first + layer} {WAYS[direction]}: final {name} of row {index[1]}, unit {index[2]}"
+        )
+
+
+def _explain(answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance) -> str:
+    """Which wrong recurrence answers as a piece did at one step, where one does."""
+    return next(_explanations(answer, chosen, stack, bound), "")
+
+
+def _explanations(
+    answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance
+) -> Iterator[str]:
+    if answer is None or answer[1].shape[0] != len(stack.cells):
+        return
+    for number, (layer, ways) in enumerate(stack.firsts(chosen.asked)):
+        for direction, name, (h, c) in mutants.structural(ways):
+            position = number * stack.directions + direction
+            state_pair = (answer[1][position], c if answer[2] is None else answer[2][position])
+            is_lstm = ways[direction].gates.mode == "lstm"
+            if (
+                state_pair[0].shape == h.shape
+                and piece_inputs.shares(state_pair, (h, c), bound, is_lstm=is_lstm) <= 1
+            ):
+                yield f"; as with {name} in layer {layer} {WAYS[direction]}"

@@ -1,16 +1,13 @@
 """Carves the ops of one recurrence out of a TensorFlow graph or function.
 
-What stands in a cuDNN node's place in a graph of TensorFlow 1's form, carved out as a graph of its own.
-
 A recurrence in a loop or a branch cannot be fed where it stands: its weights come through Enter and Switch
 nodes of a frame that nothing has entered. So the nodes between its inputs and its outputs are copied, those
 that lead into a frame become the identity, and its variables become placeholders. The node has kept the name
 of the source's, and so have its inputs.
 
-The functions that stand in a cuDNN node's place in a repaired SavedModel of TensorFlow 2.
-
-Laid flat, as the source was, the artifact has a call of such a function where the source has the node, under
-the same name. What the call reads first are the inputs of the recurrence, and behind them come its weights.
+In a repaired SavedModel of TensorFlow 2 functions stand in a node's place. Laid flat, as the source was, the
+artifact has a call of such a function where the source has the node, under the same name. What the call reads
+first are the inputs of the recurrence, and behind them come its weights.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, r
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import saved_functions
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
@@ -50,11 +48,21 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         laid = inline_artifact(artifact)
         return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
     meta, prefix = runners.load_graph(artifact.form, artifact.path)
-    source = Index(artifact.plan.graph)
-    inputs = {
-        recurrence.node: source.data_inputs(source.nodes[recurrence.node]) for recurrence in recurrences
-    }
+    inputs = source_inputs(artifact.plan, recurrences)
     return carve_nodes(meta.graph_def, recurrences, inputs, partial(_read_values, prefix))
+
+
+def source_inputs(plan: Plan, recurrences: Sequence[Recurrence]) -> dict[str, Sequence[str]]:
+    """The tensors that each recurrence's node reads in the source, whose names the artifact keeps."""
+    index = Index(plan.graph)
+    return {own.node: index.data_inputs(index.nodes[own.node]) for own in recurrences}
+
+
+def open_unoptimized(graph: Any) -> Any:
+    """A session that folds and fuses nothing, which costs more than a few calls save."""
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return tf.compat.v1.Session(graph=graph, config=config)
 
 
 def carve_nodes(
@@ -155,9 +163,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         del copy.input[:]
         copy.input.extend(ends.get(source) or _carry(source, index) for source in read)
         todo += [split(source)[0] for source in read if source not in ends]
-    fed = frozenset(source for name_of_input in nodes.values() for source in name_of_input.input) & {
-        *ends.values()
-    }
+    fed = frozenset(source for copy in nodes.values() for source in copy.input) & {*ends.values()}
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
     placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
     return _Carved(node_defs.with_nodes(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
@@ -172,13 +178,9 @@ def _carry(name: str, index: Index) -> str:
 def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     @cache
     def open_session() -> tuple[Any, dict[str, Array]]:
-        graph = node_defs.import_graph(carved.graph)
-        # Constant weights are not to be folded into others for a few calls.
-        config = tf.compat.v1.ConfigProto()
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
         stored = values(carved.holders)
         weights = {f"{name}:0": stored[holder] for name, holder in carved.placeholders.items()}
-        return tf.compat.v1.Session(graph=graph, config=config), weights
+        return open_unoptimized(node_defs.import_graph(carved.graph)), weights
 
     is_lstm = recurrence.sizes.mode is Mode.LSTM
     names = [f"{recurrence.node}:{k}" for k in range(2 + is_lstm)]
@@ -187,13 +189,8 @@ def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable
         session, weights = open_session()
         states = (asked.h, asked.c)
         floats = [value if recurrence.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
-        given = dict(
-            zip(
-                _FED.values(),
-                [*(value.astype(recurrence.dtype) for value in floats), asked.lengths],
-                strict=True,
-            )
-        )
+        arrays = [*(value.astype(recurrence.dtype) for value in floats), asked.lengths]
+        given = dict(zip(_FED.values(), arrays, strict=True))
         fed = {f"{name}:0": given[name] for name in carved.fed}
         answers = [np.asarray(value) for value in session.run(names, fed | weights)]
         y, h, *c = (value if recurrence.time_major else value.swapaxes(0, 1) for value in answers)
@@ -235,14 +232,8 @@ def inline_artifact(artifact: Artifact) -> Laid:
     laid = inlining.inline_functions(graph, [name for name in ends if split(name)[0] in there])
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
-    ours = (
-        library_function
-        for library_function in meta.graph_def.library.function
-        if library_function.signature.name not in known
-    )
-    laid.library.function.extend(
-        library_function for library_function in ours if library_function.signature.name.startswith(_OURS)
-    )
+    others = (other for other in meta.graph_def.library.function if other.signature.name not in known)
+    laid.library.function.extend(other for other in others if other.signature.name.startswith(_OURS))
     inputs: dict[str, list[str]] = {}
     index = Index(laid)
     for node in laid.node:
@@ -293,10 +284,7 @@ class _Restored:
                 kind = tf.as_dtype(holder.attr["dtype"].type)
                 reads[holder.name] = tf.raw_ops.ReadVariableOp(resource=target, dtype=kind)
         saver = self._meta.saver_def
-        # Nothing to optimize: each op runs once.
-        config = tf.compat.v1.ConfigProto()
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        session = tf.compat.v1.Session(graph=graph, config=config)
+        session = open_unoptimized(graph)
         prefix = str(self._path / "variables" / "variables")
         session.run(graph.get_operation_by_name(saver.restore_op_name), {saver.filename_tensor_name: prefix})
         return session, reads

@@ -18,9 +18,8 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import compare, end_to_end
-from cudnn_convert.verification.judges import Source
-from cudnn_convert.verification.reference_op import Call
-from cudnn_convert.verification.reference_op import steps as steps_of
+from cudnn_convert.verification.judges import Call, Source
+from cudnn_convert.verification.judges import steps as steps_of
 
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
@@ -203,7 +202,7 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
     passes = []
     for _ in range(2 if any(state.stays for state in plan.states) else 1):
         judge.run(feed, list(plan.signature.outputs.values()))
-        passes.append(Pass(feed, [*judge.calls]))  # of later runs there will be others
+        passes.append(Pass(feed, [*judge.draw.calls]))  # of later runs there will be others
     return passes
 
 
@@ -318,11 +317,11 @@ def _collect_given(
     judge.restart()
     givens = []
     for run in passes:
-        judge.give(
+        judge.draw.give(
             {node: [_move_by_rounding(call, draw) for call in calls] for node, calls in run.by_node.items()}
         )
         givens.append(judge.run(end_to_end.perturb_feed(run.feed, seed=1, draw=draw), wanted))
-    judge.give({})
+    judge.draw.give({})
     return givens
 
 
@@ -340,18 +339,12 @@ def _share(actual: Array, expected: Array, floor: float, least: float, *, scale:
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
     atol = max(base * scale, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
-    if atol > base * scale and atol > compare.SHARP * _spread(wide):
+    if atol > base * scale and atol > compare.SHARP * end_to_end.spread(wide):
         return None
     both = (np.isnan(actual) & np.isnan(wide)) | (actual == wide)
     with np.errstate(invalid="ignore"):
         share = np.where(both, 0.0, np.abs(actual - wide) / (atol + base * np.abs(wide)))
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
-
-
-def _spread(values: Array) -> float:
-    """How far apart the finite ones of some values lie."""
-    finite = values[np.isfinite(values)]
-    return float(np.ptp(finite)) if finite.size else 0.0
 
 
 def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool | None:
@@ -364,7 +357,7 @@ def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing
     flat = value.astype(np.float64).ravel()
-    spread = _spread(flat)
+    spread = end_to_end.spread(flat)
     largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
     sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
     is_blunt = not spread or least * largest > sharp * spread

@@ -1,11 +1,7 @@
 """A TensorFlow graph whose recurrences give what is given, and note their inputs.
 
-A graph of TensorFlow whose recurrences give what is given, and note what they take.
-
 The nodes have kept their names, and so has what they read, also in branches and loops; a repaired SavedModel
-of TensorFlow 2 is laid flat for that.
-
-What the glue of an artifact is compared with in the graph of its source.
+of TensorFlow 2 is laid flat for that. Here is too what the glue is compared with in the source's graph.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, s
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces import carve, glue, piece_inputs
-from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What computes each recurrence in an artifact.
 pieces = carve.pieces
@@ -131,11 +127,7 @@ def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[
             raise LookupError("the artifact keeps state in variables")
         laid = carve.inline_artifact(artifact)
         return laid.graph, laid.inputs, partial(_assign, weights=laid.values)
-    source = Index(artifact.plan.graph)
-    reads = {
-        recurrence.node: source.data_inputs(source.nodes[recurrence.node])
-        for recurrence in artifact.plan.recurrences
-    }
+    reads = carve.source_inputs(artifact.plan, artifact.plan.recurrences)
     meta, prefix = runners.load_graph(artifact.form, artifact.path)
     if artifact.plan.initializers and prefix is not None:
         raise LookupError("the artifact has tables")
@@ -151,7 +143,7 @@ def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[
 
 #: The attributes that have the type of what an op gives.
 _TYPES: Final = ("T", "dtype", "Tparams", "DstT")
-_FLOATS: Final = frozenset(one.as_datatype_enum for one in node_defs.FLOATS)
+_FLOATS: Final = frozenset(kind.as_datatype_enum for kind in node_defs.FLOATS)
 #: The products of matrices in a graph.
 PRODUCTS: Final = frozenset(
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()

@@ -1,16 +1,13 @@
 """Recurrent layers of a Keras model, alone and with given outputs.
 
-The recurrent layers of a Keras model, each called by itself.
-
 A layer is found by its name, which the artifact keeps: the parameters of a recurrence lie in the scope of
 the layer that it was, or of the `TimeDistributed` around that, and below the scopes of what is around it. It
 is called with its own weights on inputs from first to last: turning them round, for a layer that goes
 backward, is not the recurrence's work.
 
-A Keras model whose recurrent layers give what is given: what they take is noted.
-
-So is what each other layer with a matrix gives, which is to be among the source's tensors. A layer
-`TimeDistributed` may call its own for all steps at once or step by step, and the source's may do the other.
+For the glue recurrent layers give what is given, and note what they take. So is noted what each other layer
+with a matrix gives, which is to be among the source's tensors. A layer `TimeDistributed` may call its own for
+all steps at once or step by step, and the source's may do the other.
 """
 
 from __future__ import annotations
@@ -28,9 +25,9 @@ from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verification.reference_op import Call, nearest
 
 #: What a layer is called with, whatever it was built with.
 _CALLED: Final = {
@@ -42,18 +39,13 @@ _CALLED: Final = {
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction."""
     layers, reasons = layers_of(artifact, recurrences)
-    listing = [
-        Piece(
-            recurrence.node,
-            (0,),
-            layers[recurrence.node][0],
-            _asking(layers[recurrence.node][1], recurrence),
-            lengths=False,
-        )
-        for recurrence in recurrences
-        if recurrence.node in layers
+    known = [
+        (recurrence, *layers[recurrence.node]) for recurrence in recurrences if recurrence.node in layers
     ]
-    return Pieces(tuple(listing), reasons)
+    return Pieces(
+        tuple(Piece(own.node, (0,), name, _asking(layer, own), lengths=False) for own, name, layer in known),
+        reasons,
+    )
 
 
 def layers_of(
@@ -61,26 +53,27 @@ def layers_of(
 ) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
     """By node the layer that computes a recurrence, its names before it, or why none is known."""
     assert isinstance(artifact.answer, Opened)
-    models = [
-        model_of_part.model
-        for _, model_of_part in artifact.answer.runners
-        if isinstance(model_of_part, Layers)
-    ]
-    layers = [layer_of_model for model in models for layer_of_model in _recurrent(model, ())]
-    layer_of_model: dict[str, tuple[str, Any]] = {}
-    reasons = {}
-    for model_of_part in recurrences:
-        *around, scope = model_of_part.shared.split("/")[:-1] or [""]
+    models = [runner.model for _, runner in artifact.answer.runners if isinstance(runner, Layers)]
+    layers = [named for model in models for named in _recurrent(model, ())]
+    by_node, reasons = {}, {}
+    for recurrence in recurrences:
+        *around, scope = recurrence.shared.split("/")[:-1] or [""]
         named = [(path, layer) for path, layer in layers if path[-1] == scope]
         named = named or [(path, layer) for path, layer in layers if path[-2:-1] == (scope,)]
         if len(named) > 1:  # in several wrappers or models, whose names are scopes too
             named = [(path, layer) for path, layer in named if {*path[:-1]} <= {*around}]
         if len(named) != 1:
-            reasons[model_of_part.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
+            reasons[recurrence.node] = f"expected one layer {scope} in the artifact, found {len(named)}"
             continue
         ((path, layer),) = named
-        layer_of_model[model_of_part.node] = ("/".join(path), layer)
-    return layer_of_model, reasons
+        by_node[recurrence.node] = ("/".join(path), layer)
+    return by_node, reasons
+
+
+def _inner_layers(layer: Any) -> list[Any]:
+    """The layers in a wrapper or a model."""
+    wrapped = [getattr(layer, name, None) for name in ("forward_layer", "backward_layer", "layer")]
+    return [inner for inner in wrapped if inner is not None] or [*getattr(layer, "layers", ())]
 
 
 def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -88,12 +81,8 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
     if hasattr(layer, "cell") and hasattr(layer, "return_sequences"):
         yield (*path, layer.name), layer
         return
-    inner = [getattr(layer, name, None) for name in ("forward_layer", "backward_layer", "layer")]
-    inside = [layer_within for layer_within in inner if layer_within is not None] or list(
-        getattr(layer, "layers", ())
-    )
-    for layer_within in inside:
-        yield from _recurrent(layer_within, (*path, layer.name))
+    for inner in _inner_layers(layer):
+        yield from _recurrent(inner, (*path, layer.name))
 
 
 @contextmanager
@@ -111,8 +100,6 @@ def _set_up_call(layer: Any) -> Iterator[None]:
 
 def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     def ask(asked: Asked) -> Answer:
-        import tensorflow as tf
-
         x = tf.constant(asked.x.swapaxes(0, 1), recurrence.dtype)
         states = [asked.h[0], asked.c[0]] if recurrence.sizes.mode is Mode.LSTM else [asked.h[0]]
         start = [tf.constant(value, recurrence.dtype) for value in states]
@@ -163,10 +150,8 @@ def runner(artifact: Artifact) -> Run:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause
                     raise
-                products_by_name = products.found
-                yield Seen(
-                    outputs, given.entered, products_by_name, hidden=hidden, repeated=products.repeated
-                )
+                values, repeated = products.values, products.repeated
+                yield Seen(outputs, given.entered, values, hidden=hidden, repeated=repeated)
 
     return run
 
@@ -303,9 +288,7 @@ def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
 
     So are those that distribute others, before these.
     """
-    names = ("forward_layer", "backward_layer", "layer")
-    inner = [layer_within for name in names if (layer_within := getattr(layer, name, None)) is not None]
-    inner = inner or [*getattr(layer, "layers", ())]
+    inner = _inner_layers(layer)
     if inner and not hasattr(layer, "cell"):
         if _is_distributed(layer):
             yield f"{around}{layer.name}", layer
@@ -316,19 +299,19 @@ def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class _Products:
-    """The values that layers give, `found` by layer and call; `repeated` are those of several steps.
+    """The values that layers give, `values` by layer and call; `repeated` are those of several steps.
 
     A layer that is called for each step gives the values of all one after another.
     """
 
     def __init__(self) -> None:
-        self.found: dict[str, Array] = {}
+        self.values: dict[str, Array] = {}
         self.repeated: set[str] = set()
         self._steps: dict[str, list[Array]] | None = None
 
     def begin(self) -> None:
-        """Forgets what was found."""
-        self.found, self.repeated = {}, set()
+        """Forgets all values."""
+        self.values, self.repeated = {}, set()
 
     def of(self, name: str, layer: Any) -> Callable[..., Any]:
         """What a layer calls, with its values kept."""
@@ -339,7 +322,7 @@ class _Products:
             for position, value in enumerate(tf.nest.flatten(answer)):
                 array = np.asarray(value)
                 if self._steps is None:
-                    self.found[f"{name}, call {len(self.found)}"] = array
+                    self.values[f"{name}, call {len(self.values)}"] = array
                 else:
                     self._steps.setdefault(f"{name}, output {position}", []).append(array)
             return answer
@@ -359,8 +342,8 @@ class _Products:
             finally:
                 steps, self._steps = self._steps, None
             for name, values in steps.items():
-                key = f"{name}, call {len(self.found)}"
-                self.found[key] = np.concatenate(values)
+                key = f"{name}, call {len(self.values)}"
+                self.values[key] = np.concatenate(values)
                 self.repeated.add(key)
             return answer
 

@@ -1,13 +1,11 @@
 """Fused nodes of an ONNX model, alone and with given outputs.
 
-The fused nodes of an ONNX file, each cut out with its constants as a model of its own.
-
-Its input, its initial states and its lengths become inputs, wherever the node stands: a node in a branch or
-a loop reads its constants from the graphs around it. The file says which node is which layer.
+Alone, a node is cut out with its constants as a model of its own. Its input, its initial states and its
+lengths become inputs, wherever it stands: a node in a branch or a loop reads its constants from the graphs
+around it. The file says which node is which layer. For the glue the model runs without its fused nodes: what
+they give is fed, what they take is read.
 Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7: inputs X, W, R, B, sequence_lens, initial_h and an
 LSTM's initial_c and P; outputs Y `[steps, directions, batch, units]`, Y_h, Y_c.
-
-An ONNX model without its fused nodes: what they give is fed, what they take is read.
 """
 
 from __future__ import annotations
@@ -22,21 +20,22 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, helper, numpy_helper
 
-from cudnn_convert.artifacts import pair_names
+from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
+from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces import glue
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
-from cudnn_convert.verification.reference_op import Call, nearest
 
 _KEY: Final = "cudnn_convert"
 FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
 _FLOAT: Final = onnx.TensorProto.FLOAT
 #: The places of W, R, B and P among a node's inputs.
 _WEIGHTS: Final = (1, 2, 3, 7)
-_LENGTHS, _H, _C = 4, 5, 6
+_X, _LENGTHS, _H, _C = 0, 4, 5, 6
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
@@ -76,17 +75,14 @@ def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[An
         if node.op_type == "Cast" and node.input[0] in constants:  # of weights that are stored as half
             constants[node.output[0]] = constants[node.input[0]]
     for node in graph.node:
-        for attribute in node.attribute:
-            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from find_fused_nodes(nested, constants)
+        for nested in subgraphs_of(node):
+            yield from find_fused_nodes(nested, constants)
         if node.op_type in FUSED and not node.domain:
             yield node, constants
 
 
 def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> Any:
     """A session of the node alone; inputs `X`, `lengths`, `h` and `c`."""
-    import onnxruntime
-
     given = [*node.input, *[""] * (8 - len(node.input))]
     cut_node, kept = onnx.NodeProto(), []
     cut_node.CopyFrom(node)
@@ -108,12 +104,7 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
         helper.make_graph([cut_node], "piece", ends, outputs, kept), opset_imports=model.opset_import
     )
     alone.ir_version = model.ir_version
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(
-        alone.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return open_session(alone.SerializeToString())
 
 
 def _constant(tensor: Any, folder: Path, name: str) -> Any:
@@ -147,8 +138,7 @@ def _asking(cut: Any) -> Any:
 
 
 _PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
-_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT = 0, 4, 5, 6
-_WHAT: Final = {_X: "input", _LENGTHS_INPUT: "lengths", _H_INPUT: "initial h", _C_INPUT: "initial c"}
+_WHAT: Final = {_X: "input", _LENGTHS: "lengths", _H: "initial h", _C: "initial c"}
 _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 
 #: A fused node, what is given for it, and by place what entered it.
@@ -185,7 +175,7 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
     fitting = _fitting(plan, model, calls)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-    named = pair_names.inputs(
+    named = runners.pair_inputs(
         file, part.signature.inputs, [reference.name for reference in model.graph.input]
     )
     fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
@@ -219,7 +209,7 @@ def _run_model(
     for node in fused:  # in their order: what enters one depends on those before it
         if len(fitting[node.name]) > 1:
             taken = _entering(model, node, given[node.name], answers())
-            given[node.name] = nearest(fitting[node.name], taken[_X], taken[_H_INPUT], taken.get(_C_INPUT))
+            given[node.name] = nearest(fitting[node.name], taken[_X], taken[_H], taken.get(_C))
     values = answers()
     return values, [
         (node.name, given[node.name], _entering(model, node, given[node.name], values)) for node in fused
@@ -244,7 +234,7 @@ def _interpret(
             if not fits:
                 raise LookupError(f"{node.name} runs where no recurrence of the source does")
             entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
-            of = nearest(fits, entered[_X], entered[_H_INPUT], entered.get(_C_INPUT))
+            of = nearest(fits, entered[_X], entered[_H], entered.get(_C))
             taken.append((node.name, of, entered))
             answers = _feed([node], {node.name: of})
             return tuple(answers.get(name, of.y) for name in node.output)
@@ -258,17 +248,12 @@ def _interpret(
 
 def _session(model: Any, fused: list[Any]) -> Any:
     """The model without the fused nodes; every tensor that is looked at is an output."""
-    import onnxruntime
-
     small = onnx.ModelProto()
     small.CopyFrom(model)
     graph, gone = small.graph, {node.name for node in fused}
     kept = [node for node in graph.node if node.name not in gone]
     read = [
-        node.input[source]
-        for node in fused
-        for source in (_X, _LENGTHS_INPUT, _H_INPUT, _C_INPUT)
-        if len(node.input) > source
+        node.input[source] for node in fused for source in (_X, _LENGTHS, _H, _C) if len(node.input) > source
     ]
     read += [node.output[0] for node in kept if node.op_type in _PRODUCTS]
     del graph.node[:]
@@ -276,19 +261,13 @@ def _session(model: Any, fused: list[Any]) -> Any:
     have = {value.name for value in (*graph.input, *graph.output)} | {
         value.name for value in graph.initializer
     }
-    floats = onnx.TensorProto.FLOAT
     outputs = [name for node in fused for name in node.output if name]
-    graph.input.extend(helper.make_tensor_value_info(name, floats, None) for name in outputs)
+    graph.input.extend(helper.make_tensor_value_info(name, _FLOAT, None) for name in outputs)
     made_by = {name for node in kept for name in node.output}
     for name in dict.fromkeys(read):
         if name and name not in have and name in made_by:
             graph.output.append(onnx.ValueInfoProto(name=name))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(
-        small.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return open_session(small.SerializeToString())
 
 
 def _feed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
@@ -307,16 +286,16 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
     batch, steps = of.x.shape[1], len(of.x)
     units = of.h_end.shape[-1]
     zeros = np.zeros((len(of.h), batch, units), np.float32)
-    starts = {_H_INPUT: zeros, _C_INPUT: zeros, _LENGTHS_INPUT: np.full(batch, steps)}
+    starts = {_H: zeros, _C: zeros, _LENGTHS: np.full(batch, steps)}
     values_by_name = {}
-    for position in (_X, _LENGTHS_INPUT, _H_INPUT, *([_C_INPUT] if node.op_type == "LSTM" else [])):
+    for position in (_X, _LENGTHS, _H, *([_C] if node.op_type == "LSTM" else [])):
         name = node.input[position] if len(node.input) > position else ""
         value = starts.get(position) if not name else values.get(name)
         if value is None and name in constants:
-            value = onnx.numpy_helper.to_array(constants[name])
+            value = numpy_helper.to_array(constants[name])
         if value is None:
             continue
-        if position == _H_INPUT and of.projections:
+        if position == _H and of.projections:
             value = np.stack(
                 [tensor @ matrix.T for tensor, matrix in zip(value, of.projections, strict=True)]
             )
@@ -328,13 +307,13 @@ def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part:
     entered: list[tuple[str, Array, Array]] = []
     for name, of, actual in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
-        expected = {_X: of.x, _LENGTHS_INPUT: full.astype(np.float32), _H_INPUT: of.h, _C_INPUT: of.c}
+        expected = {_X: of.x, _LENGTHS: full.astype(np.float32), _H: of.h, _C: of.c}
         entered += [
             (f"{_WHAT[position]} of {part.prefix}{name}", actual[position], expected[position])
             for position in actual
         ]
     names = [value_info.name for value_info in model.graph.output]
-    keys = pair_names.keys(part.signature.outputs, names)
+    keys = runners.pair_outputs(part.signature.outputs, names)
     outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
     products = {
         f"{node.op_type} {part.prefix}{node.name}": values[node.output[0]]
@@ -351,6 +330,5 @@ def _inner(graph: Any, *, depth: int = 0) -> Iterator[Any]:
     for node in graph.node:
         if depth:
             yield node
-        for attribute in node.attribute:
-            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _inner(nested, depth=depth + 1)
+        for nested in subgraphs_of(node):
+            yield from _inner(nested, depth=depth + 1)

@@ -1,15 +1,10 @@
 """A recurrence asked by itself: its inputs, and what wrong weights would move.
 
-A piece of an artifact: what computes layers of one recurrence, and can be asked by itself.
-
-Inputs for a recurrence that is asked by itself, such that its answer depends on every weight.
-
-Normal inputs saturate some models and cannot see others: what counts is the sum that a gate gets. So inputs
-are scaled to the matrices, each row of which then adds about a standard deviation of 1, and initial states
-too, which may become large where recurrent weights are tiny. At one step all that is computed shows: how
-much is measured by answers of wrong weights, and more rows are drawn until the weakest weight shows.
-
-Whether chosen inputs could show that a recurrence is wrong: the least that wrong weights would move.
+Inputs are such that the answer depends on every weight. Normal ones saturate some models and cannot see
+others: what counts is the sum that a gate gets. So inputs are scaled to the matrices, each row of which then
+adds about a standard deviation of 1, and initial states too, which may become large where recurrent weights
+are tiny. At one step all that is computed shows. How much is measured by answers of wrong weights, and more
+rows are drawn until the weakest weight shows.
 """
 
 from __future__ import annotations

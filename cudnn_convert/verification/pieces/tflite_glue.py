@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import pair_names, tflite_file
+from cudnn_convert.artifacts import runners, tflite_file
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
+from cudnn_convert.verification.judges import nearest
 from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
@@ -31,7 +32,6 @@ from cudnn_convert.verification.pieces.tflite_graph import (
     read,
     run_subgraph,
 )
-from cudnn_convert.verification.reference_op import nearest
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
@@ -61,9 +61,9 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {recurrence.name: (recurrence.node, recurrence.layer) for recurrence in layers}
         inputs, outputs = _ends(model)
-        names = pair_names.inputs(file, part.signature.inputs, inputs)
+        names = runners.pair_inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
-        outputs_by_key = pair_names.keys(part.signature.outputs, outputs)
+        outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
         for recurrence in passes:
             running = _Running(
                 model, layers, others, glue.fitting(plan, recurrence.calls, named, projected=True)

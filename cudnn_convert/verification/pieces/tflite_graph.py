@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import copy
 import json
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
+from cudnn_convert.artifacts.tflite import open_interpreter
 from cudnn_convert.artifacts.tflite_file import pack_model, schema, unpack_model
 from cudnn_convert.graph.index import walk
 from cudnn_convert.model import WAYS, Array
@@ -101,24 +100,15 @@ class Model:
 
     def read_recorded(self) -> dict[tuple[str, int], list[str]]:
         """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
-        entry = next(
-            (
-                entry_of_metadata
-                for entry_of_metadata in self.content.metadata or ()
-                if entry_of_metadata.name == _KEY
-            ),
-            None,
-        )
+        entry = next((entry for entry in self.content.metadata or () if entry.name == _KEY), None)
         named: dict[tuple[str, int], list[str]] = {}
         if entry is None:
             return named
         try:
             provenance = json.loads(bytes(bytearray(self.content.buffers[entry.buffer].data)))
-            for entry_of_metadata in provenance.get("pieces", ()):
-                key = (str(entry_of_metadata["node"]), int(entry_of_metadata["layer"]))
-                named.setdefault(key, []).insert(
-                    WAYS.index(entry_of_metadata["direction"]), str(entry_of_metadata["piece"])
-                )
+            for record in provenance.get("pieces", ()):
+                loops = named.setdefault((str(record["node"]), int(record["layer"])), [])
+                loops.insert(WAYS.index(record["direction"]), str(record["piece"]))
         except (ValueError, TypeError, KeyError, AttributeError):
             return {}
         return named
@@ -155,10 +145,7 @@ def makers_of(graph: Any) -> dict[int, Any]:
 
 def open_subgraph(model: Model, alone: Any) -> Any:
     """An interpreter of a subgraph, with what it runs and reads of a model."""
-    content = _pack(model, alone)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that LiteRT will be its name
-        return tf.lite.Interpreter(model_content=content)
+    return open_interpreter(model_content=_pack(model, alone))
 
 
 def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
@@ -173,10 +160,10 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     interpreter.invoke()
     # Of a tensor without elements the interpreter gives nothing but the shape.
     return [
-        interpreter.get_tensor(output_detail["index"])
-        if output_detail["shape"].all()
-        else np.empty(output_detail["shape"], output_detail["dtype"])
-        for output_detail in interpreter.get_output_details()
+        interpreter.get_tensor(detail["index"])
+        if detail["shape"].all()
+        else np.empty(detail["shape"], detail["dtype"])
+        for detail in interpreter.get_output_details()
     ]
 
 

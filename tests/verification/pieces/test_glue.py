@@ -26,7 +26,7 @@ from cudnn_convert.model import Mode
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verification import judges
+from cudnn_convert.verification import check
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -521,12 +521,13 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
     flags = Options.of({"format": "onnx", "states": True})
     cudnn_convert.convert(source, out, format="onnx", states=True)
     plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
-    with judges.judge_for(plan).opened(plan) as judge:
-        feed = judges.judge_for(plan).generated(plan, judge, seed=1)[0]
+    judging = check.prepare_judging(plan, flags)
+    with judging.judge.open() as source_run:
+        feed = judging.judge.make_feeds(source_run, seed=1)[0]
 
     def around() -> GlueReport:
         artifact = Artifact("onnx", out, plan, runners.open_artifact("onnx", out, plan.parts))
-        return ask.glue(artifact, feed, dtype=np.dtype(np.float32), stored="float32", trust=False)
+        return ask.glue(artifact, judging, feed)
 
     right = around()
     assert (right.asked, right.passed, right.message) == (True, True, "")

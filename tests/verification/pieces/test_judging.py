@@ -14,8 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
-from cudnn_convert.verification.pieces import judge
-from cudnn_convert.verification.pieces.judge import Terms
+from cudnn_convert.verification.pieces.ask import Terms, judge_piece, read_gates
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Pieces, Stack, draw_inputs
 
 F32 = np.dtype(np.float32)
@@ -46,12 +45,12 @@ def report(
 ) -> Any:
     """The report on a piece that computes `recurrence` with changed cells."""
     layers = tuple(range(recurrence.sizes.layers)) if layers is None else layers
-    cells = judge.read_gates(recurrence, layers)
+    cells = read_gates(recurrence, layers)
     own = change(cells)
     piece = Piece(
         recurrence.node, layers, "node", answering(own, recurrence.sizes.directions, answer), **given
     )
-    return judge.judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
+    return judge_piece(piece, recurrence, cells, TERMS)  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -155,9 +154,9 @@ def test_runtimes_whose_activations_do_not_saturate_pass_and_wrong_weights_do_no
     blob, inputs = case.blob.copy(), 3 * case.units * case.inputs
     blob[inputs : inputs + 3 * case.units**2] = largest * np.random.default_rng(5).standard_normal(108)
     recurrence = replace(case.recurrence(), evidence=BlobEvidence(blob))
-    cells = judge.read_gates(recurrence, (0,))
+    cells = read_gates(recurrence, (0,))
     ask = onnx_runtime(cells[0] if change is None else change(cells)[0])
-    found = judge.judge_piece(Piece("rnn", (0,), "node", ask, lengths=False), recurrence, cells, TERMS)
+    found = judge_piece(Piece("rnn", (0,), "node", ask, lengths=False), recurrence, cells, TERMS)
     assert found.passed == (change is None), found.message
     assert found.atol == pytest.approx(1e-5)
 
@@ -193,10 +192,10 @@ def test_weights_that_nothing_shows_are_named() -> None:
     """A GRU whose update gate keeps the old state whatever its candidate is."""
     case = Case(Mode.GRU)
     recurrence = case.recurrence()
-    cells = judge.read_gates(recurrence, (0,))
+    cells = read_gates(recurrence, (0,))
     shut = replace(cells[0], bias=(cells[0].bias[0], cells[0].bias[1] + 60, cells[0].bias[2]))
     piece = Piece("rnn", (0,), "node", answering([shut], 1))
-    found = judge.judge_piece(piece, recurrence, [shut], TERMS)
+    found = judge_piece(piece, recurrence, [shut], TERMS)
     assert found.passed
     assert found.smallest < 1e-3
     assert any(line.startswith("layer 0 forward: kernel zero: ") for line in found.unseen)
@@ -221,7 +220,7 @@ def test_a_projection_may_stand_around_a_piece() -> None:
 
 
 def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
-    cells = judge.read_gates(LSTM.recurrence(), (0,))
+    cells = read_gates(LSTM.recurrence(), (0,))
     large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
     asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
     sums = large[0].weigh(asked.x[0])
