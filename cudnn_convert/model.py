@@ -280,7 +280,7 @@ class Model:
 
     path: Path
     kind: str
-    graph: Any | None
+    graph: Any
     variables: Mapping[str, Tensor]
     canonical: tuple[CanonicalParameters, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)

@@ -3,16 +3,96 @@
 The GraphDef stays the one in-memory form of a graph; an `Index` only points into it. A tensor is named
 `op:k` throughout, a control input `^op`.
 Source: tensorflow v2.21.0 core/framework/node_def.proto (input forms).
+
+TensorFlow ships no types for its protos: the Protocols here have the fields that this package uses.
+Source: tensorflow v2.21.0 core/framework/graph.proto, node_def.proto, attr_value.proto, function.proto.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, MutableSequence, Sequence
+from typing import Any, Final, Protocol
 
 from cudnn_convert.errors import InvalidModelError
+
+
+class Message(Protocol):
+    """What every proto has."""
+
+    def CopyFrom(self, other: Any) -> None: ...  # noqa: N802 - protobuf's own names
+    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
+    def ClearField(self, field_name: str) -> None: ...  # noqa: N802
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802
+
+
+class AttrValue(Message, Protocol):
+    """An attribute; of its fields one is set. `type` is the number of a dtype in types.proto."""
+
+    type: int
+    b: bool
+    i: int
+    f: float
+    s: bytes
+    shape: Any
+    tensor: Any
+    list: Any
+    func: Any
+
+
+class NodeDef(Message, Protocol):
+    """A node; `input` has tensors as `op` or `op:k`, then what it waits for, as `^op`."""
+
+    name: str
+    op: str
+    device: str
+
+    @property
+    def input(self) -> MutableSequence[str]: ...
+    @property
+    def attr(self) -> MutableMapping[str, AttrValue]: ...
+
+
+class FunctionDef(Message, Protocol):
+    """A function of a library; tensors in it are `node:output:k`, or the names of its arguments."""
+
+    signature: Any
+
+    @property
+    def node_def(self) -> MutableSequence[NodeDef]: ...
+    @property
+    def ret(self) -> MutableMapping[str, str]: ...
+    @property
+    def attr(self) -> MutableMapping[str, AttrValue]: ...
+
+
+class FunctionDefLibrary(Message, Protocol):
+    """The functions that nodes call by name."""
+
+    gradient: Any
+
+    @property
+    def function(self) -> MutableSequence[FunctionDef]: ...
+
+
+class AnyGraph(Protocol):
+    """A graph that is only read: a GraphDef, or a `node_defs.Graph`."""
+
+    @property
+    def node(self) -> Sequence[NodeDef]: ...
+    @property
+    def library(self) -> FunctionDefLibrary: ...
+    @property
+    def versions(self) -> Any: ...
+
+
+class GraphDef(Message, AnyGraph, Protocol):
+    """TensorFlow's own form of a graph, which may be changed."""
+
+    @property
+    def node(self) -> MutableSequence[NodeDef]: ...
+
 
 #: The forward ops of cuDNN; their outputs 0-2 are output, output_h, output_c.
 CUDNN_OPS: Final = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
@@ -43,33 +123,33 @@ def reference(name: str) -> str:
     return name.removesuffix(":0")
 
 
-class _Nodes(dict[str, Any]):
+class _Nodes(dict[str, NodeDef]):
     """Nodes by name. An input may name one that is not there: nothing is refused before it is needed."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> NodeDef:
         raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
 
 
 class Index:
     """The nodes of a graph by name and the consumers of each op; built once, never written."""
 
-    def __init__(self, graph: Any) -> None:
-        self.nodes: dict[str, Any] = _Nodes((node.name, node) for node in graph.node)
-        self._consumers: dict[str, list[tuple[Any, int, int]]] = defaultdict(list)
+    def __init__(self, graph: AnyGraph) -> None:
+        self.nodes: dict[str, NodeDef] = _Nodes((node.name, node) for node in graph.node)
+        self._consumers: dict[str, list[tuple[NodeDef, int, int]]] = defaultdict(list)
         for node in graph.node:
             for position, name in enumerate(node.input):
                 op, k = split(name)
                 self._consumers[op].append((node, position, k))
 
-    def data_inputs(self, node: Any) -> list[str]:
+    def data_inputs(self, node: NodeDef) -> list[str]:
         """The tensors `op:k` that a node reads, in order."""
         return [tensor(name) for name in node.input if not name.startswith("^")]
 
-    def consumers(self, op: str, k: int | None = None) -> Iterator[Any]:
+    def consumers(self, op: str, k: int | None = None) -> Iterator[NodeDef]:
         """The nodes that read output `k` of `op`, or any of its outputs."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
-    def readers(self, op: str) -> Iterator[Any]:
+    def readers(self, op: str) -> Iterator[NodeDef]:
         """The nodes that read data of `op` or wait for it."""
         return (node for node, _, _ in self._consumers[op])
 
