@@ -85,7 +85,7 @@ def refuse(
 
 
 def _calling(graph: Any, calls: Iterable[Call]) -> Any:
-    return node_defs.with_nodes(graph, (node_defs.node(call.function, call.function) for call in calls))
+    return node_defs.Graph(graph, (node_defs.node(call.function, call.function) for call in calls))
 
 
 def _refuse_restoring(path: Path, graph: Any, ops: Collection[str], saver: Any) -> None:
@@ -105,7 +105,7 @@ def _refuse_evaluated(path: Path, graph: Any) -> None:
     """Of what loaders import, all that they may run by that, whether anything needs it or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(
-            path, node_defs.with_nodes(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
+            path, node_defs.Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
         )
 
 

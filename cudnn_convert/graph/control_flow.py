@@ -1,17 +1,11 @@
-"""Control flow of TensorFlow 1 (`cond`, `while_loop` frames), and known function arguments.
+"""Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 
-The `while` frames of TensorFlow 1's control flow: which loops a node stands in.
-
-An Enter takes a tensor into a frame, an Exit out of it; every other node stands where its inputs do.
+A branch begins with Switch nodes and ends in a Merge. A loop is a frame: an Enter takes a tensor into it, an
+Exit out of it; every other node stands where its inputs do. Loops have Switch and Merge nodes too: their
+Switch reads a LoopCond, their Merge a NextIteration. What stands in either has a value only on the way.
 Source: tensorflow v2.21.0 core/graph/control_flow.cc BuildControlFlowInfo.
 
-What in TensorFlow 1's `tf.cond` and `tf.while_loop` has a value only on the way: in a branch, in a step.
-
-A branch begins with Switch nodes and ends in a Merge. Loops have both too: their Switch reads a LoopCond,
-their Merge a NextIteration. Source: tensorflow v2.21.0 core/graph/control_flow.cc.
-
-Which arguments of functions hold a known tensor, such as the name of an asset, at every call.
-
+`holding` says which arguments of functions have a known tensor, such as the name of an asset, at every call.
 A function may be called with anything, from the graph, from another function, or by a loader: only what each
 call gives counts. What is called in another way than one argument an input counts as given nothing.
 """
@@ -21,12 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.index import PLACEHOLDERS, Index, split, tensor
+from cudnn_convert.graph.protos import AnyGraph, AttrValue, NodeDef
 
 _ENTERS: Final = frozenset({"Enter", "RefEnter"})
 _SWITCHES: Final = frozenset({"Switch", "RefSwitch", "_SwitchN"})
@@ -37,7 +32,7 @@ _EXITS: Final = frozenset({"Exit", "RefExit"})
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
     """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
     frames_by_name: dict[str, tuple[str, ...]] = {}
-    todo: list[tuple[Any, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
+    todo: list[tuple[NodeDef, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
     while todo:
         node, around = todo.pop()
         if node.name in frames_by_name:
@@ -57,7 +52,7 @@ def certain(index: Index) -> set[str]:
     A Merge ends what a Switch began; an Exit ends the Switch of its loop.
     """
     depths: dict[str, int] = {}
-    todo: list[tuple[Any, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
+    todo: list[tuple[NodeDef, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
     while todo:
         node, depth = todo.pop()
         if node.op in _SWITCHES:
@@ -72,7 +67,7 @@ def certain(index: Index) -> set[str]:
     return {name for name, depth in depths.items() if depth == 0 and not around.get(name)}
 
 
-def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
+def enter(index: Index, name: str, source: str, frame: str, dtype: tf.DType) -> NodeDef:
     """An Enter that takes the constant `source` into a frame of the graph."""
     like = next(
         node
@@ -160,12 +155,12 @@ def _list_sources(index: Index, taken: str) -> list[str]:
     return [name for name in index.ancestors([split(taken)[0]]) if index.nodes[name].op in SOURCES]
 
 
-def _is_number(node: Any) -> bool:
+def _is_number(node: NodeDef) -> bool:
     dtype = tf.as_dtype(node.attr["dtype"].type)
     return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
 
 
-def _is_cond(index: Index, node: Any, kind: re.Pattern[str]) -> bool:
+def _is_cond(index: Index, node: NodeDef, kind: re.Pattern[str]) -> bool:
     """Whether a node is of `kind`, and not of a loop."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
     return bool(kind.fullmatch(node.op)) and not any(
@@ -187,7 +182,7 @@ class Call:
 
 
 def holding(
-    graph: Any, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
+    graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[Call] = ()
 ) -> Mapping[str, frozenset[str]]:
     """The arguments of each function in the library of `graph` that hold a known tensor at every call.
 
@@ -216,7 +211,7 @@ def holding(
     return {name: frozenset(arguments) for name, arguments in sure.items()}
 
 
-def _arguments(graph: Any) -> dict[str, list[str]]:
+def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
     """The arguments of each function in order; none where a call may give them in another way.
 
     So it is where one argument takes several inputs, where two functions have one name, and where TensorFlow
@@ -231,11 +226,11 @@ def _arguments(graph: Any) -> dict[str, list[str]]:
     return taken
 
 
-def _data(node: Any) -> list[str]:
+def _data(node: NodeDef) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
 
 
-def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
+def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
     """The functions that a node calls or hands on, each with what it is known to give them."""
     yield node.op, given
     for key, attribute in node.attr.items():
@@ -244,7 +239,7 @@ def _list_calls(node: Any, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple
 
 
 def _list_functions(
-    attributes: Iterable[Any], given: tuple[bool, ...]
+    attributes: Iterable[AttrValue], given: tuple[bool, ...]
 ) -> Iterator[tuple[str, tuple[bool, ...]]]:
     for attribute in attributes:
         functions = [attribute.func] if attribute.HasField("func") else attribute.list.func

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
@@ -25,6 +25,7 @@ from cudnn_convert.graph.index import (
     split,
     tensor,
 )
+from cudnn_convert.graph.protos import NodeDef
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -72,7 +73,7 @@ _NAMED: Final = re.compile(
 )
 
 
-def is_named(node: Any) -> bool:
+def is_named(node: NodeDef) -> bool:
     """Whether a node has a user's name, as far as its op tells."""
     own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
     kind = node.op.removesuffix("V2").removesuffix("V3").lower()
@@ -130,7 +131,7 @@ class Walk:
     def _is_cudnn(self, name: str) -> bool:
         return self.index.nodes[name].op in CUDNN_OPS
 
-    def _is_open(self, reader: Any, name: str) -> bool:
+    def _is_open(self, reader: NodeDef, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):
             return False
         # What is printed is a record; what is handed on is the first input.
@@ -147,7 +148,7 @@ class Walk:
             return True
         return node.op not in _FORMS and is_named(node) and all(map(self._is_record, readers))
 
-    def _is_record(self, reader: Any) -> bool:
+    def _is_record(self, reader: NodeDef) -> bool:
         if _SUMMARY.fullmatch(reader.op) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
             return True
         readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []
@@ -176,7 +177,7 @@ class Walk:
         predictions = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
-    def weights(self, node: Any) -> set[str]:
+    def weights(self, node: NodeDef) -> set[str]:
         """The variables that a node reads: weights, not counters or averages of what passes."""
         weights = set()
         for name in self.index.data_inputs(node):
@@ -187,7 +188,7 @@ class Walk:
                 weights.add(source.name)
         return weights
 
-    def _is_weight(self, node: Any) -> bool:
+    def _is_weight(self, node: NodeDef) -> bool:
         if not tf.as_dtype(node.attr["dtype"].type).is_floating:
             return False
         return not any(_ACCUMULATES.fullmatch(reader.op) for reader in self.index.consumers(node.name))
@@ -211,11 +212,11 @@ def _losses(index: Index) -> Iterator[_Loss]:
             yield _Loss({taken: _origin(index, taken)}, others[: _LABELS.get(node.op, 1)])
 
 
-def _is_loss(node: Any) -> bool:
+def _is_loss(node: NodeDef) -> bool:
     return bool(_LOSSES.fullmatch(node.op)) and not _GRADIENTS.fullmatch(node.name)
 
 
-def _scope(node: Any) -> tuple[str, str]:
+def _scope(node: NodeDef) -> tuple[str, str]:
     """Of a loss: `loss/` of `loss/loss` or of `loss` beside `loss/Reshape`, and the scope around it."""
     scope, _, own = node.name.rpartition("/")
     outer, _, last = scope.rpartition("/")
@@ -265,7 +266,7 @@ def _list_given(index: Index) -> Iterator[str]:
             )
 
 
-def _is_scalar(node: Any) -> bool:
+def _is_scalar(node: NodeDef) -> bool:
     shape = node.attr["shape"].shape
     return "shape" in node.attr and not shape.unknown_rank and not shape.dim
 

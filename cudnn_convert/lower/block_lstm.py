@@ -16,9 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph import control_flow
 from cudnn_convert.graph.index import Index, reference
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.protos import AnyGraph, NodeDef
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
@@ -27,19 +29,20 @@ from cudnn_convert.recurrences.resolve import Block
 _NODE: Final = "cudnn"
 
 
-def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Graph, tuple[Recurrence, ...]]:
     """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
 
     `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
     where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
+    graph = Graph.of(graph)
     wanted = resolve.blocks(graph, outputs)
     if not wanted:
         return graph, ()
-    _refuse_nested(Index(graph), wanted)
-    replacements: dict[str, list[Any]] = {}
+    _refuse_nested(graph.index, wanted)
+    replacements: dict[str, list[NodeDef]] = {}
     recurrences = []
-    library = {function.signature.name: function for function in graph.library.function}
+    library = dict(graph.functions)
     for block in wanted:
         fused = _is_fused(block)
         body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
@@ -50,12 +53,8 @@ def lower_block_lstm(graph: Any, outputs: Iterable[str]) -> tuple[Any, tuple[Rec
         replacements[block.node.name] = nodes
         library |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
-    result = node_defs.with_nodes(
-        graph, (node for old in graph.node for node in replacements.get(old.name, [old]))
-    )
-    del result.library.function[:]
-    result.library.function.extend(library[name] for name in sorted(library))
-    return result, tuple(recurrences)
+    replaced = (node for old in graph.node for node in replacements.get(old.name, [old]))
+    return Graph(graph, replaced, (library[name] for name in sorted(library))), tuple(recurrences)
 
 
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:

@@ -19,13 +19,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, OUTPUTS, PLACEHOLDERS, Index, split
+from cudnn_convert.graph.protos import AnyGraph, NodeDef
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
 
@@ -55,7 +56,7 @@ def flags(ways: Iterable[str]) -> str:
     return " | ".join(f"--outputs {flag}" for flag in [*dict.fromkeys(ways)][:_MOST])
 
 
-def describe_candidates(graph: Any, index: Index, names: Collection[str]) -> dict[str, str]:
+def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
     """What each output tensor of the ops `names` is, in the graph's order."""
     seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
     wanted, listed = frozenset(names), {}
@@ -98,7 +99,7 @@ def _is_total(tensor: tf.Tensor) -> bool:
 
 
 def order_candidates(
-    graph: Any, walk: Walk, leaves: Collection[str], sources: Collection[Source]
+    graph: AnyGraph, walk: Walk, leaves: Collection[str], sources: Collection[Source]
 ) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
@@ -122,7 +123,7 @@ def order_candidates(
     return [tensor for name in order for tensor in known[name]][:_MOST]
 
 
-def everywhere(graph: Any, index: Index) -> list[str]:
+def everywhere(graph: AnyGraph, index: Index) -> list[str]:
     """The same of what placeholders reach, for a graph without recurrences: all that nothing reads, each."""
     starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
     walk = Walk(index, starts, ())
@@ -183,9 +184,9 @@ class Choice:
     training: tuple[str, ...] = ()
 
 
-def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
+def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
     """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
-    graph, index = context.definition, context.index
+    index = graph.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
         expected = "expected a node CudnnRNN, BlockLSTM or LSTMBlockCell"
@@ -211,8 +212,8 @@ def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     return Choice(candidates, left, tuple(name for name in others if name in needed))
 
 
-def _inference(index: Index, nodes: list[Any]) -> list[Any]:
-    twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+def _inference(index: Index, nodes: list[NodeDef]) -> list[NodeDef]:
+    twins: dict[tuple[str, ...], list[NodeDef]] = defaultdict(list)
     for node in nodes:
         leaves = parameter_source.find_parameters(index, node).leaves
         if not any(parameter_source.is_copy(index, name) for name in leaves):
@@ -224,11 +225,11 @@ def _inference(index: Index, nodes: list[Any]) -> list[Any]:
     return wanted
 
 
-def _is_differentiated(index: Index, node: Any) -> bool:
+def _is_differentiated(index: Index, node: NodeDef) -> bool:
     return any(_BACKWARD.fullmatch(reader.op) for reader in index.consumers(node.name))
 
 
-def _is_training(node: Any) -> bool:
+def _is_training(node: NodeDef) -> bool:
     # tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc: is_training defaults to true.
     return "is_training" not in node.attr or bool(node.attr["is_training"].b)
 
@@ -238,7 +239,7 @@ def _is_leaf(walk: Walk, name: str) -> bool:
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_part(path: Path, graph: Any, walk: Walk, names: list[str], sources: list[Source]) -> None:
+def _refuse_part(path: Path, graph: AnyGraph, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
 
     def list_candidates() -> list[str]:
@@ -324,7 +325,7 @@ def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
     return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
 
 
-def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], names_chosen: list[str]) -> None:
+def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_chosen: list[str]) -> None:
     """Applications of one layer that lead to disjoint outputs are a choice that the user must make."""
     twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
     for node in wanted:

@@ -1,8 +1,8 @@
 """Collects what keeps a graph from a CPU, a target or a proof.
 
-What stays in the graph must run on a CPU, always with the same result; else all reasons at once.
-
-What a proof by random inputs must know of a plan's inputs, and the flags that say it.
+`check_runs_on_cpu`: what stays in the graph must run on a CPU, always with the same result; else all reasons
+are raised at once. `undrawable`: what a proof by random inputs must know of a plan's inputs, and the flags
+that say it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cudnn_convert.graph import control_flow, lookup_tables, node_defs
 from cudnn_convert.graph.index import CUDNN_OPS, INPUT, OUTPUTS, Index, split
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import RANDOM, mask
+from cudnn_convert.graph.protos import NodeDef
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
@@ -33,13 +34,13 @@ def check_runs_on_cpu(
     path: Path, graph: node_defs.Graph, *, outputs: Iterable[str] = (), hint: str | None = None
 ) -> None:
     """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
-    whole, definition = graph.index, graph.definition
+    whole = graph.index
     hidden = parameters_only(whole, {split(name)[0] for name in outputs})
-    index = Index(node_defs.extract_nodes(definition, whole.nodes.keys() - hidden)) if hidden else whole
+    index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
     reasons = [
         *_random(index),
         *_training(index, whole),
-        *_without_kernel(definition, index),
+        *_without_kernel(graph, index),
         *reserve_space_readers(index, outputs),
     ]
     if reasons:
@@ -93,11 +94,10 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
             )
 
 
-def _without_kernel(graph: Any, index: Index) -> Iterator[str]:
-    library = {function.signature.name for function in graph.library.function}
+def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
-        if node.op in library or node.op in CUDNN_OPS:
+        if node.op in graph.functions or node.op in CUDNN_OPS:
             continue
         if tf_private.find_op(node.op) is None:
             nodes.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
@@ -158,7 +158,7 @@ def undrawable(plan: Plan) -> list[str]:
     return [*_undrawable(plan, node_defs.import_graph(plan.graph))]
 
 
-def _is_plain(node: Any) -> bool:
+def _is_plain(node: NodeDef) -> bool:
     """Whether a placeholder says itself that it takes an array of numbers: TensorFlow need not be asked."""
     shape = node.attr["shape"].shape if "shape" in node.attr else None
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum

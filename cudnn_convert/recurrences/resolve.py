@@ -21,6 +21,7 @@ import tensorflow as tf
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
+from cudnn_convert.graph.protos import AnyGraph
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
@@ -257,14 +258,13 @@ class Block:
     full: bool
 
 
-def blocks(graph: Any, outputs: Iterable[str]) -> list[Block]:
+def blocks(graph: node_defs.Graph, outputs: Iterable[str]) -> list[Block]:
     """The BlockLSTM nodes of a graph that gives the tensors `outputs`, in its order."""
-    index = Index(graph)
-    ends = [split(name) for name in outputs]
-    return [_block(index, node, ends) for node in graph.node if node.op in BLOCK_OPS]
+    nodes, ends = [node for node in graph.node if node.op in BLOCK_OPS], [split(name) for name in outputs]
+    return [_block(graph.index, node, ends) for node in nodes]
 
 
-def dtypes(graph: Any) -> set[tf.DType]:
+def dtypes(graph: AnyGraph) -> set[tf.DType]:
     """The types that the graph's own fused recurrences compute in, of one step as of all."""
     return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | CELL_OPS}
 

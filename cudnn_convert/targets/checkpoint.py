@@ -101,7 +101,7 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
-    meta.graph_def.CopyFrom(_with_library(graph))
+    _copy_with_library(graph, meta.graph_def)
     meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
     bundle.add_variables(meta, variable_ops(meta.graph_def), values)
     tf_private.strip_defaults(meta)
@@ -113,8 +113,8 @@ def _meta_graph(graph: Any, parts: Sequence[Part], values: Mapping[str, Tensor])
     return meta
 
 
-def _with_library(graph: Any) -> Any:
-    """A copy whose library has the functions that its nodes call; others may hold ops unknown elsewhere."""
+def _copy_with_library(graph: Any, target: Any) -> None:
+    """Copies a graph; the library has what its nodes call alone: other functions may have unknown ops."""
     functions = {function.signature.name: function for function in graph.library.function}
     wanted: set[str] = set()
     todo = list(_list_ops(graph.node))
@@ -123,10 +123,9 @@ def _with_library(graph: Any) -> Any:
         if name in functions and name not in wanted:
             wanted.add(name)
             todo += _list_ops(functions[name].node_def)
-    result = node_defs.strip_devices(graph)
+    result = node_defs.strip_devices(graph, target)
     del result.library.function[:], result.library.gradient[:]
     result.library.function.extend(functions[name] for name in sorted(wanted))
-    return result
 
 
 def _list_ops(nodes: Iterable[Any]) -> Iterable[str]:
@@ -206,7 +205,7 @@ def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collect
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
-    return node_defs.with_nodes(graph, nodes)
+    return node_defs.Graph(graph, nodes)
 
 
 def _reference(name: str, changed: Mapping[str, str]) -> str:

@@ -7,12 +7,10 @@ with an underscore, and ignores them (tensorflow v2.21.0 core/framework/node_def
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.formats import FROZEN_KEY
-from cudnn_convert.graph import session
+from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph.protos import AnyGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.targets.saved_model import lower_plan
@@ -39,10 +37,9 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     return ()
 
 
-def write(path: Path, graph: Any, *, provenance: str) -> None:
+def write(path: Path, graph: AnyGraph, *, provenance: str) -> None:
     """Writes `graph` to `path`; the same graph gives the same bytes."""
-    result = graph_pb2.GraphDef()
-    result.CopyFrom(graph)
+    result = node_defs.copy_graph(graph)
     for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]

@@ -304,7 +304,7 @@ def test_shapes_stay_known(mode: Mode, time_major: bool) -> None:
     case = Case(mode, 2, 2, time_major=time_major)
     made = lowered({"blob": case})
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(made.graph, name="")
+        tf.import_graph_def(made.graph.definition, name="")
     depth = [4, None] if time_major else [None, 4]
     state = [*depth, UNITS]
     found = [graph.get_tensor_by_name(f"blob:{k}").shape for k in range(3)]

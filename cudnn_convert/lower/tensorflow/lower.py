@@ -36,7 +36,9 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inference, inlining, tf1_ops
+from cudnn_convert.graph.protos import AnyGraph, FunctionDef, NodeDef
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
@@ -49,7 +51,7 @@ from cudnn_convert.weights.lazy import Layers
 class Lowered:
     """A graph of CPU ops, and the value of each of its variables by the name a checkpoint calls it."""
 
-    graph: Any
+    graph: Graph
     variables: Mapping[str, Tensor]
 
 
@@ -66,7 +68,7 @@ class Form:
 
 
 def lower(
-    graph: Any,
+    graph: AnyGraph,
     recurrences: Sequence[Recurrence],
     values: Mapping[str, Tensor],
     *,
@@ -79,11 +81,12 @@ def lower(
     `lowering` is `fast`, `portable` or `layer_stack.COMPILED`; `values` are those of the source's variables.
     Without `form` the weights are stored as the lowering takes them.
     """
-    index = Index(graph)
+    graph = Graph.of(graph)
+    index = graph.index
     loops, scopes = control_flow.frames(index), _scopes(recurrences)
-    replacements: dict[str, list[Any]] = {}
+    replacements: dict[str, list[NodeDef]] = {}
     variables: dict[str, Tensor] = dict(values)
-    library: dict[str, Any] = {function.signature.name: function for function in graph.library.function}
+    library = dict(graph.functions)
     for recurrence in recurrences:
         block = layer_stack.uses_block(recurrence, lowering)
         tensors = index.data_inputs(index.nodes[recurrence.node])
@@ -111,9 +114,9 @@ def lower(
         replacements[recurrence.node] = [*nodes, *computing]
         library |= {function.signature.name: function for function in functions}
     whole = _assemble(graph, replacements, library)
-    pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
+    pruned = inference.separate_sums(node_defs.prune(whole, outputs))
     if form:
-        return Lowered(pruned.definition, variables)
+        return Lowered(pruned, variables)
     return Lowered(
         tf1_ops.to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables),
         variables,
@@ -147,7 +150,7 @@ def _layer_tensors(recurrence: Recurrence, block: bool, layer: int, direction: i
     return {name: InMemory(value) for name, value in matrices.items()}
 
 
-def _variable(name: str, value: Tensor) -> list[Any]:
+def _variable(name: str, value: Tensor) -> list[NodeDef]:
     read = node_defs.node(f"{name}/read", "ReadVariableOp", [name], dtype=tf.as_dtype(value.dtype))
     return [handle(name, name, value), read]
 
@@ -167,11 +170,12 @@ def _carry(
         read_name = nodes[-1].name
     for name in recurrence.passage:
         original = index.nodes[name]
-        copy = type(original)()
-        copy.CopyFrom(original)
-        copy.name = f"{recurrence.node}/{read}/{name}"
-        copy.input[0] = read_name
-        copy.op = original.op.removeprefix("Ref")
+        copy = node_defs.copy_node(
+            original,
+            name=f"{recurrence.node}/{read}/{name}",
+            op=original.op.removeprefix("Ref"),
+            inputs=[read_name, *original.input[1:]],
+        )
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
         read_name = reference(f"{copy.name}:{_side(index, recurrence, name)}")
@@ -217,15 +221,14 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
-def _assemble(graph: Any, nodes_by_name: Mapping[str, list[Any]], library: Mapping[str, Any]) -> Any:
+def _assemble(
+    graph: Graph, nodes_by_name: Mapping[str, list[NodeDef]], library: Mapping[str, FunctionDef]
+) -> Graph:
     """The graph with each replaced node's successors in its place, new variables first, unused nodes gone."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
     replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
-    result = node_defs.with_nodes(graph, [*fresh, *replaced])
-    del result.library.function[:]
-    result.library.function.extend(library[name] for name in sorted(library))
-    return result
+    return Graph(graph, [*fresh, *replaced], (library[name] for name in sorted(library)))
 
 
 #: The outputs of a cuDNN op, in order; the last two serve its gradient alone.
