@@ -266,8 +266,9 @@ class KerasFile(Enum):
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
 
-    `graph` is a `tensorflow.GraphDef`, or None where the source has weights alone; `variables` maps the op
-    name of each variable to its value; `keys` has the keys of those that are restored from another.
+    `graph` is a GraphDef, a `node_defs.Graph` once calls are inlined, or None where the source has weights
+    alone; `variables` maps the op name of each variable to its value; `keys` has the keys of those that are
+    restored from another.
     `together` says that all signatures belong into one artifact, not that one is to be chosen. `notes` are
     the choices that the reader made. `assets` maps the tensors that hold file names to the files;
     `initializers` are the ops that fill tables once variables are restored.
