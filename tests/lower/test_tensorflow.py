@@ -103,7 +103,7 @@ def test_large_weights_of_a_loop_are_made_when_they_are_written(mode: Mode, earl
     made = lower(graph, [dataclasses.replace(right, cells=Layers(1, decode))], {}, outputs=outputs)
     assert bool(asked) == early
     expected = lower(graph, [right], {}, outputs=outputs)
-    assert made.graph == expected.graph
+    assert made.graph.definition == expected.graph.definition
     assert [*made.variables] == [*expected.variables]
     for name, tensor in expected.variables.items():
         assert made.variables[name].shape == tensor.shape
