@@ -56,16 +56,16 @@ __all__ = [
     "verify",
 ]
 
-#: What a call works on; all else are flags.
+#: Paths of a call; all other parameters are flags.
 _FILES: Final = frozenset({"source", "out", "artifact"})
-#: The public names that are imported when they are asked for, and where they are.
+#: The public names that are imported on access, and their modules.
 _LATE: Final = {
     "Inspection": "cudnn_convert.inspection.result",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
 }
 
-if not TYPE_CHECKING:  # to a type checker it would make every name one of the package's
+if not TYPE_CHECKING:  # else a type checker would accept any name of the package
 
     def __getattr__(name: str) -> Any:
         if name not in _LATE:
@@ -115,12 +115,12 @@ def convert(
     force: bool = False,
     force_convert: bool = False,
 ) -> Report:
-    """Converts the model at `source` to `out` and verifies it.
+    """Convert the model at `source` to `out` and verify the result.
 
     `inputs` and `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
-    where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
-    where the source is portable already, unless `force_convert`: `Report.out` is then None.
+    where the numbers differ, WriteError for the disk; `out` is then as it was. A source that is portable
+    already is not written, unless `force_convert`: `Report.out` is then None.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
@@ -153,11 +153,11 @@ def inspect(
     limit: str | Sequence[str] = (),
     trust: bool = False,
 ) -> Inspection:
-    """What the file at `source` is, what recurrences are in it, and the command that converts it.
+    """Describe the source, its recurrences, and the command that converts it.
 
     Runs nothing of it, and imports TensorFlow only for a source with a graph. `format` is that of the
-    command, by default the one that fits the source. What a conversion would refuse is told, not raised;
-    raises ReadError and AccessError where the source cannot be read, UsageError for the call.
+    command, by default the one that fits the source. What a conversion would refuse is reported in the
+    result; raises ReadError and AccessError where the source cannot be read, UsageError for the call.
     """
     options = _options(locals())
     from cudnn_convert.inspection import inspect
@@ -184,11 +184,11 @@ def load(
     limit: str | Sequence[str] = (),
     trust: bool = False,
 ) -> Loaded:
-    """The recurrences at `source`, each with its decoded weights as NumPy arrays (`named_weights.Weights`).
+    """Load the recurrences at `source` with decoded weights as NumPy arrays.
 
-    Every recurrence that a signature reaches, or that stands in a graph without any; what else the graph
-    needs is no matter. Imports TensorFlow only for a source with a graph. Raises ReadError, AccessError,
-    UnsupportedModelError, AmbiguousSourceError, UsageError.
+    Each is a `named_weights.Weights`. These are the recurrences that a signature reaches, or all in a graph
+    without signatures; the rest of the graph is ignored. Imports TensorFlow only for a source with a graph.
+    Raises ReadError, AccessError, UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
     options = _options(locals() | {"format": "npz"})
     from cudnn_convert import pipeline
@@ -216,11 +216,11 @@ def record(
     trust: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Runs the original at `source` on the arrays in `data` and writes its answers to `out`.
+    """Run the original at `source` on `data` and write its answers to `out`.
 
-    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Gives
-    what the recording says of itself. Raises as `convert`, UnsupportedModelError where TensorFlow has no
-    device for the source here.
+    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Returns
+    the recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
+    that the source needs.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
@@ -258,10 +258,10 @@ def verify(
     seed: int | None = None,
     trust: bool = False,
 ) -> Verification:
-    """Compares an artifact, a file or an OUT folder, with its source.
+    """Compare an artifact, a file or an OUT folder, with its source.
 
-    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. Where a recording of the
-    original is given as `golden`, it brings the inputs and judges. Raises as `convert`.
+    Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. `golden` is a recording
+    of the original, which then gives the inputs and the expected outputs. Raises as `convert`.
     """
     options = _options(locals())
     from cudnn_convert import pipeline
@@ -270,7 +270,7 @@ def verify(
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    """A call's keywords as the flags of the same names; what is None was not said."""
+    """A call's keywords as the flags of the same names; None means not given."""
     from cudnn_convert.options import Options
 
     return Options.of({name: value for name, value in given.items() if name not in _FILES})

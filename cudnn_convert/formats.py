@@ -8,33 +8,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-#: The file in a SavedModel's `assets.extra` that says where it came from.
+#: The provenance file in a SavedModel's `assets.extra`.
 PROVENANCE: Final = "cudnn_convert.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One value of `--format`. `suffix` makes OUT the file itself; else OUT is a folder holding `name`.
+    """One value of `--format`.
 
-    `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it.
-    `pieces`: the module of `verification/pieces/` that asks each recurrence in it by itself; without one
-    recurrences are judged through the outputs alone.
-    `flags`: the options that only some formats have, and it is one of them.
-    `aliases`: other suffixes that a file of it may have. `files`: of a format without a suffix, how the names
-    of its files go on behind its path. `has_own_record`: the folder has its provenance inside.
-    `each`: a model without a graph, which has a signature for every recurrence, becomes a file for each.
-    `keeps_variables`: a variable of the source can still be assigned; else state becomes inputs and outputs.
-    `layers`: what is written are the layers of a Keras model, not its graph; `is_keras3`: of Keras 3.
-    `keeps_functions`: the functions and objects of a SavedModel of TensorFlow 2 stay; only what cannot run on
-    a CPU is exchanged in them. `keeps_cells`: the source's training code restores it into cells of its own.
-    `sizes`: pairs of (time, batch) that it computes in another way than those that a proof always tries.
-    `states_recurrences`: weights without a graph become files of it without one. `alone`: of any source the
-    recurrences are kept, and nothing of what is around them. `keeps_tables`: lookup tables are filled in it
-    as in the source. `keeps_strings`: its inputs may be strings, such as serialized tf.Examples.
-    `names_tensors`: its users name tensors of the graph, for it has no signature.
-    `single`: the artifact computes, takes and gives float32 wherever the source has another float type;
-    `computes_single`: its recurrences compute in float32. `replaces_blocks`: fused LSTMs that are no cuDNN
-    nodes are lowered too.
+    `suffix` makes OUT the file itself; otherwise OUT is a folder with the file `name`. `module`:
+    `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `pieces`: the module of
+    `verification/pieces/` that verifies each recurrence separately; without one recurrences are judged by the
+    outputs alone. `flags`: its options that only some formats have. `aliases`: other suffixes of its files.
+    `files`: for a format without suffix, the suffixes of its files after OUT's path. `has_own_record`: the
+    folder has its provenance inside. `each`: a model without a graph, which has a signature for every
+    recurrence, becomes one file for each. `keeps_variables`: variables of the source stay assignable;
+    otherwise state becomes inputs and outputs. `layers`: the layers of a Keras model are written, not its
+    graph; `is_keras3`: for Keras 3. `keeps_functions`: a SavedModel of TensorFlow 2 keeps its functions and
+    objects; only what cannot run on a CPU is replaced. `keeps_cells`: the source's training code restores it
+    into its own cells. `sizes`: pairs of (time, batch) that it computes differently from those that a proof
+    always tries. `states_recurrences`: weights without a graph become files without one. `alone`: only
+    recurrences are kept, of any source. `keeps_tables`: lookup tables are filled as in the source.
+    `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users name
+    tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives float32
+    for every other float type of the source; `computes_single`: its recurrences compute in float32.
+    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
     """
 
     about: str
@@ -63,18 +61,18 @@ class Format:
     sizes: tuple[tuple[int, int], ...] = ()
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
-        """Whether OUT is a folder, and where the artifact itself goes: OUT too where it is several files."""
+        """Whether OUT is a folder, and the artifact's path, which is OUT for several files."""
         if self.suffix is not None and out.suffix == self.suffix:
             return False, out
         return True, out / self.name if self.name and not (together and self.each) else out
 
 
 def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
-    """The file of one part: `path` itself, or in `path` where that is a folder."""
+    """The file of one part: `path` itself, or a file in the folder `path`."""
     return path if path.suffix == suffix or path.is_file() else path / f"{part}{suffix}"
 
 
-#: A single step, for which TensorFlow's loop is left out.
+#: A single step, which runs without TensorFlow's loop.
 _SINGLE: Final = ((1, 2),)
 _ROWS: Final = {
     "savedmodel": Format(
@@ -136,7 +134,7 @@ _ROWS: Final = {
         single=True,
         computes_single=True,
         replaces_blocks=True,
-        sizes=((67, 2),),  # three blocks of its loop, the last of them not full
+        sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(
         "a Keras 3 archive: OUT.keras, or OUT/model.keras",
@@ -178,7 +176,7 @@ _ROWS: Final = {
         alone=True,
     ),
 }
-#: The value of `--format` -> what it is.
+#: The formats by the value of `--format`.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(_ROWS)
 
 FROZEN_KEY: Final = "_cudnn_convert"

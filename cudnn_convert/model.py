@@ -1,8 +1,8 @@
 """The waist: what every reader makes and every target takes.
 
-Arrays follow cuDNN's own convention: weights are `[gates, units, inputs]` (a matrix multiplies a column
-vector), biases are `[gates, units]`, gates in the order of `Mode.gates`, and the two biases stay apart,
-because the GRU's candidate needs them apart.
+Arrays follow cuDNN's convention: weights are `[gates, units, inputs]` (a matrix multiplies a column vector),
+biases are `[gates, units]`, gates are in the order of `Mode.gates`, and the two biases stay separate, since
+the GRU's candidate needs them so.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SERVING: Final = "serving_default"
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether weights can be of a type: NumPy calls bfloat16 a kind of its own."""
+    """Whether a dtype is a float type; NumPy does not count bfloat16 as one."""
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 class Gate(Enum):
-    """A gate by its full name; the letters that sources use for it stand in `layouts`."""
+    """A gate by its full name; sources' letters for it are in `layouts`."""
 
     INPUT = "input"
     FORGET = "forget"
@@ -55,7 +55,7 @@ class Mode(Enum):
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """The gates in cuDNN's order of linear layer ids (cudnnGetRNNWeightParams, cuDNN 9)."""
+        """The gates by cuDNN's linear layer ids (cudnnGetRNNWeightParams, cuDNN 9)."""
         if self is Mode.LSTM:
             return (Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT)
         if self is Mode.GRU:
@@ -69,8 +69,9 @@ class Cell:
 
     kernel `[gates, units, inputs]`, recurrent_kernel `[gates, units, width]`, bias and recurrent_bias
     `[gates, units]`, all of one dtype. `width` is that of the hidden state: `units`, or in an LSTM with a
-    projection `[width, units]` its rows. peepholes `[3, units]`, of an LSTM's input, forget and output gate:
-    cuDNN has none, TensorFlow's BlockLSTM may.
+    projection `[width, units]` its rows. peepholes `[3, units]` are of an LSTM's input, forget and output
+    gate: cuDNN has none, TensorFlow's BlockLSTM may. Raises InvalidModelError where shapes or dtypes do not
+    fit.
     """
 
     mode: Mode
@@ -128,7 +129,7 @@ class Sizes:
         return self.projection or self.units
 
     def states(self, *, time_major: bool) -> tuple[list[int | None], list[int | None]]:
-        """The shapes of the hidden and of an LSTM's cell state, the batch unknown."""
+        """The shapes of the hidden state and of an LSTM's cell state, batch unknown."""
         depth = self.layers * self.directions
         hidden, cell = (
             [depth, None, width] if time_major else [None, depth, width] for width in (self.width, self.units)
@@ -136,13 +137,13 @@ class Sizes:
         return hidden, cell
 
     def inputs(self, layer: int) -> int:
-        """Width of what `layer` sees: the model's input, or both directions of the layer below."""
+        """The input width of `layer`: the model's input, or all directions of the layer below."""
         return self.input_size if layer == 0 else self.directions * self.width
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the artifact takes and gives: key -> tensor name of the source, in order."""
+    """Inputs and outputs of an artifact: key -> tensor name, in order."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -150,7 +151,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One signature of an artifact; `prefix` stands before its keys where several are united."""
+    """One signature of an artifact; `prefix` precedes its keys in the union of several."""
 
     name: str
     signature: Signature
@@ -165,13 +166,13 @@ class Tensor(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def read(self) -> Array:
-        """The array; raises ReadError where the bytes do not match their checksum."""
+        """Read the array. Raises ReadError where the bytes do not match their checksum."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """A tensor that needs no file."""
+    """A tensor in memory."""
 
     array: Array
 
@@ -191,14 +192,13 @@ class InMemory:
 class CanonicalParameters:
     """The per-gate tensors that a source stores beside, or instead of, a parameter blob.
 
-    `scope` is the variable scope they were found under; the blob they belong to is a variable of that
-    scope or of a scope directly inside it. `modes` has two members where names cannot tell tanh from relu.
-    `decode` gives the cells `[layer][direction]` of the chosen mode, and raises ReadError where some are not
-    there; `tensors` is what the independent
-    reference evaluates: the arrays as stored, by their key without `scope` in the names of `dialect`
-    (a key of `reference.DIALECTS`). `batch_major`: whether the layer that wrote them takes its batch
-    first. `may_be_half`: whether a bidirectional layer of its writer left the other half out. `may_be_dense`:
-    whether a dense layer has such keys and shapes too. `note` says what the names leave open.
+    `scope` is their variable scope; the blob they belong to is a variable of that scope or of one directly
+    inside it. `modes` has two members where names cannot tell tanh from relu. `decode` gives the cells
+    `[layer][direction]` of the chosen mode, and raises ReadError where some are missing. `tensors` is for the
+    independent reference: the arrays as stored, by key without `scope`, in the names of `dialect` (a key of
+    `reference.DIALECTS`). `batch_major`: the layer that wrote them is batch-major. `may_be_half`: the writer
+    saved half of bidirectional layers. `may_be_dense`: a dense layer has such keys and shapes too. `note`
+    says what the names leave open.
     """
 
     scope: str
@@ -219,14 +219,14 @@ class CanonicalParameters:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A Keras model as its file describes it; nothing of it has been built or run.
+    """A Keras model as its file describes it, neither built nor run.
 
-    `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only. `weights`: by the name of each
-    top-level layer that has any, in the order of that layer's `trainable_weights + non_trainable_weights`,
-    `(weight name, tensor)`; the weights of a wrapper's layer or of a nested model lie flat in its list.
-    `keras_version` and `backend` as the file says, "" where it does not. `training`: the optimizer's, loss's
-    and metrics' config; `optimizer`: its state, `(weight name, tensor)`. `extras`: datasets of the file that
-    no Keras loader reads, by path, and `attributes` those of its root that no Keras loader reads.
+    `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only. `weights`: for each top-level
+    layer with weights, `(weight name, tensor)` in the order of its `trainable_weights +
+    non_trainable_weights`; the weights of a wrapper's layer or of a nested model are flattened into its list.
+    `keras_version` and `backend` are the file's, "" where it has none. `training`: the config of optimizer,
+    loss and metrics; `optimizer`: its state, `(weight name, tensor)`. `extras` are datasets of the file that
+    no Keras loader reads, by path, and `attributes` such attributes of its root.
     """
 
     config: Mapping[str, Any]
@@ -241,7 +241,10 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Layers that run on a CPU, a phrase each, as weights without a graph look; `whole`: there is no more."""
+    """The layers that run on a CPU, a phrase each, in weights without a graph.
+
+    `whole`: there are no other layers.
+    """
 
     layers: tuple[str, ...] = ()
     whole: bool = False
@@ -249,7 +252,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where values come from: the MetaGraph as stored, and the prefix of the files that it restores."""
+    """The origin of a model's values: the stored MetaGraph, and the prefix that it restores."""
 
     meta: Any
     prefix: Path
@@ -299,10 +302,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """How a source departs from TensorFlow's own way of writing weights down.
+    """How a source's weights differ from TensorFlow's convention.
 
-    `gate_order`: `tf`, `lingvo` (of canonical LSTM kernels) or `miopen`; `forget_bias`: what the reader of
-    canonical LSTM biases is to add to the forget gate's.
+    `gate_order`: `tf`, `lingvo` (of canonical LSTM kernels) or `miopen`; `forget_bias`: what is added to the
+    forget gate's bias of canonical LSTM biases.
     """
 
     gate_order: str = "tf"
@@ -311,14 +314,14 @@ class Convention:
 
 @dataclass(frozen=True, slots=True)
 class BlobEvidence:
-    """Where a recurrence's weights came from: the 1-D parameter blob as stored."""
+    """The origin of a recurrence's weights: the 1-D parameter blob as stored."""
 
     blob: Array
 
 
 @dataclass(frozen=True, slots=True)
 class CanonicalEvidence:
-    """Where a recurrence's weights came from: canonical tensors as stored, by key without the scope."""
+    """The origin of a recurrence's weights: canonical tensors, by key without scope."""
 
     tensors: Mapping[str, Array]
     dialect: str = "contrib"
@@ -328,10 +331,10 @@ class CanonicalEvidence:
 class Recurrence:
     """One cuDNN node of a graph with its weights decoded and checked.
 
-    `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in
-    the root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with
-    the same one share their weights. `dropout` is the rate that the node would apply between layers.
-    Large `cells`, and the evidence, are read again each time they are asked for (`layers`).
+    `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in the
+    root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with the same
+    one share their weights. `dropout` is the rate that the node would apply between layers. Large `cells`,
+    and the evidence, are read again on each access (`lazy.Layers`).
     """
 
     node: str

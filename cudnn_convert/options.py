@@ -25,11 +25,11 @@ _CHECKPOINT: Final = "--format checkpoint"
 
 
 def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
-    """An option with what the command line says of it.
+    """An option with its metadata for the command line.
 
-    `of`: what it belongs to, by which commands take it; `section`: the title above it in the help; `metavar`;
-    `choices`; `most`: the largest number. `reading`: it says how a source is read, so a later verification
-    needs it too. `vouched`: the user vouches for it, so that each call must say it anew, and no artifact may.
+    `of`: the group by which commands take it; `section`: its title in the help; `metavar`; `choices`; `most`:
+    the largest number. `reading`: it affects how a source is read, so a later verification needs it too.
+    `vouched`: the user vouches for it, so each call must repeat it, and no artifact may set it.
     """
     return field(default=default, metadata=MappingProxyType({"help": description, **metadata}))
 
@@ -40,7 +40,7 @@ def _reading(default: Any, description: str, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The flags of a conversion, by their own names."""
+    """The flags of a conversion, by name. Raises UsageError for invalid values."""
 
     format: str = _flag("savedmodel", choices=FORMATS)
     inputs: Sequence[str] = _reading((), "tensors to take; repeatable", metavar=_SPEC)
@@ -120,14 +120,14 @@ class Options:
 
     @property
     def custom_class_names(self) -> frozenset[str]:
-        """The names of the classes that the user vouches for."""
+        """The names of the classes in `custom_objects`."""
         return frozenset(item.partition(":")[2] for item in self.custom_objects)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """The keywords of a library call; None is what was not said."""
+        """Options from the keywords of a library call; None means not given. Raises UsageError."""
         values = {name: value for name, value in given.items() if value is not None}
-        # One item may come without its list: a string is no sequence of flags.
+        # A single string stands for a list of one item.
         repeated = {name for name, kind in KINDS.items() if kind is list} & values.keys()
         values |= {name: [values[name]] for name in repeated if isinstance(values[name], str)}
         for item in values.get("limit", ()):
@@ -163,7 +163,7 @@ class Options:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
 
-#: The type of each option that is given: a `list` for one that is repeated.
+#: The type of each option; `list` for a repeatable one.
 KINDS: Final[Mapping[str, type]] = {
     option.name: {"Sequence[str]": list, "Path": Path, "int": int, "float": float, "bool": bool, "str": str}[
         str(option.type).removesuffix(" | None")
@@ -176,21 +176,21 @@ _COUNTS: Final = frozenset({"layers", "units", "directions"})
 
 
 def flag_of(name: str) -> str:
-    """How the command line calls an option."""
+    """The command-line flag of an option."""
     return f"--{name.replace('_', '-')}"
 
 
-#: Of a whole number there, and of a seed.
+#: The bits of an integer in a provenance, and of a seed.
 _BITS: Final = 63
 
 
 def is_seed(value: Any) -> bool:
-    """Whether a value is a whole number that random inputs can be drawn with."""
+    """Whether a value is an integer that can seed random inputs."""
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
 def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The options of `READING` among those that a provenance tells. Raises UsageError where one is not so."""
+    """The options of `READING` in a provenance. Raises UsageError where one is invalid."""
     for name in READING:
         value = recorded.get(name, ...)
         texts = value if isinstance(value, list) else ()
@@ -212,7 +212,7 @@ _Result = TypeVar("_Result")
 
 
 def with_limits(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """`work` under the limits of the Options among its arguments."""
+    """Run `work` under the limits of the Options among its arguments."""
 
     @wraps(work)
     def run_within_limits(*given: _Given.args, **named: _Given.kwargs) -> _Result:

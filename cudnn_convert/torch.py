@@ -28,7 +28,7 @@ except ImportError as cause:
 
 __all__ = ["load_rnn"]
 
-#: What is no flag of a conversion.
+#: Parameters that are no flags of a conversion.
 _OWN: Final = frozenset({"source", "name", "batch_first", "verify"})
 _CLASSES: Final[Mapping[Mode, tuple[Any, dict[str, Any]]]] = {
     Mode.LSTM: (torch.nn.LSTM, {}),
@@ -59,12 +59,12 @@ def load_rnn(
     trust: bool = False,
     verify: bool = True,
 ) -> torch.nn.LSTM | torch.nn.GRU | torch.nn.RNN:
-    """A recurrence of `source` as `nn.LSTM`, `nn.GRU` or `nn.RNN`, on the CPU, in evaluation mode.
+    """Load a recurrence of `source` as `nn.LSTM`, `nn.GRU` or `nn.RNN`.
 
-    `name` is one of those that `cudnn_convert.load` gives, needed where there are several. `batch_first` is
-    by default as the source has it; states are `[layers*directions, batch, width]` either way. The module is
-    run on random inputs and compared with the float64 reference, unless `verify` is False.
-    Raises as `convert`, VerificationError among them.
+    The module is on the CPU, in evaluation mode. `name` is one of those that `cudnn_convert.load` gives,
+    needed where there are several. `batch_first` defaults to the source's layout; states are
+    `[layers*directions, batch, width]` either way. Unless `verify` is False, the module is run on random
+    inputs and compared with the float64 reference. Raises as `convert`, including VerificationError.
     """
     reading = {"format": "npz", **{flag: value for flag, value in locals().items() if flag not in _OWN}}
     options = Options.of(reading)
@@ -110,7 +110,7 @@ def _module(single: graphless.Single, batch_first: bool) -> Any:
 
 
 def _run(module: Any, single: graphless.Single, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """The module's answers by the keys of the recurrence's signature."""
+    """The module's outputs by the keys of the recurrence's signature."""
     given = {key: torch.from_numpy(np.array(value)) for key, value in feeds.items()}
     x = given["inputs"].transpose(0, 1) if single.batch_major != module.batch_first else given["inputs"]
     states = tuple(given[f"initial_{key}"] for key in "hc" if f"initial_{key}" in given)

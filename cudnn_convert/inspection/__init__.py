@@ -1,6 +1,6 @@
 """Describes a source and the command that converts it. Nothing is run.
 
-The functions that read, choose and refuse are those of a conversion, so that what is said here holds there.
+Sources are read, planned and refused by the functions of a conversion, so both give the same answers.
 
 * result           : The result of an inspection, the same for the library and for `--json`.
 * alternatives     : The commands that convert a source, planned as a conversion plans them.

@@ -1,13 +1,8 @@
 """Recurrences of a source with a graph: live, dead, and in uncalled functions.
 
-A graph without its large constants, whose values nothing but their own recurrence asks for.
-
-A frozen graph has all weights in it, and every step of a plan copies the graph. Here each large constant is a
-variable of its name and shape, which stays unread as a checkpoint's do.
-
-What one node of a flat graph says of itself, and what the tensors say that its parameters come from.
-
-The recurrences of a source with a graph: live, dead, and in functions that nothing calls.
+`hollow` replaces large constants by variables of their name and shape: a frozen graph has all weights in it,
+and every step of a plan copies the graph. Such variables stay unread, as a checkpoint's do. Nodes of the
+inlined graph are then described by their attributes, shapes and parameter tensors.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
 
-#: Smaller ones may be sizes, rates or axes, which a plan looks at.
+#: Smaller constants stay: they may be sizes, rates or axes, which a plan reads.
 _LARGE: Final = 1 << 18
 
 
@@ -56,7 +51,7 @@ class _Constant:
 
 
 def hollow(model: Model) -> Model:
-    """The model with a variable for each large constant of its graph."""
+    """Replace each large float constant of the model's graph by a variable."""
     graph: Any = model.graph
     constants: dict[str, Tensor] = {
         node.name: constant
@@ -71,7 +66,7 @@ def hollow(model: Model) -> Model:
         node_defs.node(
             node.name,
             "VariableV2",
-            node.input,  # what it waits for, all a constant can have
+            node.input,  # control edges, the only inputs of a constant
             dtype=tf.as_dtype(constants[node.name].dtype),
             shape=tf.TensorShape(constants[node.name].shape),
         )
@@ -87,7 +82,7 @@ def hollow(model: Model) -> Model:
 
 
 def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
-    """A cuDNN or block node; `tensors` are its inputs as TensorFlow sees them, None where it does not."""
+    """Describe a cuDNN or block node; `tensors` are its imported inputs, None if unknown."""
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
@@ -118,7 +113,7 @@ def describe_node(model: Model, index: Index, node: Any, tensors: Any) -> Seen:
 
 
 def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -> Seen:
-    """With the sizes that its canonical keys have, or that the length of its parameters leaves."""
+    """Fill in sizes from canonical keys, or from the length of the parameters."""
     if known.keys is not None:
         keys = known.keys
         return replace(known, layers=keys.layers, units=keys.units, input_size=keys.input_size)
@@ -137,20 +132,20 @@ def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -
 def _keys(
     model: Model, facts: weight_copies.Facts, origin: parameter_source.Origin, blob: Held | None
 ) -> CanonicalParameters | None:
-    """As `recurrences.weight_copies` pairs them: by scope, and without a blob by sizes."""
+    """The canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
         return None
     matches = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
     if matches is None and blob is None:
         try:
             return weight_copies.match_by_sizes(model, facts, has_blob=False)
-        except AmbiguousSourceError:  # the refusal says so
+        except AmbiguousSourceError:  # reported by the refusal
             return None
     return matches
 
 
 def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
-    """A variable or a constant, without its value."""
+    """Describe a variable or a constant without reading it; None for other ops."""
     if name in model.variables:
         tensor = model.variables[name]
         return Held(name, tuple(tensor.shape), tensor.dtype.name)
@@ -165,13 +160,14 @@ def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
 def _are_full(index: Index, node: Any) -> bool:
     try:
         return resolve.lengths_are_trivial(index, node)
-    except KeyError:  # a node of a function on its own
+    except KeyError:  # a node of a separate function
         return False
 
 
 def _block(node: Any, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
-    """A BlockLSTM or LSTMBlockCell, whose kernel is `[inputs + units, 4*units]` (tensorflow v2.21.0
-    core/ops/rnn_ops.cc); the cell sees one step, `[batch, inputs]`.
+    """Describe a BlockLSTM or LSTMBlockCell by its kernel `[inputs + units, 4*units]`.
+
+    Source: tensorflow v2.21.0 core/ops/rnn_ops.cc. The cell computes one step, `[batch, inputs]`.
     """
     whole = node.op.startswith("BlockLSTM")
     kernel = tensors[4 if whole else 3].shape
@@ -183,10 +179,13 @@ def _block(node: Any, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
 
 
 class Graph:
-    """A model's graph without calls, and as TensorFlow sees what its recurrences and signatures need."""
+    """A model's inlined graph, and the imported part that recurrences and signatures need."""
 
     def __init__(self, model: Model, more: Sequence[str] = ()) -> None:
-        """`more` are tensors that may be asked for beside those of the model's signatures."""
+        """Inline and import the graph.
+
+        `more` are tensors that `end` may be asked for besides the signatures'.
+        """
         self.model = model
         ends = [
             name
@@ -212,7 +211,7 @@ class Graph:
         return self.index.ancestors(map(_op, outputs))
 
     def end(self, tensor: str) -> End:
-        """A tensor by its dtype and shape."""
+        """The dtype and shape of a tensor."""
         try:
             assert self._seen is not None
             tensor_of_end = self._seen.get_tensor_by_name(tensor)
@@ -224,9 +223,9 @@ class Graph:
     def recurrences(
         self, live: Mapping[str, bool], checked: Collection[str], convention: Convention
     ) -> Iterator[Found]:
-        """Each node once, however often it is called; those of functions that nothing calls last.
+        """Each node once, even if called several times; nodes of uncalled functions last.
 
-        `live` by node; `checked` are those whose copies of weights are known to agree.
+        `live` by node; `checked` are the nodes whose copies of weights are known to agree.
         """
         groups: dict[tuple[str, str], list[Any]] = {}
         for node in self.nodes:
@@ -257,7 +256,7 @@ class Graph:
 
 
 def _try_describe(model: Model, index: Index, node: Any, tensors: Any) -> Seen | None:
-    """None for a node with attributes that no cuDNN op has, as a refusal says."""
+    """Describe a node, None where its attributes are invalid, which a refusal reports."""
     try:
         return describe_node(model, index, node, tensors)
     except (CudnnConvertError, ValueError):
@@ -265,7 +264,7 @@ def _try_describe(model: Model, index: Index, node: Any, tensors: Any) -> Seen |
 
 
 def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
-    """The cuDNN nodes of functions that no signature and no object calls: here each is called once."""
+    """The cuDNN nodes of uncalled functions, found by calling each function once."""
     graph: Any = model.graph
     called = {name for name, _ in known}
     functions = [
@@ -292,7 +291,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 
 
 def _flat(graph: Any, keep: Sequence[str]) -> Any:
-    """The graph without calls, or as it is where TensorFlow cannot read it."""
+    """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
         return (
             inlining.inline_functions(graph, keep, origins=True)
@@ -304,7 +303,7 @@ def _flat(graph: Any, keep: Sequence[str]) -> Any:
 
 
 def _import_needed(graph: Any, index: Index, ops: Sequence[str]) -> tf.Graph | None:
-    """What `ops` need as TensorFlow sees it, None where it does not know an op."""
+    """Import what `ops` need, None where TensorFlow does not know an op."""
     try:
         return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))
     except InvalidModelError:

@@ -1,8 +1,6 @@
 """From a source to its inspection: read and planned, nothing run or written.
 
-Sources of TensorFlow: with a graph, or weights alone, which need no TensorFlow to be described.
-
-From a source to its inspection: read and planned as a conversion would, nothing of it run or written.
+TensorFlow sources have a graph, or weights alone, which are described without importing TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ _WEIGHTS: Final = "weights of a Keras model, each recurrence on its own: the who
 
 
 def alone(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
-    """Weights without a graph: planned as for ONNX, which needs no TensorFlow, whatever the format is.
+    """Inspect weights without a graph, planned as for ONNX, which needs no TensorFlow.
 
-    Where no format was asked for, ONNX is also what names that no graph can hold become.
+    Without a requested format, the command converts to ONNX where a name is no valid op name.
     """
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in tried.plans]
@@ -56,7 +54,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
-    """A checkpoint with its graph, a frozen graph, a SavedModel."""
+    """Inspect a checkpoint with its graph, a frozen graph, or a SavedModel."""
     from cudnn_convert.inspection.graph_recurrences import Graph, hollow
 
     model = hollow(model)
@@ -91,7 +89,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
-    """A SavedModel of TensorFlow 2 whose cuDNN functions, where it has any, are dead."""
+    """Inspect a TensorFlow 2 SavedModel without live cuDNN functions."""
     from cudnn_convert.inspection.graph_recurrences import Graph
 
     seen = Graph(prepare.ensure_graph(model, options))
@@ -106,18 +104,21 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
 
 
 def _convention(tried: Ways, options: Options) -> Convention:
-    """That of the only way, where a refusal's advice led to it."""
+    """The convention of the only way to convert, which a refusal's advice may have set."""
     taken = tried.plans[0][0] if len(tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
 def _has_compared(tried: Ways) -> bool:
-    """Whether the plan compared the copies of all weights."""
+    """Whether a single plan compared the copies of all weights."""
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
 def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str, bool]:
-    """Whether a node is needed: by all plans or none, or where there is none, by the file's signatures."""
+    """Whether each node is needed, where all plans agree.
+
+    Without a plan the file's signatures decide.
+    """
     if tried.plans:
         needed = [{node.name for node in plan.graph.node} for _, plan in tried.plans]
         counts = {node.name: sum(node.name in nodes_needed for nodes_needed in needed) for node in seen.nodes}
@@ -130,7 +131,10 @@ def _live(seen: Graph, whole: Model, tried: Ways, options: Options) -> dict[str,
 
 
 def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
-    """A plan makes sure that everything else does."""
+    """Whether the source runs on a CPU, None where unknown.
+
+    A plan has checked all ops other than recurrences.
+    """
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing):
         return False
@@ -138,15 +142,15 @@ def _runs_on_cpu(recurrences: Sequence[Found], tried: Ways) -> bool | None:
 
 
 def _signatures(seen: Graph, model: Model, tried: Ways) -> Iterator[Offered]:
-    """Those of the file, or what was chosen from its graph."""
+    """The signatures of the file, else the one chosen from its graph."""
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
         yield _offer(seen, "", plans[0].source, taken=True)
     for key, signature in model.signatures.items():
-        # An artifact with one signature calls it so, whichever of the source's it is.
+        # An artifact's only signature has this name, whichever of the source's it is.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(signature.outputs)
-        # Its inputs are those of the plan, which may begin behind a parser.
+        # The plan's inputs may begin after a tf.Example parser.
         offered = plans[0].source if same else signature
         yield _offer(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
@@ -162,7 +166,7 @@ def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offer
 @silence()
 @with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
-    """The inspection of `source`, with the command for the format `form`, or for the one that fits it.
+    """Inspect `source`, with the command for the format `form`, by default the fitting one.
 
     `options` say how the source is read. Raises ReadError and AccessError where it cannot be, UsageError
     where the options do not fit it, AmbiguousSourceError where `source` is not one model.
@@ -193,7 +197,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
 def _by_tag(
     source: Path, options: Options, tags: Sequence[str], reasons: tuple[str, ...], form: str | None
 ) -> Inspection:
-    """A SavedModel of several graphs, each of which is inspected; which is meant decides what is live."""
+    """Inspect each graph of a SavedModel; whether recurrences are live stays open."""
     each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
     recurrences: list[Found] = []
     for inspection in each.values():

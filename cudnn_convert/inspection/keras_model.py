@@ -1,8 +1,7 @@
 """A Keras model and its recurrent layers, from config and shapes of weights.
 
-The recurrences of a Keras model, by its config and the shapes of its weights; nothing is built.
-
-A Keras model as a whole, by its config: what it takes and gives, which format fits, what bars it.
+No layer is built. Also from the config: the inputs and outputs, the format that fits, and why a model needs
+no conversion or cannot be verified.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from cudnn_convert.read import keras_hdf5
 from cudnn_convert.read.dialects.keras import Layer
 
 Listed = Sequence[tuple[str, Tensor]]
-#: What of a layer's config, or of the Bidirectional around it, matters to its outputs.
+#: The settings in a layer's config that affect its outputs.
 _SETTINGS: Final = ("go_backwards", "return_sequences", "return_state", "stateful", "time_major")
 
 
 def describe_layers(model: Architecture) -> Iterator[Found]:
-    """The LSTM and GRU layers, cuDNN's or not, in the order of the config."""
+    """The LSTM and GRU layers, CuDNN or not, in config order."""
     tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
     for top in tops:
         listed = model.weights.get(layer_tree.layer_name(top), ())
         recurrences, left = [*_recurrent(top)], _triples(listed)
-        # A CPU layer's config may have weights that a cuDNN layer saved: what cuDNN layers leave of them.
+        # CuDNN layers first: a CPU layer may get weights in CuDNN's format only if they are left over.
         ordered = sorted(recurrences, key=lambda pair: not classes.is_cudnn(pair[1]))
         taken = {path: _take_weights(left, entry, around) for path, entry, around in ordered}
         for path, entry, around in recurrences:
@@ -46,7 +45,7 @@ def describe_layers(model: Architecture) -> Iterator[Found]:
 
 
 def _recurrent(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry, Entry | None]]:
-    """The LSTM and GRU layers in an entry with their paths, and the Bidirectional around each."""
+    """The LSTM and GRU layers in an entry: path, layer, and its Bidirectional or None."""
     here = f"{path}/{layer_tree.layer_name(entry)}".strip("/")
     inside = layer_tree.inside(entry)
     if entry["class_name"] == "Bidirectional" and inside and _is_recurrent(inside[0]):
@@ -64,7 +63,7 @@ def _is_recurrent(entry: Entry) -> bool:
 
 
 def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
-    """The weights of each cuDNN layer in a list, with the name of its kernel, and as they are shown."""
+    """The CuDNN layers in a list of weights: kernel name, layer, described tensors."""
     names = {id(tensor): name for name, tensor in listed}
     return [
         (
@@ -77,14 +76,17 @@ def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
 
 
 def _describe_tensor(name: str, tensor: Tensor) -> Held:
-    """A tensor by its place in the file, which its name need not tell."""
+    """A tensor under its path in the file, which may differ from its name."""
     return Held(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
 
 
 def _take_weights(
     left: list[tuple[str, Layer, tuple[Held, ...]]], entry: Entry, around: Entry | None
 ) -> tuple[Held, ...]:
-    """The weights of a layer, out of those left: of its sizes, those named after it before others."""
+    """Remove a layer's weights from `left`, matched by sizes, preferably by name.
+
+    Returns an empty tuple where too few fit.
+    """
     mode, units = classes.MODES[str(entry["class_name"])], entry["config"].get("units")
     own = f"/{layer_tree.layer_name(entry if around is None else around)}/"
     fits = [candidate for candidate in left if (candidate[1].mode, candidate[1].units) == (mode, units)]
@@ -97,7 +99,7 @@ def _take_weights(
 
 
 def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
-    """The weights of a CPU layer: all of a top-level layer's, in a model those that are named after it."""
+    """The weights of a CPU layer: of a top-level one all, else by name."""
     parts = path.split("/")
     return tuple(
         _describe_tensor(name, tensor)
@@ -136,7 +138,7 @@ def _describe_layer(path: str, entry: Entry, around: Entry | None, helds: tuple[
 
 
 def inspect_keras(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
-    """A Keras model, by its config alone."""
+    """Inspect a Keras model by its config alone."""
     architecture = model.architecture
     assert architecture is not None
     names = dict.fromkeys(options.custom_class_names)
@@ -166,7 +168,10 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
-    """Why a Keras model needs no conversion, where it has no cuDNN layer, or why nothing is known of it."""
+    """Why a Keras model needs no conversion, or why its config is not understood.
+
+    Empty where it needs one.
+    """
     assert model.architecture is not None
     if reason := validate.describe_unknown_model(model.architecture.config, options.custom_class_names):
         return (reason,)
@@ -181,9 +186,7 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
 
 
 def signature(model: Architecture) -> Offered:
-    """The inputs and outputs by the names that Keras gives them; a layer's output has no shape before it is
-    built.
-    """
+    """The inputs and outputs under Keras' names; outputs have no dtype or shape."""
     config, entries = model.config["config"], layer_tree.layer_entries(model.config)
     if model.config["class_name"] == "Sequential" or not isinstance(config, Mapping):
         if not entries:
@@ -207,7 +210,7 @@ def _input(name: str, config: Mapping[str, Any]) -> End:
 
 
 def _ends(listed: Any) -> list[str]:
-    """The layers of `input_layers` or `output_layers`; a name that comes again is numbered, as Keras does."""
+    """The layers of `input_layers` or `output_layers`, repeated names numbered as Keras does."""
     ends: list[str] = []
     seen: Counter[str] = Counter()
     for name, _, _ in layer_tree.references(listed):
@@ -217,8 +220,10 @@ def _ends(listed: Any) -> list[str]:
 
 
 def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
-    """The format in which a user finds the layers again: `keras`, for today's Keras opens it; `h5` where
-    Keras 3 cannot say what the model does; `savedmodel` where both read a layer's axes otherwise.
+    """The default format for a Keras model.
+
+    `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers, which both would
+    read wrongly.
     """
     entries = [entry for _, entry in layer_tree.walk(model.config)]
     if any(
@@ -234,12 +239,12 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
 
 
 def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:
-    """The layers that may not be built, which every format of graphs needs."""
+    """The layers that may not be built, although graph formats need them."""
     return [str(layer) for layer in validate.layers_not_allowed(model.config, brought)]
 
 
 def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
-    """Why nothing of the model can be verified, where its first layer is one that may not be built."""
+    """Why the model cannot be verified: its first layer may not be built. Else empty."""
     layers = [*validate.layers_not_allowed(model.config, brought)]
     if layers and validate.own_part(model, brought) is None:
         return [f"{layers[0]}; nothing stands before this layer that could be verified"]

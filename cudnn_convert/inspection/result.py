@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One tensor of the file that holds weights of a recurrence, by the name it has there."""
+    """A tensor of the file with weights of a recurrence, under its stored name."""
 
     name: str
     shape: tuple[int, ...]
@@ -19,11 +19,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One recurrence; a number is None where the file does not tell it.
+    """One recurrence; a number is None where the file does not give it.
 
-    `axes` are those of its input, in order. `live`: whether what is converted needs it, None where that
-    hangs on a choice. `raw` is the one-dimensional parameter blob, `canonical` the tensors of its matrices
-    and biases; `copies` says which there are and whether they agree. `settings` are those of a Keras layer.
+    `axes` are those of its input, in order. `live`: whether the converted signature needs it, None where that
+    depends on a choice. `raw` is the one-dimensional parameter blob, `canonical` the tensors of its matrices
+    and biases; `copies` says which exist and whether they agree. `settings` are those of a Keras layer.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An input or an output: the source's name for it; dtype and shape where they are known."""
+    """An input or an output under the source's name; dtype and shape may be unknown."""
 
     tensor: str
     dtype: str | None
@@ -58,7 +58,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A signature by its key, "" where it was chosen from the graph; `taken`: the command converts it."""
+    """A signature by its key, "" where it was chosen from the graph.
+
+    `taken`: the command converts it.
+    """
 
     key: str
     taken: bool
@@ -68,7 +71,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One of several ways to convert the source: the flags that choose it, and the whole command."""
+    """One of several ways to convert the source: flags that choose it, and the command."""
 
     flags: tuple[str, ...]
     command: tuple[str, ...]
@@ -76,11 +79,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A source, described; nothing of it was run.
+    """The description of a source; none of it was run.
 
-    `command` converts it, in words as a shell splits them. It is None where the source is portable already,
-    where `candidates` must be chosen from, or where it cannot be converted; `reasons` say which, in the words
-    of a conversion's refusal. `runs_on_cpu` is None where that hangs on a choice.
+    `command` converts it, as a list of shell words. It is None where the source is portable already, where
+    one of `candidates` must be chosen, or where conversion is impossible; `reasons` say which, as a
+    conversion's refusal does. `runs_on_cpu` is None where that depends on a choice.
     """
 
     source: str

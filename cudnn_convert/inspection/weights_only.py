@@ -1,10 +1,8 @@
 """Recurrences of weights without a graph, and which tensors hold them.
 
-A recurrence of a graph, as far as the graph and the shapes of tensors tell.
-
-Which tensors of a file hold the weights of a recurrence, by their own names, and whether copies agree.
-
-The recurrences of weights without a graph: as planned, and where that needs flags, as far as keys tell.
+Recurrences come from the plan, or where that needs flags from keys and shapes. `canonical_tensors` finds the
+tensors of each canonical set, and `describe_difference` whether two copies agree. `Seen` describes a
+recurrence of a graph.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ from cudnn_convert.weights import lazy
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A recurrence of a graph; a size is None where no static shape and no tensor tells it.
+    """A recurrence of a graph, before its tensors are compared.
 
-    `blob` is the variable or constant of its parameters, `matrices` what they are computed from; `keys` its
-    set of canonical keys.
+    A size is None where no static shape and no tensor gives it. `blob` is the variable or constant of its
+    parameters, `matrices` those from which they are computed, `keys` its canonical set.
     """
 
     mode: Mode
@@ -51,7 +49,7 @@ class Seen:
 
     @property
     def sizes(self) -> Sizes | None:
-        """All sizes, where all are known."""
+        """The sizes if all are known, else None."""
         if self.layers is None or self.units is None or self.input_size is None:
             return None
         return Sizes(
@@ -65,7 +63,7 @@ class Seen:
         )
 
     def describe(self, node: Any) -> Found:
-        """What the inspection shows of the node by itself."""
+        """The `Found` of the node, without tensors."""
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
         return Found(
             name=node.name,
@@ -93,13 +91,13 @@ class Seen:
 RAW: Final = "raw"
 CANONICAL: Final = "canonical"
 AGREE: Final = "both, agree"
-#: Blobs of more values are compared by the plan alone, where that is made.
+#: Larger blobs are compared only by a plan.
 _MOST: Final = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """A tensor in whose place zeros without memory are read, and which keeps who asked for it."""
+    """A stand-in for a tensor: reading it gives zeros without memory and records its key."""
 
     key: str
     tensor: Tensor
@@ -119,7 +117,7 @@ class _Unread:
 
 
 def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
-    """The tensors of each set of canonical keys, by the set's scope; none of them is read."""
+    """The tensors of each canonical set by scope, without reading them."""
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
     again = {set_again.scope: set_again for set_again in dialects.find(model.path, unread)}
@@ -129,8 +127,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
         if parameters.scope in again:
             del asked[:]
             try:
-                _ = [*again[parameters.scope].tensors().values()]  # which asks for each
-            except KeyError:  # the set is not whole, as planning says
+                _ = [*again[parameters.scope].tensors().values()]  # reads each, which records its key
+            except KeyError:  # the set is incomplete, which planning reports
                 continue
             names = asked
         set_again[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
@@ -140,12 +138,15 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
 def describe_tensors(
     tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]
 ) -> tuple[Held, ...]:
-    """The tensors of `names` as the inspection shows them."""
+    """Describe the tensors `names`."""
     return tuple(Held(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
 
 
 def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | None) -> str:
-    """What copies there are; `compared`: None: not known, "" where they agree, else how they differ."""
+    """Which copies exist, and whether they agree.
+
+    `compared` is None where unknown, "" where they agree, else the difference.
+    """
     if not (raw and keys):
         return RAW if raw else CANONICAL if keys else "none"
     if compared is None:
@@ -160,7 +161,7 @@ def describe_difference(
     dtype: np.dtype[Any],
     convention: Convention,
 ) -> str | None:
-    """Where the copies differ, "" where they agree, None where there is too much to compare."""
+    """How the copies differ, "" where they agree, None where they are too large."""
     if math.prod(raw.shape) > _MOST:
         return None
     try:
@@ -168,15 +169,16 @@ def describe_difference(
         difference = weight_copies.compare_copies(canonical_parameters.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)
-    return (difference or "").partition(";")[0]  # what to do about it stands in the refusal
+    return (difference or "").partition(";")[0]  # the remedy is part of the refusal
 
 
 def recurrences(
     model: Model, plans: Sequence[Plan], convention: Convention, *, checked: bool
 ) -> Iterator[Found]:
-    """Those of the only plan; of several, what all of them say; without a plan, what names and shapes do.
+    """The recurrences of weights without a graph.
 
-    `checked`: the plan compared the copies.
+    From a single plan; from what several plans agree on; without a plan from names and shapes. `checked`: the
+    plan compared the copies.
     """
     keys, blobs = canonical_tensors(model), graphless.blob_by_scope(model)
     by_scope = {blob: scope for scope, blob in blobs.items()}
@@ -201,7 +203,7 @@ def recurrences(
 
 
 def signatures(plan: Plan) -> Iterator[Offered]:
-    """What each recurrence takes and gives; a name in a shape is an axis that is open."""
+    """The signature of each recurrence; named sizes in a shape are open dimensions."""
     for single in plan.singles:
         ends = [
             {key: End(tensor, specs[key][0].name, specs[key][1]) for key, tensor in named.items()}
@@ -216,7 +218,7 @@ def signatures(plan: Plan) -> Iterator[Offered]:
 def _describe_planned(
     model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[Held, ...]
 ) -> Found:
-    """One recurrence of all plans that have it; where they do not agree on a size, None."""
+    """One recurrence of several plans; a size on which they differ becomes None."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
     recurrence = _describe_unknown(
@@ -238,7 +240,7 @@ def _describe_planned(
 def _describe_keys(
     sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]
 ) -> Found:
-    """A scope's canonical keys; `sets` are all that keys and shapes fit."""
+    """The recurrence of a scope's canonical keys; `sets` are all that fit them."""
     parameters = sets[0]
     modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
@@ -258,7 +260,10 @@ def _describe_keys(
 
 
 def _blob(model: Model, key: str) -> Found:
-    """A blob on its own: its length alone is known, and perhaps its mode, by its scope."""
+    """A blob without canonical keys: its sizes are unknown.
+
+    The scope's default name may give the mode.
+    """
     mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
     recurrence = _describe_unknown(
         graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False
@@ -267,13 +272,13 @@ def _blob(model: Model, key: str) -> Found:
 
 
 def _agree(items: Sequence[Any], name: str) -> Any:
-    """What all of them say, None where they do not agree."""
+    """The common value of an attribute, None where values differ."""
     values = {getattr(item, name) for item in items}
     return values.pop() if len(values) == 1 else None
 
 
 def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
-    """A recurrence of which no size is known yet, nor which tensors hold it."""
+    """A recurrence with unknown sizes and tensors."""
     return Found(
         name=name,
         op="",
@@ -299,7 +304,7 @@ def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: 
 def _compare(
     model: Model, inspection: Found, scope: str, single: graphless.Single, convention: Convention
 ) -> str:
-    """What the copies are, where no plan compared them."""
+    """Describe the copies where no plan compared them."""
     sizes = single.recurrence.sizes
     fitting = [
         parameters

@@ -1,8 +1,9 @@
 """Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
 
-A node that does not clip, and of which only hidden states and the last cell state are read, is the LSTM of a
-cuDNN node: it becomes one, with a `Recurrence` of its own, and goes the way of those. Any other becomes a
-`while` loop of plain ops that gives all that the node gives, and tf2onnx makes a Loop of it.
+A node that does not clip, and of which only hidden states and the last cell state are read, equals the LSTM
+of a cuDNN node: it becomes one, with a `Recurrence`. Any other becomes a `while` loop of plain ops with all
+outputs of the node, and tf2onnx converts it to a Loop.
+
 Equations: tensorflow v2.21.0 core/kernels/rnn/lstm_ops.cc LSTMBlockCellFprop, BlockLSTMOp (steps behind
 seq_len_max are zero).
 """
@@ -30,10 +31,10 @@ _NODE: Final = "cudnn"
 
 
 def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Graph, tuple[Recurrence, ...]]:
-    """A frozen `graph` without BlockLSTM nodes, and the recurrences of the cuDNN nodes that it has for them.
+    """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
 
-    `outputs` are the tensors wanted of it; they and all others keep their names. Raises UnsupportedModelError
-    where a loop would stand inside one of the graph, which tf2onnx (v1.17.0) cannot convert.
+    `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
+    would lie inside a loop of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
     graph = Graph.of(graph)
     wanted = resolve.blocks(graph, outputs)
@@ -92,13 +93,16 @@ def _recurrence(block: Block) -> Recurrence:
 
 
 def _specs(block: Block) -> list[Any]:
-    """What a block takes, in its order; how wide is known where the body is put."""
+    """The TensorSpecs of a block's inputs, sizes unknown until it is inlined."""
     shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
     return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, block.dtype) for shape in shapes)]
 
 
 def _fuse(block: Block) -> Callable[..., list[Any]]:
-    """The results of a block by a cuDNN node; of the cell states the last step alone."""
+    """A function that computes a block's outputs with a cuDNN node.
+
+    Of the cell states it gives the last step only.
+    """
 
     def compute(steps: Any, x: Any, c: Any, h: Any, *_: Any) -> list[Any]:
         inputs = {"input": x, "input_h": h[None], "input_c": c[None], "params": tf.zeros([0], x.dtype)}
@@ -117,7 +121,10 @@ def _fuse(block: Block) -> Callable[..., list[Any]]:
 
 
 def _loop(block: Block) -> Callable[..., list[Any]]:
-    """The results of a block step by step, in float; those that nobody reads are the hidden states."""
+    """A function that computes a block's outputs step by step, in float32.
+
+    Unread outputs are replaced by the hidden states.
+    """
     kept = sorted(block.read | {resolve.HIDDEN_STATES})
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:

@@ -1,13 +1,10 @@
 """Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 
-The lowering for TensorFlow Lite: each recurrence a loop of its ops, and float32 throughout.
-
-The portable loop in ops of TensorFlow Lite's own runtime.
-
-There a TensorList becomes a tensor whose every update copies the whole of it, so that a loop of 1000 steps
-does little else, and inside a loop or a branch of the model it does not convert at all. This loop writes into
-a block of a few steps, and a loop around it the blocks into the whole, by an op that becomes
+In TensorFlow Lite a TensorList becomes a tensor that each update copies whole, so a loop of 1000 steps mostly
+copies, and inside a loop or a branch of the model it does not convert. Here an inner loop writes into a block
+of a few steps, and an outer loop writes the blocks into the whole, by an op that becomes
 DYNAMIC_UPDATE_SLICE.
+
 Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/lower_static_tensor_list.cc,
 lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only carries is not copied).
 """
@@ -32,7 +29,7 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 
 _FLOAT: Final = tf.float32.as_datatype_enum
-#: TensorFlow Lite has a few kernels for these types, and not those that a recurrence needs.
+#: Float types for which TensorFlow Lite lacks kernels that a recurrence needs.
 _OTHERS: Final[dict[int, str]] = {
     tf.float64.as_datatype_enum: "float64",
     tf.float16.as_datatype_enum: "float16",
@@ -42,7 +39,7 @@ _OTHERS: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A GraphDef, and `pieces`: which loop of it computes which layer and direction of which recurrence."""
+    """A GraphDef; `pieces` names the loop of each recurrence's layer and direction."""
 
     graph: Any
     pieces: tuple[dict[str, Any], ...]
@@ -51,12 +48,11 @@ class Lowered:
 def lower_tflite(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], *, ends: Sequence[str]
 ) -> Lowered:
-    """A graph of constants, float32 wherever `graph` has another float type; tensor names stay.
+    """Lower to a graph of constants, with float32 for every float type.
 
-    `values` are those of the source's variables, `ends` the tensors of the signature, inputs too. Block
-    LSTMs, which TensorFlow Lite does not know, become loops as they do on the way to ONNX. Raises
-    UnsupportedModelError where one of those stands inside a loop, or where the constants would not fit a
-    GraphDef.
+    Tensor names stay. `values` are those of the source's variables, `ends` the tensors of the signature,
+    inputs included. Block LSTMs, which TensorFlow Lite lacks, become loops as for ONNX. Raises
+    UnsupportedModelError where one of those lies inside a loop, or where the constants do not fit a GraphDef.
     """
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
@@ -74,7 +70,7 @@ def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
 
 
 def notes(graph: Any) -> tuple[str, ...]:
-    """What becomes of the graph's float types."""
+    """A note on the graph's float types that become float32."""
     kinds = {value.type for node in graph.node for value in node.attr.values()} & _OTHERS.keys()
     names = " and ".join(sorted(_OTHERS[kind] for kind in kinds))
     actual = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
@@ -94,10 +90,10 @@ def _lower(
 
 
 def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
-    """`graph` with an Identity between each recurrence and a Switch that its input comes from.
+    """Insert an Identity between each recurrence and a Switch that feeds it.
 
-    Constants of what is put in the node's place hang on the op that its input comes from, and a Switch runs
-    whichever branch is taken: the converter would then not know where they belong.
+    Constants in the replaced node get a control edge from the op of its input, and a Switch runs on either
+    branch: the converter would not know to which branch they belong.
     """
     graph = node_defs.Graph.of(graph)
     index, changes, added = graph.index, {}, []
@@ -113,7 +109,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
 
 
 def _drop_checks(graph: Any) -> Any:
-    """`graph`, changed in place: a check of a shape that nothing says beforehand is left out, as in ONNX."""
+    """Remove, in place, EnsureShape ops that the static shapes do not imply, as for ONNX."""
     seen = node_defs.import_graph(graph)
     for node in graph.node:
         if node.op == "EnsureShape":
@@ -125,7 +121,7 @@ def _drop_checks(graph: Any) -> Any:
 
 
 def _single(graph: Any) -> Any:
-    """`graph`, changed in place: every float type becomes float32, in its functions too."""
+    """Replace every float type by float32 in place, in functions too."""
     functions = graph.library.function
     arguments = (
         arg
@@ -141,9 +137,9 @@ def _single(graph: Any) -> Any:
     return graph
 
 
-#: Steps of a block: at each step so many rows are copied, and as often as a block ends all of them.
+#: Steps of a block: each step copies this many rows, the end of each block all rows.
 _STEPS: Final = 32
-#: Where the arrays of a recurrence begin, behind its inputs, initial states and lengths.
+#: Position of a recurrence's first array, after its input, initial states and lengths.
 _ARRAYS: Final = 4
 
 
@@ -157,13 +153,16 @@ def _weights(recurrence: Recurrence) -> dict[str, Array]:
 
 
 def _of_cell(cell: Cell) -> dict[str, Array]:
-    """The arrays of one pseudo-layer by name, in the order that it takes them; peepholes come last."""
+    """The arrays of one pseudo-layer by name, in order; peepholes come last."""
     peepholes = {} if cell.peepholes is None else {"peepholes": cell.peepholes}
     return while_loop.weights(cell) | peepholes
 
 
 def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
-    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order."""
+    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)`.
+
+    The axes are those of the cuDNN op.
+    """
     cell, sizes = recurrence.cells[0][0], recurrence.sizes
     each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else while_loop.cell_steps
 
@@ -180,10 +179,10 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
 
 
 def _apart(x: Any) -> Any:
-    """`x`, whose first row is written into it again.
+    """`x` with its first row written into it again, to block a fusion.
 
-    Where its size is known, the converter would make a sum or a factor before it part of the weights, and
-    no tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
+    Where its size is known, the converter would fold a sum or a factor before it into the weights, and no
+    tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
     compiler/mlir/lite/transforms/optimize.cc.
     """
     same = _write_rows(x, x[:1], 0)
@@ -192,7 +191,7 @@ def _apart(x: Any) -> Any:
 
 
 def names_of_loops(sizes: Sizes) -> list[list[str]]:
-    """The loop of each layer and direction, below the name of the node, in the order of the stack."""
+    """The loop name of each layer and direction, below the node's name, in stack order."""
     return [
         [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
         for layer in range(sizes.layers)
@@ -237,18 +236,21 @@ def _layer(
 def _repeat(
     step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...], *, name: str | None = None
 ) -> Any:
-    """`step` while the first of its arguments is below `end`; of shapes the last axis alone is kept."""
+    """Repeat `step` while its first argument is below `end`.
+
+    Of shapes only the last axis is invariant.
+    """
     shapes = tuple(tf.TensorShape([None] * (len(part.shape) - 1) + part.shape[-1:]) for part in start)
     return tf.while_loop(lambda t, *_: t < end, step, start, shape_invariants=shapes, name=name)
 
 
 def _write_rows(items: Any, rows: Any, at: Any) -> Any:
-    """`held [time, batch, width]` with `rows` from row `at` on."""
+    """`items [time, batch, width]` with `rows` written at row `at`."""
     return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 
 
 def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Steps:
-    """An LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
+    """The steps of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
     kernel, recurrent, bias, peepholes = arrays
 
     def step(rows: Sequence[Any], state: State) -> State:

@@ -1,15 +1,15 @@
 """Chooses the outputs where neither the user nor a signature names them.
 
-Of replicas of tf.distribute the first counts. Of twins that share a parameter variable, those that training
-differentiates are dropped, then those in training mode. From the rest the walk goes forward to natural
-leaves: nodes that nothing reads but summaries and metrics, outside branches. They are the outputs where they
-are all of the model: where no weight, no output of a recurrence and no prediction of a loss is left aside,
-and none may be a measure of training. Elsewhere the user is asked. docs/choosing.md explains it in a page.
+Of replicas of tf.distribute the first counts. Of twins, recurrences with the same parameter variable, those
+that training differentiates are dropped, then those in training mode. From the others the walk goes forward
+to natural leaves: nodes outside branches that only summaries and metrics read. The leaves are the outputs if
+they cover the whole model: every weight, every output of a recurrence and every prediction of a loss, and if
+none may be a training metric. Otherwise the user is asked. docs/choosing.md explains it in a page.
 
-The user is then shown candidates, the likeliest first: tensors called as outputs are (logits, probs,
-predictions), by themselves or by the scope that they leave; then what chooses (an argmax, a softmax, a
-decoder), what a loss takes for a prediction, what nothing reads, and the last layer with weights. The later
-of two in the graph comes first.
+The user then gets candidates, the likeliest first: tensors with the name of an output (logits, probs,
+predictions), or that leave a scope with such a name; then choosing ops (an argmax, a softmax, a decoder),
+predictions that a loss reads, unread tensors, and the last layer with weights. Of two equal ones the later in
+the graph comes first.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _ELEMENTWISE: Final = frozenset(
 
 
 def flags(ways: Iterable[str]) -> str:
-    """The flags that choose one of several sets of outputs."""
+    """The `--outputs` flags for several sets of outputs, as a list to choose from."""
     return " | ".join(f"--outputs {flag}" for flag in [*dict.fromkeys(ways)][:_MOST])
 
 
 def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
-    """What each output tensor of the ops `names` is, in the graph's order."""
+    """The kind of each output tensor of the ops `names`, in graph order."""
     seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
     wanted, listed = frozenset(names), {}
     for node in graph.node:
@@ -76,7 +76,7 @@ def _kind(tensor: tf.Tensor) -> str:
 
 
 def _is_total(tensor: tf.Tensor) -> bool:
-    """Whether a tensor of unknown rank is one number: a reduction over all axes, or computed from such."""
+    """Whether a tensor of unknown rank is a scalar, computed from full reductions alone."""
     todo, seen = [tensor], set()
     while todo:
         name = todo.pop()
@@ -124,7 +124,10 @@ def order_candidates(
 
 
 def everywhere(graph: AnyGraph, index: Index) -> list[str]:
-    """The same of what placeholders reach, for a graph without recurrences: all that nothing reads, each."""
+    """Candidates in a graph without recurrences: what placeholders reach.
+
+    All unread tensors together come first, then each candidate.
+    """
     starts = [node.name for node in index.nodes.values() if node.op in PLACEHOLDERS]
     walk = Walk(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
@@ -162,7 +165,7 @@ def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tup
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
-    """Whether a node stands in a scope that is called as an output, and none of its readers does."""
+    """Whether a node's innermost scope named as an output contains none of its readers."""
     depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
     innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
     return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)
@@ -174,9 +177,10 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The output tensors `op:k`, in the graph's order; `left` are leaves of no numbers, with their type.
+    """The chosen output tensors `op:k`, in graph order.
 
-    `training` are the twins in training mode that the outputs need where a branch is taken.
+    `left` are non-numeric leaves, with their type. `training` are twins in training mode that the outputs
+    need if a branch is taken.
     """
 
     outputs: list[str]
@@ -185,7 +189,7 @@ class Choice:
 
 
 def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
-    """The outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
+    """Choose the outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
     index = graph.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
@@ -240,7 +244,7 @@ def _is_leaf(walk: Walk, name: str) -> bool:
 
 
 def _refuse_part(path: Path, graph: AnyGraph, walk: Walk, names: list[str], sources: list[Source]) -> None:
-    """Raises AmbiguousSourceError where the leaves may be less than the model, or more."""
+    """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
         return order_candidates(graph, walk, names, sources)
@@ -278,18 +282,18 @@ def _ask(reason: str, ways: list[str]) -> str:
 
 
 def _together(walk: Walk, listed: list[str]) -> list[str]:
-    """All predictions of losses at once, where there are several."""
+    """All predictions of losses as one set, where there are several."""
     names = [name for name in walk.predictions() if name in listed]
     return [",".join(names)] if len(names) > 1 else []
 
 
 def _heads(walk: Walk, names: list[str]) -> list[str]:
-    """Of several tensors those that losses take, else the first."""
+    """The tensors that losses read, else the first one."""
     return [name for name in names if name in walk.predictions()] or names[:1]
 
 
 def _aside(walk: Walk, names: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
-    """What of the model the tensors `names` do not need, as names; the nodes that have it."""
+    """The weights and outputs that the tensors `names` do not need, and the unneeded nodes."""
     index = walk.index
     needed = index.ancestors(split(name)[0] for name in names)
     closed: set[str] = set()
@@ -308,7 +312,7 @@ def _aside(walk: Walk, names: list[str], sources: list[Source]) -> tuple[list[st
 
 
 def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
-    """The outputs of the recurrences that something in the walk reads."""
+    """The outputs of recurrences that have readers in the walk."""
     index = walk.index
     return [
         f"{start}:{k}"
@@ -326,7 +330,10 @@ def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
 
 
 def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_chosen: list[str]) -> None:
-    """Applications of one layer that lead to disjoint outputs are a choice that the user must make."""
+    """Refuse applications of one layer that lead to disjoint outputs: the user must choose.
+
+    Raises AmbiguousSourceError.
+    """
     twins: dict[tuple[str, ...], list[set[str]]] = defaultdict(list)
     for node in wanted:
         below = index.descendants([node.name])

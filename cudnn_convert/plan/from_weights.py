@@ -1,10 +1,7 @@
 """Plans weights that have no graph, with or without moving averages.
 
-Moving averages in the place of what they are averages of.
-
-What the variables of CPU-compatible cells cannot hold, asked before a checkpoint of them is written.
-
-The plan of weights that have no graph and need none: nothing to cut, a signature for each recurrence.
+Each recurrence becomes a signature. `use_moving_averages` replaces variables by their averages for
+`--weights ema`. `refuse` lists recurrences that a checkpoint of CPU-compatible cells cannot store.
 """
 
 from __future__ import annotations
@@ -26,14 +23,15 @@ _AVERAGE: Final = "ExponentialMovingAverage"
 
 
 def use_moving_averages(model: Model, weights: str) -> tuple[Model, str]:
-    """The model with the values that `--weights` asks for, and which copy of each to take."""
+    """The model with the values that `--weights` asks for, and the copy to take."""
     return (_use_averages(model), "raw") if weights == "ema" else (model, weights)
 
 
 def _use_averages(model: Model) -> Model:
-    """The model with each variable's moving average for its value. Canonical keys hold no averages.
+    """The model with each variable replaced by its moving average.
 
-    A saver of averages alone leaves the variables themselves out.
+    Canonical keys have no averages. A saver of averages alone stores no other values. Raises
+    UnsupportedModelError where there are no averages.
     """
     ending = f"/{_AVERAGE}"
     averages = {
@@ -44,14 +42,14 @@ def _use_averages(model: Model) -> Model:
     if not averages:
         reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
         raise UnsupportedModelError(model.path, [reason])
-    # They are asked for, whatever the graph's own saver restores.
+    # The user asked for averages, so the graph's saver does not decide.
     return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)
 
 
 def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
-    """That the file has moving averages of variables `taken` which are not what was taken for them."""
+    """A note that the file has moving averages of `taken` variables that are not used."""
     known = {key for key in model.variables if key.endswith(f"/{_AVERAGE}")}
-    # A saver may have mapped a variable to its average: then that is its value.
+    # A saver may restore a variable from its average: then the average is used already.
     own = [name for name in taken if name in model.variables and model.keys.get(name) not in known]
     count = sum(f"{name}/{_AVERAGE}" in known for name in own)
     if weights == "ema" or not count:
@@ -61,7 +59,10 @@ def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -
 
 
 def refuse(path: Path, recurrences: Sequence[Recurrence]) -> None:
-    """Raises UnsupportedModelError where cells have no place for a recurrence, with all reasons at once."""
+    """Refuse recurrences that CPU-compatible cells cannot store.
+
+    Raises UnsupportedModelError with all reasons.
+    """
     reasons, what = [], "--format checkpoint: expected"
     dtypes: dict[str, Any] = {}
     for recurrence in recurrences:
@@ -87,7 +88,7 @@ def plan_weights(
     weights: str = "auto",
     convention: Convention = _USUAL,
 ) -> Plan:
-    """The plan for a model without a graph; `signature` and `weights` are the flags.
+    """Plan a model without a graph; `signature` and `weights` are the flags.
 
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
@@ -109,7 +110,10 @@ def plan_weights(
 def join_plans(
     model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
 ) -> Plan:
-    """The plan of recurrences, each a signature of its own; `graph` is what their weights came from."""
+    """The plan of separate recurrences, one signature each.
+
+    `graph` is the one from which their weights were computed, if any.
+    """
     several = len(singles) > 1
     parts = tuple(
         Part(single.name, single.signature, f"{single.name}/" if several else "") for single in singles
@@ -162,7 +166,7 @@ def _singles(
 def _recurrence(
     model: Model, recurrence: Alone, interface: Interface, *, copy: str, convention: Convention
 ) -> Recurrence:
-    """As the graph that could have written the weights would have it."""
+    """The recurrence, as it would be decoded from a graph."""
     sizes = recurrence.sizes
     facts = weight_copies.Facts(
         node=f"{recurrence.name}/CudnnRNN",
@@ -195,7 +199,7 @@ def _recurrence(
 
 
 def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
-    """What says again all that may have been chosen: sizes are told by the file, or were told already."""
+    """The flags that repeat the choices; sizes come from the file or from flags already."""
     choices = {"signature": signature, "layout": interface.layout}
     choices |= {"weights": None if weights == "auto" else weights}
     asked = {"states": interface.states, "lengths": interface.lengths}

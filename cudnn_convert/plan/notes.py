@@ -1,11 +1,9 @@
 r"""Tensor specs of flags, and notes to the user on the choices of a plan.
 
-The items of `--inputs` and `--outputs`: `[KEY=]TENSOR[[shape]]`, comma-separated.
+The items of `--inputs` and `--outputs` are `[KEY=]TENSOR[[shape]]`, comma-separated. A KEY with one of these
+special characters is double-quoted, with `\"` and `\\` for a quote and a backslash: `"a=b"=x:0`.
 
-A KEY with a sign that means something here stands in double quotes, in which `\"` and `\\` are a quote and
-a backslash: `"a=b"=x:0`.
-
-What to tell the user of a plan: the choices made, how to say them again, and what is not certain.
+Notes say which choices were made, the flags that repeat them, and what is uncertain.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ _ITEM: Final = re.compile(rf"(?:{_QUOTED}|[^,\[]|\[[^\]]*\])+")
 _SPEC: Final = re.compile(
     rf"(?:(?P<key>{_QUOTED}|[^=\[\]]+)=)?(?P<tensor>[^=\[\]]+)(?:\[(?P<shape>[?\d, ]*)\])?"
 )
-#: A key that means itself.
+#: A key that needs no quotes.
 _PLAIN: Final = re.compile(r'[^\s"=,\[\]](?:[^"=,\[\]]*[^\s"=,\[\]])?')
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A tensor `op:k`, the key it should have, and a shape that refines the graph's."""
+    """A tensor `op:k`, the key it should get, and a shape that refines the graph's."""
 
     key: str | None
     tensor: str
@@ -42,7 +40,7 @@ class Spec:
 
 
 def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
-    """The items of one repeatable flag. Raises UsageError."""
+    """Parse the values of one repeatable flag. Raises UsageError."""
     specs = []
     for item in (part.strip() for text in items for part in _parts(text, flag)):
         match = _SPEC.fullmatch(item)
@@ -55,7 +53,7 @@ def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
 
 
 def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> str:
-    """The item that `parse` reads as this key, tensor and shape."""
+    """Format a key, tensor and shape so that `parse` reads them back."""
     quoted = key if _PLAIN.fullmatch(key) else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     widths = () if shape is None else ("?" if width is None else str(width) for width in shape)
     return f"{quoted}={name}" + ("" if shape is None else f"[{','.join(widths)}]")
@@ -68,7 +66,7 @@ def _unquote(key: str | None) -> str | None:
 
 
 def _parts(text: str, flag: str) -> list[str]:
-    """What stands between the commas outside of brackets; something must."""
+    """Split at commas outside brackets. Raises UsageError where the text is malformed."""
     parts = _ITEM.findall(text)
     if not parts or _ITEM.sub("", text).strip(", "):
         raise UsageError(f"{flag}: expected [KEY=]TENSOR[[shape]],..., found {text!r}")
@@ -87,7 +85,10 @@ def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | N
 
 
 def key_tensors(specs: Iterable[Spec]) -> dict[str, str]:
-    """Signature key -> tensor: the user's own key, else the op's name with `/` as `_`."""
+    """Map signature keys to tensors; the default key is the op's name with underscores.
+
+    Raises UsageError for a key given twice.
+    """
     specs = list(specs)
     named: dict[str, str] = {}
     chosen = [spec.key for spec in specs if spec.key]
@@ -105,7 +106,7 @@ Shape = tuple[int | None, ...]
 
 
 def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
-    """The flags that repeat a plan; `shapes` are those that the user refined, by tensor."""
+    """The flags that repeat a plan; `shapes` are those the user refined, by tensor."""
     listed = [
         f"--{name}={','.join(item(key, value, shapes.get(value)) for key, value in tensors.items())}"
         for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
@@ -115,12 +116,15 @@ def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[st
 
 
 def note_outputs(source: Signature) -> str:
-    """Which outputs were taken where nobody named any."""
+    """The note on outputs chosen from the graph."""
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
 
 
 def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
-    """Tensors that `outputs`, chosen from a graph, leave out, by their type, and how to have them."""
+    """A note on tensors that `outputs` leave out, with the flag that adds them.
+
+    `tensors` maps them to their types.
+    """
     if tensors:
         listed = ", ".join(f"{name} ({kind})" for name, kind in tensors.items())
         flag = f"--outputs {','.join([*outputs, *tensors])}"
@@ -128,7 +132,7 @@ def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> It
 
 
 def untaken(names: Sequence[str]) -> Iterator[str]:
-    """Recurrences for training that are left out."""
+    """A note on training recurrences that are left out."""
     if names:
         yield f"left out, for their branches are for training and not taken: {', '.join(names)}"
 
@@ -136,7 +140,7 @@ def untaken(names: Sequence[str]) -> Iterator[str]:
 def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:
-    """Everything that was decided without being asked for; `streams` are components that became inputs."""
+    """All choices made without a flag; `streams` are components that became inputs."""
     lines = [note_outputs(source)] if chosen_here else []
     if streams:
         lines.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
@@ -147,7 +151,7 @@ def notes(
 
 
 def note_examples(features: Sequence[Feature]) -> Iterator[str]:
-    """That inputs begin behind the parser of tf.Examples, and how to keep the parser."""
+    """A note that inputs begin after the tf.Example parser, and how to keep it."""
     if features:
         parsers = ", ".join(dict.fromkeys(feature.parser for feature in features))
         listed = ", ".join(feature.tensor for feature in features)
@@ -158,9 +162,10 @@ def note_examples(features: Sequence[Feature]) -> Iterator[str]:
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
-    """Which weights are converted as they are, and yet are most likely not what was meant.
+    """A note on recurrences whose weights have NaN or infinite values.
 
-    Of large ones only as far as they have been read: a plan reads few, and a conversion asks again (`late`).
+    Large weights count only as far as they have been read: a plan reads few; `late` asks again after
+    conversion.
     """
     nodes = [recurrence.node for recurrence in recurrences if not _is_finite(recurrence)]
     if nodes:
@@ -168,7 +173,7 @@ def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
 
 def late(recurrences: Sequence[Recurrence], known: Sequence[str]) -> tuple[str, ...]:
-    """What only those could tell who have read the large ones, and what is not among `known`."""
+    """Notes that needed large weights to be read, without those already `known`."""
     large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, Layers)]
     return tuple(note for note in no_numbers(large) if note not in known)
 

@@ -33,7 +33,10 @@ _SHOWN: Final = 5
 def check_runs_on_cpu(
     path: Path, graph: node_defs.Graph, *, outputs: Iterable[str] = (), hint: str | None = None
 ) -> None:
-    """Raises UnsupportedModelError with one line for each kind of obstacle in `graph`, and the `hint`."""
+    """Check that `graph` runs on a CPU and is deterministic.
+
+    Raises UnsupportedModelError with one line for each kind of obstacle, and the `hint`.
+    """
     whole = graph.index
     hidden = parameters_only(whole, {split(name)[0] for name in outputs})
     index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
@@ -48,7 +51,7 @@ def check_runs_on_cpu(
 
 
 def _random(index: Index) -> Iterator[str]:
-    """Dropout that is on, with the `--set` that turns it off, and any other random op."""
+    """Active dropout, with the `--set` that turns it off, and other random ops."""
     explained: set[str] = set()
     drawn = {node.name for node in index.nodes.values() if node.op in RANDOM}
     for node in index.nodes.values():
@@ -69,7 +72,7 @@ def _random(index: Index) -> Iterator[str]:
 
 
 def _cure(index: Index, rate: str, neutral: int) -> str:
-    """The `--set` of the placeholder that decides a dropout rate, or of the rate itself."""
+    """The `--set` of the placeholder that controls a dropout rate, or of the rate."""
     predicates = [
         name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in control_flow.SOURCES
     ]
@@ -80,7 +83,10 @@ def _cure(index: Index, rate: str, neutral: int) -> str:
 
 
 def _training(index: Index, whole: Index) -> Iterator[str]:
-    """Batch normalisation of training, with what leaves its branch, which `whole` knows."""
+    """Batch normalisation in training mode, with the flag that leaves its branch.
+
+    `whole` is the index that includes those branches.
+    """
     for node in index.nodes.values():
         # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
         training = "is_training" not in node.attr or node.attr["is_training"].b
@@ -114,7 +120,7 @@ def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
 
 @cache
 def _has_cpu_kernel(op: str) -> bool:
-    """Asked once for each op: TensorFlow looks through all its kernels."""
+    """Whether an op has a CPU kernel; cached, since TensorFlow searches all kernels."""
     listed = tf_private.list_kernels(op)
     # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
     return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
@@ -123,7 +129,7 @@ def _has_cpu_kernel(op: str) -> bool:
 
 
 def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]:
-    """Readers of what a cuDNN node keeps for its gradient, which no CPU form has."""
+    """Readers of cuDNN outputs for gradients, which the CPU form lacks."""
     for node in index.nodes.values():
         if node.op in CUDNN_OPS:
             for reader in index.consumers(node.name):
@@ -149,7 +155,7 @@ Shape = tuple[int | None, ...]
 
 
 def undrawable(plan: Plan) -> list[str]:
-    """A reason for each input of which no random values can be drawn, with the flags that help."""
+    """A reason for each input without possible random values, with the flags that help."""
     if plan.graph is None:
         return []
     asked = {split(name)[0] for name in plan.signature.inputs.values()}
@@ -159,7 +165,7 @@ def undrawable(plan: Plan) -> list[str]:
 
 
 def _is_plain(node: NodeDef) -> bool:
-    """Whether a placeholder says itself that it takes an array of numbers: TensorFlow need not be asked."""
+    """Whether a placeholder states a shape of known rank and is not a string."""
     shape = node.attr["shape"].shape if "shape" in node.attr else None
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
 
@@ -181,7 +187,7 @@ def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
 
 
 def _has_words(plan: Plan) -> bool:
-    """Whether a table of the model has strings for keys, of which inputs can be drawn."""
+    """Whether a table of the model has string keys, from which inputs can be drawn."""
     return bool(plan.initializers) and any(
         node.op in lookup_tables.TABLES and node.attr["key_dtype"].type == tf.string.as_datatype_enum
         for node in plan.graph.node
@@ -189,7 +195,7 @@ def _has_words(plan: Plan) -> bool:
 
 
 def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
-    """All inputs as `--inputs` takes them, for it names all or none; the shapes are by the plan's tensors."""
+    """The value of `--inputs` for all inputs, with `shapes` by the plan's tensor names."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
     return shlex.quote(
         ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
@@ -201,7 +207,7 @@ def _bracket(shape: Shape | None) -> str:
 
 
 def _likely(plan: Plan, name: str) -> Shape | None:
-    """The shape of the lowest demand that the graph takes, with the width that a recurrence asks for."""
+    """A shape for an input that fits the graph and the width of its recurrence."""
     for rank in _RANKS:
         shape: Shape = (None,) * rank
         widths = _widths(plan, name, shape)
@@ -221,7 +227,10 @@ def _likely(plan: Plan, name: str) -> Shape | None:
 
 
 def _widths(plan: Plan, name: str, shape: Shape) -> dict[str, int | None] | None:
-    """The width of each recurrence's input where a placeholder has a shape, None where it cannot have it."""
+    """The width of each recurrence's input if a placeholder had `shape`.
+
+    None where the graph does not accept the shape.
+    """
     (op, _), graph = name.rsplit(":", 1), plan.graph
     nodes = {node.name: node for node in graph.node}
     dtype = tf.as_dtype(nodes[op].attr["dtype"].type)

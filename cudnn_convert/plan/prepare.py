@@ -17,7 +17,10 @@ from cudnn_convert.recurrences.graphless import Described, Interface
 
 
 def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
-    """The model at `source`, with the layers of `--architecture`. Raises as `read` does, UsageError."""
+    """Read the model at `source`, with the layers of `--architecture`.
+
+    Raises as `read` does, UsageError.
+    """
     context.report_progress("reading")
     model = read(source, tag=tag, trust=options.trust)
     if options.architecture is None:
@@ -28,7 +31,7 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
 
 
 def is_portable(model: Model, options: Options) -> bool:
-    """Whether the source runs on a CPU as it is, and a format is asked for that keeps what it is."""
+    """Whether the source runs on a CPU unchanged, and the format keeps its kind."""
     if stays_whole(model, options):
         from cudnn_convert.recurrences import saved_functions
 
@@ -45,8 +48,10 @@ def is_portable(model: Model, options: Options) -> bool:
 
 
 def make_plan(model: Model, options: Options) -> Plan:
-    """The plan for a model that was read. Raises as `plan.from_graph` and `plan.from_weights` do,
-    UsageError."""
+    """Plan a model that was read.
+
+    Raises as `from_graph` and `from_weights` do, UsageError.
+    """
     context.report_progress("planning")
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
@@ -57,7 +62,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         return from_weights.plan_weights(
             model,
             _describe(options),
-            # Weights are written for uses that nobody knows: states belong to all of them.
+            # The use of written weights is unknown, so the states are included.
             replace(interface, states=True) if form.alone else interface,
             signature=options.signature,
             weights=options.weights,
@@ -115,7 +120,7 @@ def _require_layers(model: Model, options: Options) -> None:
 
 
 def _needs_no_graph(model: Model, options: Options) -> bool:
-    """Whether weights alone become a format that can state recurrences by themselves, and nothing is cut."""
+    """Whether weights without a graph go to a format of recurrences, uncut."""
     cut = options.inputs or options.outputs or options.set
     has_layers = model.graph is not None or model.architecture is not None
     return not has_layers and FORMATS[options.format].states_recurrences and not cut
@@ -131,8 +136,9 @@ def _interface(options: Options) -> Interface:
 
 
 def ensure_graph(model: Model, options: Options) -> Model:
-    """The model with a graph of its own, or of ours where it has none. Raises UnsupportedModelError,
-    AmbiguousSourceError, UsageError.
+    """The model with its graph, or with one built for its weights or layers.
+
+    Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
     described, interface = _describe(options), _interface(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
@@ -151,15 +157,13 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 
 def stays_whole(model: Model, options: Options) -> bool:
-    """Whether the artifact is the SavedModel of TensorFlow 2 itself, repaired: nothing is cut from it."""
+    """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
     cut = options.inputs or options.outputs or options.set or options.signature
     return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
 
 
 def _whole(model: Model) -> Model:
-    """The model with all its signatures but for those of training steps, and with the functions that its
-    objects have beside them.
-    """
+    """The model with all signatures except training steps, and its objects' functions."""
     from cudnn_convert.recurrences import saved_functions
 
     assert model.saved is not None
@@ -177,7 +181,7 @@ def _whole(model: Model) -> Model:
 
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
-    """A Keras model with its graph. Raises UnsupportedModelError where nothing in it is cuDNN's."""
+    """Trace a Keras model to a graph. Raises UnsupportedModelError where it has no CuDNN layer."""
     from cudnn_convert.keras import cpu_layers, trace_tf_keras
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
@@ -188,6 +192,6 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
 
 def user_code(options: Options) -> classes.Vouched:
-    """What the user brought and vouches for, in the form that the format asks for."""
+    """The user's classes and functions, in the form that the format needs."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
     return brought.for_both() if FORMATS[options.format].is_keras3 else brought

@@ -28,7 +28,7 @@ NEXT: Final = "_next"
 
 
 def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
-    """The outputs with each group of assignments as its members, called after the variables they write."""
+    """Replace each output that groups assignments by those, named after their variables."""
     specs = []
     for spec in wanted:
         writes = recurrent_state.assignments(index, split(spec.tensor)[0])
@@ -43,7 +43,7 @@ def _key(variable: str) -> str:
 
 
 def find_requested_states(graph: node_defs.Graph, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
-    """Which of the inputs asked for are state: those leave their variables whatever the format."""
+    """The requested inputs that are state: they leave their variables in every format."""
     index, tensors = graph.index, [spec.tensor for spec in inputs]
     named = {name for name in tensors if index.nodes[split(name)[0]].op in VARIABLES}
     if not named:
@@ -54,7 +54,7 @@ def find_requested_states(graph: node_defs.Graph, outputs: Sequence[str], inputs
 
 
 def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
-    """Raises UsageError where `--set` binds state."""
+    """Refuse `--set` of a state. Raises UsageError."""
     if any(graph.index.nodes[split(name)[0]].op in VARIABLES for name in bound):
         for state in recurrent_state.find(node_defs.prune(graph, outputs), outputs):
             if state.tensor in bound:
@@ -66,9 +66,10 @@ def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collecti
 def next_outputs(
     settled: state_io.Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
-    """The next values that are no output yet: the specs by the source's names, and the tensors.
+    """The next values of leaving states that are no output yet, each with its tensor.
 
-    `graph` still has the assignments; `inputs` maps the keys of the inputs to the source's tensors.
+    The specs use the source's names. `graph` still has the assignments; `inputs` maps the keys of the inputs
+    to the source's tensors.
     """
     index, keys, present = graph.index, {name: key for key, name in inputs.items()}, set(outputs)
     return [
@@ -84,7 +85,7 @@ def next_outputs(
 def state_notes(
     settled: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
 ) -> Iterator[str]:
-    """What became of the state, and the updates that were left out."""
+    """Notes on what became of the state, and on updates left out."""
     leaving = [state.state for state in settled.leaving]
     staying = [state.state for state in settled.carried if state.stays]
     dropped = [state.state for state in settled.carried if state.dropped]
@@ -111,11 +112,12 @@ def _variables(states: Sequence[recurrent_state.State]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`given` are the file's signatures that were taken; `complete`: the user named all inputs.
+    """What to convert: signatures, inputs, outputs, constants, states.
 
-    `left` are outputs that were left out, with their type; `training` are recurrences for training that only
-    branches keep away from outputs chosen from the graph. `constants` are the values of `--set` by tensor.
-    `writes` are the outputs that are assignments, with their ops; `states` the inputs that are variables.
+    `given` are the signatures taken from the file; `complete`: the user named all inputs. `left` are outputs
+    left out, with their type; `training` are recurrences in training mode that outputs chosen from the graph
+    need only in untaken branches. `constants` are the values of `--set` by tensor. `writes` are the outputs
+    that are assignments, with their ops; `states` the inputs that are variables.
     """
 
     given: tuple[Part, ...]
@@ -130,7 +132,7 @@ class Request:
 
     @property
     def names(self) -> list[str]:
-        """The tensors of the outputs, as the source names them."""
+        """The output tensors, as the source names them."""
         return [spec.tensor for spec in self.outputs]
 
 
@@ -143,7 +145,7 @@ def request(
     constants: Sequence[str],
     signature: str | None,
 ) -> Request:
-    """The request of the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
+    """Resolve the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
     index = graph.index
     given, wanted, ends, choice = _choose_parts(model, graph, inputs, outputs, signature)
     ends = with_updates(index, ends)
@@ -163,8 +165,9 @@ def request(
 def _choose_parts(
     model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
-    """The signatures taken from the file; inputs and outputs by the flags, by these or by the graph; what was
-    chosen from the graph.
+    """The file's signatures taken, the inputs, the outputs, and the choice from the graph.
+
+    Inputs and outputs come from the flags, else from signatures, else from the graph.
     """
     wanted_inputs = notes.parse(inputs, flag="--inputs")
     wanted_outputs = notes.parse(outputs, flag="--outputs")
@@ -196,14 +199,17 @@ def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
 
 
 def require(model: Model, signature: str | None) -> None:
-    """Raises UsageError where a signature is asked for that the file does not have."""
+    """Check that the requested signature exists. Raises UsageError."""
     if signature is not None and signature not in model.signatures:
         listed = ", ".join(sorted(model.signatures)) or "none"
         raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
 
 
 def _choose_signatures(model: Model, wanted: str | None) -> tuple[Part, ...]:
-    """The signatures of the file itself: the wanted one, all that belong together, or the usual one."""
+    """The file's signatures to take: the requested one, all, or the serving default.
+
+    All where they belong together. Raises UsageError, AmbiguousSourceError.
+    """
     signatures = model.signatures
     require(model, wanted)
     if model.together and wanted is None:
@@ -223,7 +229,7 @@ def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
 def _constants(
     path: Path, graph: node_defs.Graph, settings: Sequence[str], outputs: list[str]
 ) -> dict[str, Array]:
-    """The values that `--set` binds, by tensor. Globs match the tensors that the outputs need."""
+    """The values that `--set` binds, by tensor; globs match tensors that the outputs need."""
     if not settings:
         return {}
     index = graph.index

@@ -38,10 +38,11 @@ _CHECK: Final = "check the path"
 
 
 def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
-    """The model at `path`, recognised by content; `tag` chooses a graph of a SavedModel.
+    """Recognise the source at `path` by its content and read it.
 
-    With `trust` links of a model's files may lead out of its folder.
-    Raises ReadError where no reader knows it, AmbiguousSourceError where several do, AccessError, UsageError.
+    `tag` chooses the MetaGraph of a SavedModel. With `trust`, links may lead out of the model's folder.
+    Raises ReadError where no reader recognises the source, AmbiguousSourceError where several do, AccessError
+    where the system refuses, UsageError for a `tag` that does not apply.
     """
     try:
         return _recognise(path, tag, trust)
@@ -68,7 +69,7 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
 
 
 def files(path: Path) -> list[Path]:
-    """The paths that belong to the model at `path`, itself the first. Raises AccessError."""
+    """The paths that belong to the model at `path`, `path` first. Raises AccessError."""
     try:
         return paths.of(path)
     except OSError as cause:
@@ -76,6 +77,9 @@ def files(path: Path) -> list[Path]:
 
 
 def require(path: Path) -> None:
-    """Raises ReadError where nothing of a source is there, AccessError where the system does not tell."""
+    """Check that a file of the source exists.
+
+    Raises ReadError where there is none, AccessError where the system refuses to answer.
+    """
     if not any(os.path.lexists(file) for file in files(path)):
         raise ReadError(path, "source", expected=_KINDS, found=_NOTHING, advice=_CHECK)

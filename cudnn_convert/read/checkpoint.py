@@ -1,17 +1,14 @@
 """Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
 
-The file `checkpoint` that a saver leaves in its folder: text that names the latest of its checkpoints.
-
-Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_management.py
-`get_checkpoint_state`.
-
-TensorFlow 1 checkpoints: the tensors of a prefix, and the MetaGraph `<prefix>.meta` beside them.
-
 Written by `tf.train.Saver` (V1 format, TensorFlow 0.5-1.15; V2 format, 0.12-1.15), whole or sharded. The
-MetaGraph is parsed as a proto and never imported or run: `import_meta_graph` fails on cuDNN layers, and its
-restore subgraph has GPU-only ops. Without a `.meta` the model has no graph.
+MetaGraph `<prefix>.meta` is parsed as a proto and never imported or run: `import_meta_graph` fails on cuDNN
+layers, and its restore subgraph has GPU-only ops. Without a `.meta` the model has no graph.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/training/checkpoint_management.py (the
 `checkpoint` file, `meta_graph_filename`).
+
+The text file `checkpoint` in a saver's folder names the latest checkpoint.
+Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_management.py
+`get_checkpoint_state`.
 """
 
 from __future__ import annotations
@@ -36,11 +33,11 @@ _PATH: Final = "model_checkpoint_path"
 
 
 def latest(path: Path) -> str | None:
-    """The prefix that the file names, as it stands there, None where it names none or is of another kind.
+    """The prefix that a `checkpoint` file names, unresolved; None where it names none.
 
-    Raises OSError.
+    Also None for a file of another kind. Raises OSError.
     """
-    # A pool of its own: TensorFlow, imported before or after, has a message of its own in the common one.
+    # A separate pool: TensorFlow registers its own CheckpointState in the default one.
     file = descriptor_pb2.FileDescriptorProto(name="checkpoint_state.proto", package="cudnn_convert")
     field = descriptor_pb2.FieldDescriptorProto
     file.message_type.add(name="CheckpointState").field.add(
@@ -60,43 +57,44 @@ KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
-#: A step of a training: what Saver.save(..., global_step=...) writes.
+#: The prefix that Saver.save(..., global_step=...) writes.
 _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint's prefix, and how it was chosen where the user named something else."""
+    """A checkpoint's prefix; `note` says how it was chosen where the user named a folder."""
 
     prefix: Path
     note: str | None = None
 
 
 def recognise(path: Path) -> Found | None:
-    """The checkpoint that `path` names by its prefix or by one of its files, or the latest of a folder.
+    """The checkpoint that `path` names: a prefix, one of its files, or a folder.
 
-    Raises AmbiguousSourceError for a folder of several that says nothing of them.
+    A folder stands for its latest checkpoint. Raises AmbiguousSourceError for a folder of several without a
+    `checkpoint` file.
     """
     prefixes = [*dict.fromkeys([path, paths.prefix(path)])]
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
-    for prefix in reversed(prefixes):  # one file of a sharded V1 is a table as a whole one is
+    for prefix in reversed(prefixes):  # a shard of V1 is a table too
         if bundle.is_v1(prefix):
             return Found(prefix)
     return _latest(path) or _only(path)
 
 
 def _latest(folder: Path) -> Found | None:
-    """The newest checkpoint that a folder's `checkpoint` file names: the one in it, else one below it.
+    """The latest checkpoint that a folder's `checkpoint` file names, in or below the folder.
 
-    Raises ReadError where there is only one elsewhere: nobody asked for that.
+    Raises ReadError where it lies only elsewhere.
     """
     stated = latest(folder / "checkpoint") if (folder / "checkpoint").is_file() else None
     if stated is None:
         return None
     named = paths.prefix(folder / stated)
-    # A folder that was copied still names the place it came from.
+    # The file in a copied folder still names the original folder.
     inside = folder / named.name
     prefix = named if _exists(named) and not _exists(inside) else inside
     holder = prefix.parent.resolve()  # the checkpoint itself may be a link
@@ -122,7 +120,7 @@ def _exists(prefix: Path) -> bool:
 
 
 def read(inspection: Found) -> Model:
-    """The model of a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
+    """Read a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
     prefix, notes = inspection.prefix, (inspection.note,) if inspection.note else ()
     meta = _meta_graph(prefix)
     tensors = bundle.tensors(prefix)
@@ -148,7 +146,7 @@ def read(inspection: Found) -> Model:
 
 
 def _of_other_steps(prefix: Path) -> tuple[str, ...]:
-    """That another step of a training has the graph beside it, where this one has none of its own."""
+    """A note that another training step has a `.meta` where this one has none."""
     step = _STEP.fullmatch(prefix.name)
     if step is None:
         return ()

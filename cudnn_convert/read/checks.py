@@ -1,13 +1,10 @@
 """Checks a graph's names, functions, constants and attributes before anything follows them.
 
-What a graph says of itself, seen before anything follows it: names, inputs, functions, constants.
+TensorFlow would refuse most faults only in what it imports, with messages of its own, and the walks of this
+package, which follow inputs from node to node, would not terminate.
 
-TensorFlow would refuse most of this, in words of its own and only what it imports; our own walks
-follow inputs from node to node and would not end.
-
-What a node of a graph claims, by the definition of its op: inputs, attributes, the value of a constant.
-
-Whatever comes later may rely on it. What nodes of unknown ops are is left to a refusal.
+Nodes are checked against the definition of their op: inputs, attributes, the value of a constant. Later code
+relies on it. Nodes of unknown ops pass; they are refused later by op name.
 Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.cc (ValidateNodeDef).
 """
 
@@ -23,11 +20,11 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import ReadError
 
-#: The one edge by which a sound graph comes back to where it was (tensorflow v1.15.0 core/graph/validate.cc).
+#: The only ops that may close a cycle (tensorflow v1.15.0 core/graph/validate.cc).
 _BACK: Final = frozenset({"NextIteration", "RefNextIteration"})
 _SHOWN: Final = 3
 _LONG: Final = 200
-#: Bytes of an element where the type has none of its own, such as a string's.
+#: Assumed bytes of an element, at least those of any type.
 _LARGEST: Final = 16
 #: tensorflow v2.21.0 core/framework/types.proto DT_STRING.
 _STRING: Final = 7
@@ -36,7 +33,7 @@ _WIDEST: Final = 2**31 - 1
 
 
 def require(path: Path, graph: Any) -> None:
-    """Raises ReadError where a GraphDef cannot be what a program wrote, or grows beyond the limits."""
+    """Check that a GraphDef is well-formed and within the limits. Raises ReadError."""
     _require_nodes(path, "graph", graph.node, ())
     for function in graph.library.function:
         arguments = [argument.name for argument in function.signature.input_arg]
@@ -67,7 +64,7 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
 
 
 def strings(node: Any) -> list[str]:
-    """The strings in a Const node, none in any other node; a stranger's may hold numbers."""
+    """The strings in a Const node of strings, else an empty list."""
     if node is None or node.op != "Const" or node.attr["value"].tensor.dtype != _STRING:
         return []
     import tensorflow as tf
@@ -76,12 +73,12 @@ def strings(node: Any) -> list[str]:
 
 
 def _op(name: str) -> str:
-    """The node or argument that an input names: `op`, `op:k`, `^op`, in a function `op:output:k`."""
+    """The node or argument that an input names, from `op`, `op:k`, `^op` or `op:output:k`."""
     return name.removeprefix("^").partition(":")[0]
 
 
 def _circle(inputs: Mapping[str, list[str]]) -> str:
-    """A few of the names that lead back to each other, "" where all lead to an end."""
+    """Some of the names on or behind a cycle, "" where there is none."""
     readers: dict[str, list[str]] = {name: [] for name in inputs}
     left = {}
     for name, ops in inputs.items():
@@ -101,7 +98,7 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
 
 
 def _require_countable(path: Path, where: str, node: Any) -> None:
-    """TensorFlow's ops of shapes count in 32 bits, and refuse in words of their own what is more."""
+    """Check that shapes in attributes fit 32 bits, as TensorFlow's shape ops need."""
     for attr in node.attr.values():
         for shape in (attr.shape, *attr.list.shape):
             for dim in shape.dim:
@@ -110,7 +107,10 @@ def _require_countable(path: Path, where: str, node: Any) -> None:
 
 
 def _require_stored(path: Path, where: str, tensor: Any) -> None:
-    """A constant may state one value for many; not for more than a file of its size could mean."""
+    """Check that a constant's shape is known and not far larger than its stored bytes.
+
+    One stored value may stand for many elements.
+    """
     sizes = [dim.size for dim in tensor.tensor_shape.dim]
     if min(sizes, default=0) < 0:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
@@ -121,7 +121,7 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
 
 
 def _require_finite(path: Path, graph: Any) -> None:
-    """Functions that do not call themselves, and of which no node becomes more than the limit's nodes."""
+    """Check that no function is recursive, and the inlined graph within the node limit."""
     library = {function.signature.name: function for function in graph.library.function}
     sizes: dict[str, int] = {}
     opened: list[str] = []
@@ -150,7 +150,7 @@ def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _list_callees(node: Any, library: Mapping[str, Any]) -> Iterator[str]:
-    """The functions of `library` that a node names."""
+    """The functions of `library` that a node calls or names in an attribute."""
     names = [node.op]
     for attr in node.attr.values():
         names += [attr.func.name, *(f.name for f in attr.list.func)]
@@ -164,19 +164,19 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _show(name: str) -> str:
-    """A name in one line, and not all of one that is a page long."""
+    """A name on one line, cut where it is very long."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= _LONG else f"{shown[:_LONG]}..."
 
 
-#: The field of an attribute's value for each type of AttrDef that is no list.
+#: The AttrValue field for each scalar type of AttrDef.
 _FIELDS: Final = {
     **{"type": "type", "tensor": "tensor", "shape": "shape", "func": "func", "string": "s"},
     **{"int": "i", "float": "f", "bool": "b"},
 }
-#: Where a number takes two values.
+#: Fields that store a number as two values.
 _PAIRS: Final = ("scomplex_val", "dcomplex_val")
-#: An attribute of a function's node that is told where the function is called.
+#: The field of an attribute that a function's caller supplies.
 _TOLD_LATER: Final = "placeholder"
 
 
@@ -187,9 +187,10 @@ _READ: Final = frozenset(
 
 
 def node_fault(node: Any, *, is_template: bool) -> str | None:
-    """What of a node is not as its op's definition says, None where all is, or the op is not known.
+    """How a node violates its op's definition, None where it conforms.
 
-    `is_template`: the node is a function's, whose caller may tell its attributes.
+    Nodes of unknown ops conform. `is_template`: the node lies in a function, whose caller may supply
+    attributes.
     """
     known = _definition(node.op)
     if known is None:
@@ -213,7 +214,7 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
 
 @cache
 def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
-    """An op's least number of inputs; of each attribute the name, type and field, and whether it is read."""
+    """An op's minimal number of inputs, and `(name, type, field, is_needed)` of each attribute."""
     from cudnn_convert.private import tf_private
 
     definition = tf_private.find_op(op)
@@ -233,7 +234,10 @@ def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
 
 
 def _is_value(field: str, value: Any, *, is_read: bool) -> bool:
-    """Whether a type is one, and of an op that is read here a float a number, a string text."""
+    """Whether an attribute's type is known.
+
+    With `is_read`, also whether floats are finite and strings UTF-8.
+    """
     if field == "type":
         return _is_type(value.type)
     if field == "s":
@@ -266,7 +270,7 @@ def _fault_of_value(node: Any) -> str | None:
     value, dtype = node.attr["value"].tensor, node.attr["dtype"].type
     sizes = [dim.size for dim in value.tensor_shape.dim]
     if not dtype or node.attr["value"].WhichOneof("value") == _TOLD_LATER or min(sizes, default=0) < 0:
-        return None  # told where a function is called; graphs.py refuses a size below 0 by name
+        return None  # supplied by the caller of a function; a size below 0 is refused by `_require_stored`
     if value.dtype != dtype:
         return f"a value of another type than {tf.as_dtype(dtype).name}"
     if value.tensor_shape.unknown_rank:

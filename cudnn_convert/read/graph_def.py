@@ -1,18 +1,18 @@
 """Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
 
-A frozen graph is one GraphDef whose variables became constants, binary or text, in a file of any name.
-Written by `tf.graph_util.convert_variables_to_constants` and TensorFlow's `freeze_graph` (0.10-1.15).
-Recognised by how a serialised GraphDef begins: with a node, and that with its name and its op. Refused here:
-a GraphDef that still has variables, as `tf.train.write_graph` leaves it, for their values are elsewhere.
+A frozen graph is one GraphDef whose variables became constants, binary or text, in a file of any name,
+written by `tf.graph_util.convert_variables_to_constants` or TensorFlow's `freeze_graph` (0.10-1.15). It is
+recognised by the first bytes of a serialised GraphDef: a node, with its name and op. A GraphDef that still
+has variables, as `tf.train.write_graph` writes it, is refused: their values are in another file.
 Source: tensorflow v1.15.0 core/framework/graph.proto, node_def.proto; protobuf 3 encoding of fields 1 and 2.
 
-A MetaGraph names its signatures, and the ops that fill tables.
+`signatures` and `initializers` read a MetaGraph: its signatures, and the ops that fill tables.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/saved_model/constants.py,
 python/saved_model/loader_impl.py get_init_op, python/framework/ops.py GraphKeys.TABLE_INITIALIZERS.
 
-Assets are the files that tables are filled from, keyed by the tensors that hold their names. A SavedModel
-lists them and keeps them in `assets/`. A checkpoint or a frozen graph only has the path on the machine that
-trained it: the file of that name beside the source is taken, and nothing from elsewhere.
+`list_assets` and `beside` find the files that tables are filled from, keyed by the tensors that hold their
+names. A SavedModel lists them and keeps them in `assets/`. A checkpoint or a frozen graph has only the path
+on the machine that trained it: a file of that name beside the source is taken, and no other.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto AssetFileDef, python/saved_model/constants.py,
 core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's name).
 """
@@ -44,7 +44,7 @@ _SHOWN: Final = 3
 
 
 def recognise(path: Path) -> Path | None:
-    """The file itself where it begins as a GraphDef does."""
+    """The file itself where it begins as a GraphDef does, else None."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
@@ -53,7 +53,7 @@ def recognise(path: Path) -> Path | None:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether the bytes begin with field 1, and in it a name and the name of an op."""
+    """Whether the bytes begin with field 1 that contains a name and an op name."""
     try:
         _, offset = _length(head, 0, _FIRST)
         name, offset = _length(head, offset, _FIRST)
@@ -64,7 +64,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
-    """The length of the field of `tag` at `offset`, and where its content begins; else ValueError."""
+    """The content length of the field `tag` at `offset`, and the content's offset. Raises ValueError."""
     if data[offset] != tag:
         raise ValueError(f"no field {tag}")
     length = 0
@@ -77,7 +77,7 @@ def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
 
 
 def read(path: Path) -> Model:
-    """The model in a file. Raises ReadError, UnsupportedModelError where it is not frozen."""
+    """Read a frozen graph. Raises ReadError, UnsupportedModelError where it has variables."""
     graph = _parse(path)
     left = [node.name for node in graph.node if node.op in _VARIABLES]
     if left:
@@ -114,10 +114,10 @@ _COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op", "table_initializ
 
 
 def signatures(meta: Any) -> dict[str, Signature]:
-    """The signatures by key, tensors as `op:k`, without those that name no tensor.
+    """The signatures by key, tensors as `op:k`, leaving out those without outputs.
 
-    A sparse tensor is three, called `<key>_indices`, `<key>_values` and `<key>_dense_shape` as TensorFlow 2's
-    loader calls them (tensorflow v2.21.0 python/saved_model/load_v1_in_v2.py).
+    A sparse tensor becomes three keys, `<key>_indices`, `<key>_values` and `<key>_dense_shape`, named as
+    TensorFlow 2's loader does (tensorflow v2.21.0 python/saved_model/load_v1_in_v2.py).
     """
     result = {}
     for key in sorted(meta.signature_def):
@@ -147,7 +147,7 @@ def _tensor(name: str) -> str:
 
 
 def initializers(meta: Any) -> tuple[str, ...]:
-    """The ops that a loader runs once variables are restored, each once."""
+    """The ops that a loader runs after it restored the variables, without duplicates."""
     named = [meta.signature_def[_INIT_OP]] if _INIT_OP in meta.signature_def else []
     names = [info.name for proto in named for info in proto.outputs.values()]
     for key in _COLLECTIONS:
@@ -166,9 +166,9 @@ _FROM_FILE: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFr
 
 
 def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
-    """The files in the `assets/` of a SavedModel. Raises ReadError where one lies elsewhere or nowhere.
+    """The files in the `assets/` of a SavedModel, by the tensor that holds the name.
 
-    Where links lead is for `read.paths` to say.
+    Raises ReadError where a file lies outside `assets/` or is missing. Links are checked by `read.paths`.
     """
     root, assets = Path(os.path.normpath(folder / "assets")), {}
     for proto in _protos(meta):
@@ -195,7 +195,7 @@ def _protos(meta: Any) -> Iterator[Any]:
 
 
 def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
-    """The files of a graph's tables that lie in `folder` under the last part of the graph's own path."""
+    """The files of a graph's tables that lie in `folder`, matched by file name."""
     nodes = {node.name: node for node in graph.node}
     assets = {}
     for node in graph.node:

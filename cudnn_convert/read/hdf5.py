@@ -1,15 +1,13 @@
 """Reads HDF5 files with bounds: no external links, no more memory than stored.
 
-The heaps of an HDF5 file, where its strings of any length lie, walked before the library reads one.
+Only hard links within the file are followed, and no array larger than its stored bytes allow is allocated.
+Source: HDF5 File Format Specification 3.0, II.A (where the signature may stand); h5py 3 docs, groups (links).
 
-The library goes from object to object of a heap, and stands still for ever at one that takes no room: a free
-one of no size, or one whose size and header come to 0 in 64 bits.
+The global heaps, which contain variable-length strings, are checked before the library reads one: libhdf5
+loops for ever on a heap object that occupies no bytes, a free one of size 0, or one whose size and header
+overflow to 0 in 64 bits.
 Source: HDF5 File Format Specification 3.0, II.A (superblock) and III.E (global heap); hdf5 1.14.6 H5HGcache.c
 H5HG__cache_heap_deserialize.
-
-HDF5 files read with suspicion: nothing outside the file is followed, no more is made than it stores.
-
-Source: HDF5 File Format Specification 3.0, II.A (where the signature may stand); h5py 3 docs, groups (links).
 """
 
 from __future__ import annotations
@@ -31,23 +29,23 @@ from cudnn_convert.model import Array
 
 _SUPERBLOCK: Final = b"\x89HDF\r\n\x1a\n"
 _HEAP: Final = b"GCOL\x01\x00\x00\x00"
-#: Where the superblock of a version says how wide an offset and a length are: all writers take 8.
+#: Offset in the superblock, by its version, of the widths of offsets and lengths: all writers use 8.
 _WIDTHS: Final = {b"\0": 13, b"\1": 13, b"\2": 9, b"\3": 9}
 _WIDE: Final = b"\x08\x08"
 _CHUNK: Final = 1 << 24
-#: The bytes before a heap's first object and before what an object holds; more than is read of a superblock.
+#: Size of a heap's header and of an object's header; also enough of a superblock.
 _HEADER: Final = 16
 
 
 def fault(stream: BinaryIO) -> str | None:
-    """Why the library would not come to an end with a file, None where it would."""
+    """Why libhdf5 would loop for ever on a file, None where it would not."""
     head = _superblock(stream)
     width = _WIDTHS.get(head[8:9])
     if width is None or head[width : width + 2] != _WIDE:
         return "offsets and lengths that are not of 8 bytes"
     size = stream.seek(0, 2)
     room = size // _HEADER
-    # A reference may lead to any, also to one in what looks like another: all are walked, in so many steps.
+    # A reference may point at any of them, even at one inside another: all are walked, in bounded steps.
     for end in _places(stream):
         for step in _steps(stream, end, size):
             if not step:
@@ -59,7 +57,10 @@ def fault(stream: BinaryIO) -> str | None:
 
 
 def _superblock(stream: BinaryIO) -> bytes:
-    """The first bytes of the superblock, which stands at 0, 512, 1024, 2048 and so on; none without it."""
+    """The first bytes of the superblock, searched at 0, 512, 1024, 2048 and so on.
+
+    Empty where there is none.
+    """
     start = stream.seek(0)
     while (head := stream.read(_HEADER)) and not head.startswith(_SUPERBLOCK):
         start = stream.seek(start * 2 or 512)
@@ -67,7 +68,7 @@ def _superblock(stream: BinaryIO) -> bytes:
 
 
 def _places(stream: BinaryIO) -> Iterator[int]:
-    """Where a heap may begin."""
+    """The offsets at which a heap may begin."""
     end, window = 0, b""
     while True:
         stream.seek(end)
@@ -75,7 +76,7 @@ def _places(stream: BinaryIO) -> Iterator[int]:
         if not chunk:
             return
         end += len(chunk)
-        window = window[1 - len(_HEAP) :] + chunk  # one may lie over the edge
+        window = window[1 - len(_HEAP) :] + chunk  # a signature may cross the chunks' border
         offset = window.find(_HEAP)
         while offset >= 0:
             yield end - len(window) + offset
@@ -83,7 +84,7 @@ def _places(stream: BinaryIO) -> Iterator[int]:
 
 
 def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
-    """How far it is from each object of a heap to the next, in a file of `size` bytes."""
+    """The distance from each object of a heap to the next; `size` is the file's."""
     stream.seek(offset + 8)
     end = min(size, offset + int.from_bytes(stream.read(8), "little"))
     offset += _HEADER
@@ -102,7 +103,10 @@ _ONE_FILE: Final = "save the model as one file"
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether the signature stands at 0, 512, 1024, 2048 and so on, where a user block may push it."""
+    """Whether a file has the HDF5 signature at 0, 512, 1024, 2048 and so on.
+
+    A user block before the superblock moves the signature.
+    """
     if not path.is_file():
         return False
     places = {0, *(2**power for power in range(9, path.stat().st_size.bit_length()))}
@@ -116,7 +120,7 @@ def is_hdf5(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An HDF5 file: `path` itself, or the bytes of a `member` of the archive there."""
+    """An HDF5 file: `path`, or the bytes `content` of a `member` of an archive."""
 
     path: Path
     member: str = ""
@@ -124,11 +128,11 @@ class Store:
 
     @property
     def where(self) -> str:
-        """How messages call it."""
+        """The name of the file in messages."""
         return self.member or "HDF5"
 
     def check(self) -> Store:
-        """This store, once its heaps are known to have an end. Raises ReadError, OSError."""
+        """This store, after checking that reading it terminates. Raises ReadError, OSError."""
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
             damage = fault(stream)
         if damage is not None:
@@ -139,7 +143,7 @@ class Store:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """The open file. What h5py raises for damage in the body becomes a ReadError."""
+        """Open the file; exceptions of h5py in the body become ReadError."""
         import h5py
 
         try:
@@ -148,8 +152,8 @@ class Store:
         except PermissionError:
             raise
         except (
-            *(OSError, ArithmeticError, LookupError),  # what is told of places that cannot be
-            *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # of other damage
+            *(OSError, ArithmeticError, LookupError),  # raised for impossible offsets
+            *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # raised for other damage
         ) as cause:
             first = first_line(cause).strip("'\"")
             expected = "a readable HDF5 file"
@@ -158,7 +162,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Tensor:
-    """A dataset by its path; its bytes stay in the file until they are read."""
+    """A dataset by its path; its bytes stay in the file until `read`."""
 
     store: Store
     key: str
@@ -166,9 +170,9 @@ class Hdf5Tensor:
     dtype: np.dtype[Any]
 
     def read(self) -> Array:
-        """The array. Raises ReadError where the file was changed or is damaged."""
+        """Read the array. Raises ReadError where the file changed or is damaged."""
         with self.store.open() as file:
-            # h5py gives numbers that it does not know, such as bfloat16, as so many bytes.
+            # h5py returns unknown number types, such as bfloat16, as raw bytes.
             return np.asarray(dataset(self.store, file, self.key)[()]).view(self.dtype)
 
 
@@ -190,7 +194,10 @@ def _dtype(dataset_type: Any) -> np.dtype[Any]:
 
 
 def dataset(store: Store, group: Any, path: str) -> Any:
-    """The h5py dataset at `path` below `group`, its bytes in this file. Raises ReadError."""
+    """The h5py dataset at `path` below `group`.
+
+    Raises ReadError where its bytes lie in another file, or are fewer than its shape claims.
+    """
     import h5py
 
     item = descend(store, group, path)
@@ -210,9 +217,9 @@ def dataset(store: Store, group: Any, path: str) -> Any:
 
 
 def require_whole(store: Store) -> None:
-    """Raises ReadError where anything in a file is kept elsewhere, or is more than the file stores.
+    """Check that a file contains all its data, no larger than it stores.
 
-    For what another program then loads, which would follow it.
+    Called before another program loads the file, since that would follow external links. Raises ReadError.
     """
     import h5py
 
@@ -227,7 +234,7 @@ def require_whole(store: Store) -> None:
                 elif isinstance(item, h5py.Group) and address(item) not in seen:
                     seen.add(address(item))
                     todo.append(item)
-    # Each may be small enough, and all of them more than a file of this size means; its loader reads all.
+    # Each dataset may pass while their sum is a decompression bomb; the loader reads all.
     stored = store.path.stat().st_size if store.content is None else len(store.content)
     if context.is_bomb(whole, stored):
         expected, has = f"{whole} bytes of values in sum", f"a file of {stored} bytes"
@@ -235,7 +242,7 @@ def require_whole(store: Store) -> None:
 
 
 def descend(store: Store, group: Any, path: str) -> Any:
-    """The object at `path` below `group`, through hard links alone. Raises ReadError."""
+    """The object at `path` below `group`, following hard links only. Raises ReadError."""
     import h5py
 
     for name in path.strip("/").split("/"):
@@ -249,7 +256,7 @@ def descend(store: Store, group: Any, path: str) -> Any:
 
 
 def children(group: Any) -> Iterator[tuple[str, Any]]:
-    """The objects of a group that are in this file, in the order of their names; links elsewhere are not."""
+    """The objects of a group by name, hard links only."""
     import h5py
 
     for name in group:
@@ -258,21 +265,22 @@ def children(group: Any) -> Iterator[tuple[str, Any]]:
 
 
 def address(link: Any) -> int:
-    """What tells one object of a file from another, whatever links lead to it."""
+    """The address of an object in its file: equal for two links to one object."""
     import h5py
 
     return int(h5py.h5o.get_info(link.id).addr)
 
 
 def text(value: Any) -> str:
-    """An attribute that some writers store as bytes, some as str."""
+    """An attribute as str; some writers store bytes."""
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
 def names(group: Any, name: str) -> tuple[str, ...] | None:
-    """An attribute that is a list of names, divided into `name0`, `name1` where it was long; None without it.
+    """An attribute that is a list of names, None where it is missing.
 
-    keras 2.2.4 engine/saving.py `load_attributes_from_hdf5_group`.
+    A long list is split over `name0`, `name1` and so on.
+    Source: keras 2.2.4 engine/saving.py `load_attributes_from_hdf5_group`.
     """
     parts = [name]
     if name not in group.attrs:
@@ -282,10 +290,10 @@ def names(group: Any, name: str) -> tuple[str, ...] | None:
 
 
 def parse_json(path: Path, where: str, stored: Any) -> Mapping[str, Any]:
-    """A JSON object. Raises ReadError."""
+    """Parse a JSON object. Raises ReadError."""
     try:
         record = json.loads(text(stored))
-        json.dumps(record, ensure_ascii=False).encode()  # JSON can spell halves of characters
+        json.dumps(record, ensure_ascii=False).encode()  # JSON can contain lone surrogates
     except (ValueError, RecursionError) as cause:
         raise ReadError(path, where, expected="JSON", found=first_line(cause)) from cause
     if not isinstance(record, dict):

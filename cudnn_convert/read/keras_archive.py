@@ -1,14 +1,12 @@
 """Reads `.keras` archives and the weight groups of `.weights.h5` files.
 
-A `.keras` archive: a zip of `config.json`, `metadata.json` and `model.weights.h5`, of Keras 3 or tf_keras.
-
+A `.keras` archive is a zip of `config.json`, `metadata.json` and `model.weights.h5`, of Keras 3 or tf_keras.
 Source: keras v3.15 src/saving/saving_lib.py, tf_keras v2.21.0 src/saving/saving_lib.py.
 
-The weights of a `.keras` archive and of a `.weights.h5` file, brought into the order of older HDF5 files.
-
-A layer's group is `layers/<class in snake case>`, with `_1`, `_2` for the next ones of its class, and holds
-its weights as `vars/0`, `vars/1`; below it stand those of its own layers: `cell`, `layer`, `forward_layer`,
-`backward_layer`, `layers/...`. Names of layers are not in there, so a config must tell.
+The weights are returned in the order of older HDF5 files. A layer's group is `layers/<class in snake case>`,
+with `_1`, `_2` for the next layers of its class. It has the layer's weights as `vars/0`, `vars/1`, and below
+it groups of nested layers: `cell`, `layer`, `forward_layer`, `backward_layer`, `layers/...`. Layer names are
+not stored, so a config must give them.
 Source: tf_keras v2.21.0 src/saving/saving_lib.py `_save_state`, `_save_container_state`.
 """
 
@@ -34,12 +32,12 @@ _CONFIG: Final = "config.json"
 METADATA: Final = "metadata.json"
 _WEIGHTS: Final = "model.weights.h5"
 _ENCRYPTED: Final = 1
-#: What of `config.json` describes the model; the rest says how it was built and compiled.
+#: The keys of `config.json` that describe the model; the others say how it was built and compiled.
 _KEPT: Final = frozenset({"class_name", "config", "module", "registered_name"})
 
 
 def recognise(path: Path) -> Path | None:
-    """The file, where it is a zip with a model's config and weights."""
+    """The file where it is a zip with a model's config and weights, else None."""
     if not path.is_file():
         return None
     try:
@@ -50,7 +48,7 @@ def recognise(path: Path) -> Path | None:
 
 
 def read(path: Path) -> Model:
-    """The model as its `architecture`. Raises ReadError, UnsupportedModelError."""
+    """Read the model as its `architecture`. Raises ReadError, UnsupportedModelError."""
     config = hdf5.parse_json(path, _CONFIG, member(path, _CONFIG))
     if "class_name" not in config or not isinstance(config.get("config"), dict):
         raise ReadError(path, _CONFIG, expected="class_name and config", found=", ".join(config))
@@ -75,14 +73,17 @@ def read(path: Path) -> Model:
 
 
 def require_whole(path: Path) -> None:
-    """Raises ReadError where a part of an archive is kept elsewhere, or is more than the archive stores."""
+    """Check that an archive contains all its data, no larger than it stores.
+
+    Raises ReadError.
+    """
     for name in (_CONFIG, METADATA):
         member(path, name)
     hdf5.require_whole(Store(path, _WEIGHTS, member(path, _WEIGHTS)))
 
 
 def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
-    """The content of a member, `default` where it is not there. Raises ReadError."""
+    """The content of a member, `default` where it is missing. Raises ReadError."""
     try:
         with zipfile.ZipFile(path) as archive:
             if default is not None and name not in archive.namelist():
@@ -99,26 +100,26 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             return archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
-            raise  # of the file itself, not of a place that is claimed in it
+            raise  # the archive cannot be opened; an impossible offset in it has no file name
         expected = "a readable zip member"
         raise ReadError(path, name, expected=expected, found=first_line(cause), advice=AGAIN) from cause
 
 
-#: Where layers stand: the second in Keras 2.12 and 2.13.
+#: Groups that contain the layers; the second in Keras 2.12 and 2.13.
 _CONTAINERS: Final = ("layers", "_layer_checkpoint_dependencies")
-#: How many weights at the end of a layer's list training does not touch.
+#: The number of non-trainable weights at the end of a layer's list.
 _UNTRAINED: Final = {"BatchNormalization": 2, "SyncBatchNormalization": 2, "Normalization": 3}
 
 Named = list[tuple[str, Tensor]]
 
 
 def present(file: Any) -> bool:
-    """Whether a file has weights in this form."""
+    """Whether a file has weights in the form of a `.weights.h5`."""
     return any(name in file for name in _CONTAINERS) and "layer_names" not in file.attrs
 
 
 def lists(store: Store, file: Any) -> dict[str, Named]:
-    """Without a config: every group's weights, by the group's path below the container."""
+    """The weights of every group by path below the container: used without a config."""
     listed: dict[str, Named] = {}
     for container in _CONTAINERS:
         if container in file:
@@ -127,7 +128,10 @@ def lists(store: Store, file: Any) -> dict[str, Named]:
 
 
 def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen: set[int]) -> None:
-    """Adds to `listed`. A group counts once, however many links lead to it: they may lead in circles."""
+    """Add the weights below a group to `listed`.
+
+    Each group is visited once: links may form cycles.
+    """
     if not hasattr(group, "keys") or hdf5.address(group) in seen:
         return
     seen.add(hdf5.address(group))
@@ -137,7 +141,7 @@ def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen
         if name == "vars":
             kept = own(store, group, path)
             if kept:
-                # Both directions of a Bidirectional belong into the list of their layer, forward first.
+                # Both directions of a Bidirectional belong to one list, forward first.
                 owner = re.sub(r"/(forward|backward)_layer(/cell)?$|/cell$", "", path)
                 listed.setdefault(owner, []).extend(kept)
                 listed[owner].sort(key=lambda pair: "backward_layer" in pair[0])
@@ -146,7 +150,7 @@ def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen
 
 
 def own(store: Store, group: Any, path: str) -> Named:
-    """The weights of one group in their order."""
+    """The weights in the `vars` of one group, in order."""
     if "vars" not in group:
         return []
     item = hdf5.descend(store, group, "vars")
@@ -158,7 +162,7 @@ def own(store: Store, group: Any, path: str) -> Named:
 def read_weights(
     store: Store, file: Any, config: Mapping[str, Any]
 ) -> dict[str, tuple[tuple[str, Tensor], ...]]:
-    """By top-level layer, `trainable_weights + non_trainable_weights`.
+    """The weights of each top-level layer: `trainable_weights + non_trainable_weights`.
 
     Raises ReadError, UnsupportedModelError.
     """
@@ -186,14 +190,17 @@ def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, An
 
 
 def _snake(name: str) -> str:
-    """tf_keras v2.21.0 src/utils/generic_utils.py `to_snake_case`."""
+    """Class name in snake case.
+
+    Source: tf_keras v2.21.0 src/utils/generic_utils.py `to_snake_case`.
+    """
     name = re.sub(r"\W+", "", name)
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tuple[Named, Named]:
-    """What of a layer is trained, and what is not."""
+    """The trainable and the non-trainable weights of a layer and its nested layers."""
     if group is None:
         return [], []
     kind, config = str(layer["class_name"]), layer["config"]
@@ -225,7 +232,10 @@ def _child(store: Store, group: Any, name: str) -> Any:
 
 
 def _leaf(store: Store, group: Any, path: str) -> Named:
-    """The weights of a layer that has one list of them, its own or that of its cell."""
+    """The one list of weights of a layer, direct or in its cell.
+
+    Raises UnsupportedModelError where there are several lists.
+    """
     listed: dict[str, Named] = {}
     _collect(store, group, path, listed, set())
     if len(listed) > 1:

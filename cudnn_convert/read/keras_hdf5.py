@@ -1,14 +1,12 @@
 """Reads Keras HDF5 files: whole models, or weights alone.
 
-A Keras HDF5 file: a whole model, or the weights of one, whatever the file's name.
-
-A whole model has the root attribute `model_config` and its weights in the group `model_weights`; a weights
+A whole model has the root attribute `model_config` and its weights in the group `model_weights`. A weights
 file has the content of that group at its root, or from Keras 2.13 on the groups of an archive's weights.
-Nothing is built: the config is JSON, weights are found by the lists `layer_names` and `weight_names`.
+The file's name does not matter. No layer is built: the config is parsed as JSON, and weights are found by
+the lists `layer_names` and `weight_names`.
 Source: keras 2.2.4 engine/saving.py, tf_keras v2.21.0 src/saving/legacy/hdf5_format.py.
 
-The recurrences of a Keras weights file that has no layers' config: shapes tell, names name.
-
+In a weights file without the layers' config, recurrences are recognised by the shapes of their weights.
 Source: as `dialects.keras`, whose rule of recognition holds here too.
 """
 
@@ -33,7 +31,7 @@ KIND: Final = "Keras HDF5 file"
 TAGS: Final = False
 _WEIGHTS: Final = "model_weights"
 _OPTIMIZER: Final = "optimizer_weights"
-#: A group for weights that a model has outside its layers, which only a class of its own can have.
+#: The group of weights outside all layers, which only subclassed models have.
 _TOP_LEVEL: Final = "top_level_model_weights"
 _ATTRIBUTES: Final = frozenset({"model_config", "training_config", "keras_version", "backend"})
 
@@ -41,14 +39,14 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def recognise(path: Path) -> Path | None:
-    """The file, where it is HDF5; its suffix says nothing."""
+    """The file where its content is HDF5, whatever its suffix, else None."""
     return path if hdf5.is_hdf5(path) else None
 
 
 def read(path: Path) -> Model:
-    """A whole model as its `architecture`, or a weights file as the recurrences that its shapes tell.
+    """Read a whole model as its `architecture`, or a weights file as recurrences.
 
-    Raises ReadError where the file is damaged or of another program.
+    Raises ReadError where the file is damaged or another program's.
     """
     store = Store(path).check()
     with store.open() as file:
@@ -61,9 +59,9 @@ def read(path: Path) -> Model:
 
 
 def with_architecture(model: Model, path: Path) -> Model:
-    """The weights file that `model` was read from, with the layers that `model.json` at `path` describes.
+    """Add the layers that the `model.json` at `path` describes to a weights file.
 
-    Raises ReadError where either is not what it should be, AccessError.
+    Raises ReadError where either file is malformed, AccessError.
     """
     try:
         content = path.read_bytes()
@@ -134,13 +132,13 @@ def _list_weights(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tens
 
 
 def _extras(store: Store, file: Any) -> Iterator[tuple[str, Tensor]]:
-    """The plain datasets that stand beside the model, as bytes; nobody here interprets them."""
+    """The datasets beside the model, by path, to be copied uninterpreted."""
     own = (dataset for name, dataset in hdf5.children(file) if name in (_WEIGHTS, _OPTIMIZER))
     return _arrays(store, file, "", {hdf5.address(file), *map(hdf5.address, own)})
 
 
 def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Those below a group, by their paths; each once, however many links lead to it."""
+    """The datasets below a group by path, each once however many links lead to it."""
     import h5py
 
     for name, item in hdf5.children(group):
@@ -160,10 +158,10 @@ Listed = Sequence[tuple[str, Tensor]]
 
 
 def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
-    """A model without a graph: a recurrence for each CuDNN layer, named after the layer that `lists` keys.
+    """A model without a graph: one recurrence for each CuDNN layer in `lists`.
 
-    Three weights in a row with the shapes of a CuDNN layer are one: a bias of 8 or 6 times the units has no
-    other reading in Keras.
+    `lists` has the weights of each layer by layer name. Three consecutive weights with the shapes of a CuDNN
+    layer are one: no other Keras layer has a bias of 8 or 6 times the units.
     """
     variables = {
         f"{layer}/{_bare(name)}": tensor for layer, listed in lists.items() for name, tensor in listed
@@ -195,7 +193,7 @@ def _is_pair(names: Sequence[str]) -> bool:
 
 
 def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:
-    """The CuDNN layers of a list of weights, each with the name of its kernel."""
+    """The CuDNN layers in a list of weights, each with the name of its kernel."""
     for three in zip(listed, listed[1:], listed[2:], strict=False):
         layer = keras.recognise_layer(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
         if layer is not None:

@@ -1,12 +1,11 @@
 """Which files a given path stands for, and which links may be followed.
 
-What a path that a user gives stands for: all files of a checkpoint, the whole folder of a SavedModel.
+A path stands for all files of a checkpoint, or the whole folder of a SavedModel.
 
-A model's files lie in the folder that was given: links that lead elsewhere are followed with trust alone.
-
-A folder that was uploaded may hold a link, and what it leads to would be read with the rights of the service
-and given back as weights or words. A link that the user names is followed. What is neither a file nor a
-folder, such as a pipe, is refused in any case: opening it may never end.
+Links that lead out of the model's folder are refused without `--trust`: a service that converts uploaded
+folders would otherwise read any file it has the rights to, and return its bytes as weights or messages. A
+link that the user names as the source is followed. Pipes, sockets and devices are always refused: opening
+one may block for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Final
 from cudnn_convert.errors import ReadError
 from cudnn_convert.read import saved_model
 
-#: A prefix and what a saver adds: the index, the graph, a file of values or the pattern for all of them.
+#: A checkpoint prefix and a saver's suffix: index, meta, a data file, or the pattern of all data files.
 _NAME: Final = re.compile(r"(.+?)(?:\.index|\.meta|(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5})")
 _CHECKPOINT_FILES: Final = (".index", ".meta", ".data-?????-of-?????", "-?????-of-?????")
 #: The folders of a SavedModel.
@@ -29,7 +28,7 @@ FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
 
 def of(path: Path) -> list[Path]:
-    """The paths that belong to the model at `path`, itself the first. Raises OSError."""
+    """The paths that belong to the model at `path`, `path` first. Raises OSError."""
     return list(dict.fromkeys([path, *_find_saved_models(path), *prefix_files(prefix(path))]))
 
 
@@ -40,13 +39,13 @@ def _find_saved_models(path: Path) -> Iterator[Path]:
 
 
 def prefix(path: Path) -> Path:
-    """The prefix of a checkpoint that one of its files is named by, else the path itself."""
+    """The checkpoint prefix of which `path` is one file, else `path` itself."""
     match = _NAME.fullmatch(path.name)
     return path.with_name(match[1]) if match else path
 
 
 def prefix_files(named: Path) -> list[Path]:
-    """The files of the checkpoint with a prefix. Raises OSError."""
+    """The existing files of the checkpoint with prefix `named`. Raises OSError."""
     if not named.name:
         return []
     return sorted(
@@ -63,9 +62,10 @@ _PLACE: Final = "put the file there"
 
 
 def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
-    """Raises ReadError where one of the `files`, or of those of the path `given`, lies elsewhere; OSError.
+    """Refuse links out of the model's folder, and paths that are neither file nor folder.
 
-    With `trust` links may lead anywhere.
+    Checks the files that `given` stands for and `files`. With `trust`, links may lead anywhere. Raises
+    ReadError, OSError.
     """
     folder = saved_model.recognise(given) or given
     for path in dict.fromkeys([*_first(folder), *files]):
@@ -82,7 +82,7 @@ def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
 
 
 def _first(given: Path) -> Iterator[Path]:
-    """What is read of a path before it is known what it is, and all of a SavedModel."""
+    """The files that recognition of `given` may open, and everything in a SavedModel."""
     if not given.is_dir():
         yield from prefix_files(prefix(given))
         return

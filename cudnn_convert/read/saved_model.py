@@ -1,9 +1,8 @@
 """Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
 
-TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) keeps a graph in it. One file
-may hold several MetaGraphs, each with a set of tags, over the same variables. TensorFlow 2
-(`tf.saved_model.save`, Keras) keeps functions and a graph of objects, and calls the functions from a small
-graph beside them.
+TensorFlow 1 (`tf.saved_model.Builder`, Estimators, `simple_save`; 0.12-1.15) stores graphs: one file may have
+several MetaGraphs over the same variables, each with a set of tags. TensorFlow 2 (`tf.saved_model.save`,
+Keras) stores functions, an object graph, and a small graph that calls the functions.
 Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py; v2.21.0
 python/saved_model/save.py.
 """
@@ -29,15 +28,16 @@ _SERVE: Final = "serve"
 
 
 def recognise(path: Path) -> Path | None:
-    """The folder of a SavedModel, from itself or from its `saved_model.pb` or `.pbtxt`."""
+    """The folder of a SavedModel, given the folder or its `saved_model.pb` or `.pbtxt`."""
     folder = path.parent if path.name in _FILES and path.is_file() else path
     return folder if any((folder / name).is_file() for name in _FILES) else None
 
 
 def read(folder: Path, tag: str | None) -> Model:
-    """The model in `folder`; `tag` is the tag, or the tags with commas, of its MetaGraph, None for `serve`.
+    """Read the MetaGraph of a SavedModel that has exactly the given tags.
 
-    Raises ReadError, UsageError, AmbiguousSourceError, UnsupportedModelError.
+    `tag` is one tag or several separated by commas; None means `serve`. Raises ReadError, UsageError,
+    AmbiguousSourceError, UnsupportedModelError.
     """
     saved = _parse(folder)
     meta, notes = _choose(folder, saved.meta_graphs, tag)
@@ -97,7 +97,7 @@ def _parse(folder: Path) -> Any:
 
 
 def _choose(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
-    """The MetaGraph whose tags are exactly those asked for, as TensorFlow's loader chooses."""
+    """The MetaGraph with exactly the requested tags, chosen as TensorFlow's loader does."""
     wanted = frozenset((tag or _SERVE).split(","))
     fitting = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
     if len(fitting) == 1:

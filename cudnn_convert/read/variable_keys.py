@@ -1,20 +1,20 @@
 """Finds under which key a checkpoint keeps a variable: partitions, object graphs.
 
-Object-based checkpoints, of `tf.train.Checkpoint` and of Keras' `save_weights(..., save_format="tf")`, hold
-the graph of their objects beside the tensors. A variable has its own name there; the pieces of a cuDNN blob,
-which are no variables, have none.
+Object-based checkpoints (`tf.train.Checkpoint`, Keras' `save_weights(..., save_format="tf")`) store the graph
+of their objects beside the tensors. It has the name of each variable; the slices of a cuDNN blob are no
+variables and have no name there.
 Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name =
 2, checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
 
-Keys of a saver. A partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a
+Keys of a saver: a partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a
 slice of it. A saver of `{key: variable}` restores a variable from any key, such as that of its moving
-average, and the checkpoint may hold an entry of the variable's own name too: the graph's restore op decides.
+average, while the checkpoint may also have an entry of the variable's name: the graph's restore op decides.
 Source: tensorflow v1.15.0 core/framework/variable.proto SaveSliceInfoDef, core/protobuf/saver.proto,
 python/training/saver.py `_AddRestoreOps`, `_AddShardedRestoreOps`, core/ops/io_ops.cc (RestoreV2: prefix,
 names, slices; RestoreSlice before TensorFlow 0.12: pattern, name, slice).
 
-SavedModels of TensorFlow 2 have a checkpoint that names objects, not variables. The function that restores
-the variables assigns each key's tensor to its variable; it is read, not run.
+The checkpoint of a TensorFlow 2 SavedModel names objects, not variables. A restore function assigns the
+tensor of each key to its variable; that function is parsed, not run.
 Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`,
 python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
 """
@@ -38,9 +38,9 @@ _NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
 
 
 def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """The name of the variable that each key of a checkpoint holds, "" for what was no variable.
+    """The variable name of each key of an object-based checkpoint, "" for other objects.
 
-    Empty where the checkpoint has no graph of objects, or a damaged one, which no recurrence needs.
+    Empty where the checkpoint has no object graph, or a damaged one: no recurrence needs it.
     """
     stored = tensors.get(_KEY)
     if stored is None or stored.shape != () or stored.dtype.kind != "O":
@@ -64,16 +64,19 @@ _ASSIGNS: Final = frozenset({"Assign", "AssignVariableOp"})
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
 _SHOWN: Final = 3
-#: Of a number of an output: no op has so many.
+#: Digits of an output number: no op has so many outputs.
 _DIGITS: Final = 10
 
-#: A key, and the slice of its entry in a saver's words.
+#: A key, and the slice of its entry as a saver spells it.
 Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values by variable; `keys` has the keys of those that have not their own, `notes` the choices."""
+    """The values by variable.
+
+    `keys` has the key of each variable that is stored under another name, `notes` the choices to print.
+    """
 
     values: dict[str, Tensor] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Values:
 
 
 def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
-    """The variables of a MetaGraph whose values are not simply the entries of `tensors` of their names."""
+    """The variables of a MetaGraph whose values come from another key or a slice."""
     resolved: dict[str, Tensor] = {}
     places = _places(meta, tensors)
     for name, (key, slices) in places.items():
@@ -94,10 +97,10 @@ def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
 
 
 def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[str, Place]:
-    """Where the value of each variable is that a restore op of the graph sets from what is there.
+    """The key and slice from which the graph's savers restore each variable.
 
-    The saver that wrote the MetaGraph decides. Where it is not named, savers decide that can restore the
-    checkpoint, as far as they agree; else a variable has the entry of its own name.
+    The saver that wrote the MetaGraph decides. Without one, the savers whose keys are all in the checkpoint
+    decide where they agree; else a variable has the entry of its own name.
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
@@ -111,14 +114,14 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
             if origin[0] in tensors:
                 several.setdefault(name, set()).add(origin)
     for name, known in several.items():
-        # Two savers that call one variable by two keys say nothing of which is meant.
+        # Two savers that restore one variable from two keys do not say which one is meant.
         if len(known) == 1 and name not in places and (not chosen or name not in tensors):
             places[name] = next(iter(known))
     return places
 
 
 def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTensor]) -> Iterator[str]:
-    """Of which variables the checkpoint has an entry of their own name too."""
+    """A note on variables restored from another key although an entry has their own name."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
         more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
@@ -131,15 +134,15 @@ def _value(
 ) -> dict[str, Tensor]:
     try:
         return {name: tensors[key].part(slices)}
-    except ValueError:  # words that no saver writes: the variable has no value then, and is refused for that
+    except ValueError:  # no slice that a saver writes: the variable gets no value, and is refused for that
         return {}
 
 
 def _list_declared(meta: Any) -> Iterator[tuple[str, str, str]]:
-    """`(op, key, slice)` of each variable, which may say what part of another it is."""
+    """`(op, key, slice)` of each declared variable; `key` is empty for unpartitioned variables."""
     from tensorflow.core.framework import variable_pb2
 
-    for declaration in meta.collection_def["variables"].bytes_list.value:  # none where there is no such list
+    for declaration in meta.collection_def["variables"].bytes_list.value:  # empty where there is no such list
         try:
             variable = variable_pb2.VariableDef.FromString(declaration)
         except DecodeError:
@@ -149,12 +152,12 @@ def _list_declared(meta: Any) -> Iterator[tuple[str, str, str]]:
             f"{offset},{width}" for offset, width in zip(info.var_offset, info.var_shape, strict=False)
         )
         whole = " ".join(map(str, info.full_shape))
-        # Of a variable that is no part, the key is empty, which no tensor has.
+        # The key of an unpartitioned variable is empty, and no tensor has an empty key.
         yield variable.variable_name.removesuffix(":0"), info.full_name, f"{whole} {extents}"
 
 
 def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
-    """The ops by which savers restore everything: those that the MetaGraph lists, else all that are there."""
+    """The savers' restore-all ops: those listed in the MetaGraph, else all in the graph."""
     from tensorflow.core.protobuf import saver_pb2
 
     listed = []
@@ -167,7 +170,7 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 
 
 def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
-    """The place of each variable that a restore op has assigned to as it is stored."""
+    """The key and slice of each variable that a restore op assigns without computation."""
     restored: dict[str, Place] = {}
     seen: set[str] = set()
     todo = [op.removesuffix(":0")]
@@ -186,7 +189,7 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
 
 
 def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
-    """What of a checkpoint an op reads, None for what is computed."""
+    """The key and slice that a tensor reads from a checkpoint, else None."""
     node = nodes.get(_op(name))
     while node is not None and node.op in _HANDS_ON:
         name = node.input[0]
@@ -202,7 +205,7 @@ def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
 
 
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
-    """The name of the variable that an assignment writes to."""
+    """The name of the variable that an assignment writes."""
     node = nodes.get(_op(name))
     return str(node.name) if node is not None and node.op in _VARIABLES else None
 
@@ -212,7 +215,7 @@ def _op(name: str) -> str:
 
 
 def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by the name of the VarHandleOp that they are restored into."""
+    """The tensors of a checkpoint by the VarHandleOp that the restore function assigns them to."""
     root = {node.name: node for node in meta.graph_def.node}
     functions = {function.signature.name: function for function in meta.graph_def.library.function}
     call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
@@ -229,7 +232,7 @@ def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
-    """The argument of each assignment in a restore function, and the key of what is assigned to it."""
+    """The variable argument and the checkpoint key of each assignment in a restore function."""
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "AssignVariableOp":
@@ -237,13 +240,16 @@ def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
             if source is not None and source.op == "RestoreV2":
                 keys = checks.strings(nodes.get(_op(source.input[1])))
                 position = name.rpartition(":")[2]
-                # Where it does not say which key it is, the variable has no value, and is refused for that.
+                # Without a valid output number the variable gets no value, and is refused for that.
                 if position.isdecimal() and len(position) < _DIGITS and int(position) < len(keys):
                     yield node.input[0], keys[int(position)]
 
 
 def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:
-    """The node that makes a tensor of a function, None for an argument, and the tensor: `node:output:k`."""
+    """Follow Identity nodes: the producing node and its output `node:output:k`.
+
+    The node is None for an argument of the function.
+    """
     node = nodes.get(_op(name))
     while node is not None and node.op == "Identity":
         name = node.input[0]
@@ -252,8 +258,10 @@ def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:
 
 
 def plain(graph: Any, assets: Collection[str]) -> Any:
-    """A copy in the way of TensorFlow 1: a variable is called what its node is, for two objects may share a
-    name, and a file's name is the tensor in `assets` itself, not a variable that holds it.
+    """Copy a TensorFlow 2 graph with variables and assets as TensorFlow 1 names them.
+
+    A variable's `shared_name` becomes its node's name, since two objects may share a name. A table's file
+    name is read from the tensor in `assets`, not from a variable that holds it.
     """
     from tensorflow.core.framework import graph_pb2
 

@@ -1,7 +1,7 @@
 """From cuDNN nodes and stored weights to `Recurrence` values.
 
 * parameter_source  : Finds where a cuDNN node's parameters come from, and computes those a graph packs.
-* resolve           : Makes a `Recurrence` of a cuDNN node or a block LSTM, with all of it checked.
+* resolve           : Makes a checked `Recurrence` of a cuDNN node or a block LSTM.
 * weight_copies     : Chooses a copy of a recurrence's weights, and checks that all copies agree.
 * graphless         : Recurrences of a source without a graph: from names, shapes and flags.
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.

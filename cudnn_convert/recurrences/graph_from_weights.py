@@ -1,6 +1,6 @@
 """Builds a graph for weights that have none: each recurrence between placeholders.
 
-The cuDNN op stands in it like in any source, so that nothing after this step knows the difference.
+Each recurrence is a cuDNN op, as in other sources, so later stages need no special case.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _CURE: Final = "a format without a graph has no such names: --format onnx or --f
 def assemble_graph(
     model: Model, description: Described, interface: Interface, *, wanted: str | None = None
 ) -> Model:
-    """The model with a graph and a signature for each of its recurrences. Raises as
-    `graphless.find_blob_recurrences`."""
+    """The model with a graph and a signature for each recurrence.
+
+    Raises as `graphless.find_blob_recurrences`, and UnsupportedModelError for names that are no op names.
+    """
     alone = graphless.find_blob_recurrences(model, description, wanted=wanted)
     if reasons := [
         f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
@@ -35,7 +37,7 @@ def assemble_graph(
     ]:
         raise UnsupportedModelError(model.path, reasons)
     with tf.Graph().as_default() as graph:
-        # Variables first: their names are keys, which must stay as they are.
+        # Variables first, so that TensorFlow does not rename them: their names are keys.
         blobs = [_variable(recurrence) for recurrence in alone]
         signatures = {
             recurrence.name: _signature(recurrence, interface, blob)
@@ -52,7 +54,7 @@ def assemble_graph(
 
 
 def _variable(recurrence: Alone) -> Any:
-    """A variable of the key that the blob has, or would have."""
+    """A variable under the key of the blob, whether the blob exists or not."""
     shape = [lazy.length(recurrence.sizes)]
     return tf.raw_ops.VarHandleOp(
         dtype=recurrence.dtype, shape=shape, shared_name=recurrence.variable, name=recurrence.variable
@@ -60,7 +62,7 @@ def _variable(recurrence: Alone) -> Any:
 
 
 def _signature(recurrence: Alone, interface: Interface, blob: Any) -> Signature:
-    """Adds one recurrence to the current graph, in a scope of its signature's name."""
+    """Add one recurrence to the current graph, in a scope named as its signature."""
     sizes, batch_major = recurrence.sizes, interface.batch_major(recurrence)
     with tf.name_scope(f"{recurrence.name}/"):
         x = tf.compat.v1.placeholder(recurrence.dtype, [None, None, sizes.input_size], "inputs")
@@ -92,7 +94,7 @@ def _states(recurrence: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
 def _recurrence(
     recurrence: Alone, x: Any, states: dict[str, Any], lengths: Any, blob: Any
 ) -> tuple[Any, Any, Any]:
-    """The cuDNN op."""
+    """Add the cuDNN op."""
     dtype = tf.as_dtype(recurrence.dtype)
     attributes = {
         "input": x,

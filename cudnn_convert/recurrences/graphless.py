@@ -1,10 +1,7 @@
 """Recurrences of a source without a graph: from names, shapes and flags.
 
-A parameter blob of which neither a graph nor canonical keys tell the sizes: the user does.
-
-The recurrences of a source that has weights and no graph: what names, shapes and flags say of them.
-
-What the signature of a recurrence without a graph takes and gives: `inputs` to `outputs` and states.
+Canonical keys give the sizes of a recurrence. A parameter blob without such keys gives only its length; the
+user's flags give the sizes. `Single` is a recurrence as a signature: inputs, outputs, states.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ _LISTED: Final = 12
 def find_blob_recurrences(
     model: Model, description: Described, *, wanted: str | None = None
 ) -> tuple[Alone, ...]:
-    """Every recurrence of a model without a graph, or the one whose signature is `wanted`, named.
+    """The named recurrences of a model without a graph, all or only the signature `wanted`.
 
     Raises UnsupportedModelError where there is none, AmbiguousSourceError where flags must decide.
     """
@@ -48,7 +45,11 @@ def _is(key: str, wanted: str | None) -> bool:
 
 
 def _describe_blob(model: Model, key: str, described: Described) -> Alone:
-    """Sizes as told, the mode also by the default name of the blob's scope."""
+    """The recurrence of a blob, with sizes from the flags.
+
+    The scope's default name may give the mode. Raises AmbiguousSourceError where the flags are incomplete or
+    do not fit its length.
+    """
     tensor, note = model.variables[key], None
     mode = mode_by_name(key.removesuffix(BLOB))
     if described.mode is None and mode is not None:
@@ -84,11 +85,14 @@ def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> str:
 
 
 def _of_any_name(model: Model, description: Described, wanted: str | None) -> str:
-    """The key of a blob that its user named: the only 1-D tensor of a length that the flags allow."""
+    """The key of the only 1-D tensor whose length fits the flags.
+
+    Raises UnsupportedModelError, AmbiguousSourceError.
+    """
     vectors = {
         key: tensor
         for key, tensor in model.variables.items()
-        # A slot or an average of another tensor has that one's name before its own.
+        # The key of a slot or an average begins with the key of its variable.
         if len(tensor.shape) == 1
         and tensor.dtype.kind == "f"
         and key.rpartition("/")[0] not in model.variables
@@ -133,7 +137,7 @@ _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the user says of recurrences that no graph describes; None where nothing is said."""
+    """Sizes of recurrences that the user gave by flags; None where not given."""
 
     mode: Mode | None = None
     layers: int | None = None
@@ -141,14 +145,18 @@ class Described:
     directions: int | None = None
 
     def fits(self, sizes: Sizes) -> bool:
-        """Whether nothing that was said contradicts `sizes`."""
+        """Whether `sizes` agrees with all given values."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return all(value is None or getattr(sizes, name) == value for name, value in given.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """One recurrence: `variable` is the key of its blob, which need not exist where canonical keys do."""
+    """One recurrence without a graph.
+
+    `variable` is the key of its blob, which need not exist if there are canonical keys. `dtype` is the type
+    of the stored weights.
+    """
 
     variable: str
     sizes: Sizes
@@ -159,7 +167,7 @@ class Alone:
 
 
 def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
-    """The recurrences with canonical keys, each with its raw blob where that is here too.
+    """The recurrences with canonical keys, each with the key of its blob.
 
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
@@ -172,7 +180,7 @@ def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
 
 
 def blob_by_scope(model: Model) -> dict[str, str]:
-    """The key of each `opaque_kernel` that has canonical keys, by scope: its own or the one around it."""
+    """The key of the `opaque_kernel` of each canonical set, in its scope or one below."""
     known = {parameters.scope for parameters in model.canonical}
     blobs: dict[str, str] = {}
     for key in blob_keys(model):
@@ -183,7 +191,7 @@ def blob_by_scope(model: Model) -> dict[str, str]:
 
 
 def blob_keys(model: Model) -> list[str]:
-    """The keys of the layers' blobs."""
+    """The keys of all `opaque_kernel` blobs."""
     return [
         key
         for key, tensor in model.variables.items()
@@ -192,13 +200,13 @@ def blob_keys(model: Model) -> list[str]:
 
 
 def mode_by_name(scope: str) -> Mode | None:
-    """The mode that a layer's default scope names."""
+    """The mode that a layer's default scope names, else None."""
     match = _SCOPE.fullmatch(scope.rstrip("/"))
     return Mode(match[1]) if match else None
 
 
 def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
-    """The recurrences with the names of their signatures, which all differ."""
+    """Name the recurrences uniquely, as signatures."""
     taken: list[str] = []
     for recurrence in alone:
         taken.append(unique(name(recurrence.variable), taken))
@@ -206,13 +214,13 @@ def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
 
 
 def name(key: str) -> str:
-    """A signature's name: the scope of a layer's blob, or the key of a blob that its user named."""
+    """A signature's name: the scope of a layer's blob, or the key of another tensor."""
     scope = key.removesuffix(BLOB).strip("/") if key.rpartition("/")[2] == BLOB else key
     return re.sub(r"\W", "_", scope) or "rnn"
 
 
 def sizes_as_flags(sizes: Sizes) -> str:
-    """Sizes as the flags that say them."""
+    """Sizes as command-line flags."""
     return (
         f"--mode {sizes.mode.value} --layers {sizes.layers} --units {sizes.units} "
         f"--directions {sizes.directions} (input size {sizes.input_size})"
@@ -220,7 +228,7 @@ def sizes_as_flags(sizes: Sizes) -> str:
 
 
 def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
-    """The sets that can be nothing else, and those that the user described."""
+    """The canonical sets that are certainly recurrences, or that the flags describe."""
     is_described = description.mode is not None and description.units is not None
     return [
         parameters
@@ -244,7 +252,10 @@ def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
 
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
-    """The recurrence of one scope's keys, or None where they are the half of another."""
+    """The recurrence of one scope's keys, None for half of a bidirectional one.
+
+    Raises UnsupportedModelError, AmbiguousSourceError.
+    """
     sets = [parameters for parameters in _sure(model, description) if parameters.scope == scope]
     readings = [(parameters, sizes) for parameters in sets for sizes in _readings(parameters)]
     fitting = [pair for pair in readings if description.fits(pair[1])]
@@ -273,16 +284,16 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     )
 
 
-#: A type and widths, the open ones by name: `time`, `batch`.
+#: A dtype and a shape; open dimensions by name: `time`, `batch`.
 Spec = tuple[np.dtype[Any], tuple[int | str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What the signatures are to look like. `layout` is `time`, `batch`, or None for the layer's own.
+    """The requested form of the signatures.
 
-    `states`: take initial states `initial_h` (and `initial_c`), `[layers*directions, batch, units]`;
-    `lengths`: take `sequence_lengths`, int32 `[batch]`.
+    `layout` is `time`, `batch`, or None for the layer's own. `states` adds the inputs `initial_h` (and
+    `initial_c`), `[layers*directions, batch, units]`; `lengths` adds `sequence_lengths`, int32 `[batch]`.
     """
 
     layout: str | None = None
@@ -290,11 +301,11 @@ class Interface:
     lengths: bool = False
 
     def batch_major(self, recurrence: Alone) -> bool:
-        """Whether the axes of `inputs` and `outputs` are `[batch, time, ...]`."""
+        """Whether `inputs` and `outputs` are `[batch, time, ...]`."""
         return recurrence.batch_major if self.layout is None else self.layout == "batch"
 
     def notes(self, recurrence: Alone) -> Iterator[str]:
-        """What was decided about one recurrence without being asked for."""
+        """The choices made for one recurrence without a flag."""
         if recurrence.note:
             yield recurrence.note
         if self.layout is None:
@@ -304,7 +315,10 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One recurrence as a signature, with nothing around it; `recurrence` is time-major."""
+    """One recurrence as a signature without a graph.
+
+    `recurrence` is time-major; `batch_major` is the layout of the signature.
+    """
 
     name: str
     recurrence: Recurrence
@@ -313,7 +327,7 @@ class Single:
 
     @property
     def inputs(self) -> Mapping[str, Spec]:
-        """By key, in order."""
+        """The dtype and shape of each input, in order."""
         dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
         inputs: dict[str, Spec] = {"inputs": (dtype, (*self._axes, sizes.input_size))}
         if self.states:
@@ -324,14 +338,14 @@ class Single:
 
     @property
     def outputs(self) -> Mapping[str, Spec]:
-        """By key, in order."""
+        """The dtype and shape of each output, in order."""
         dtype, sizes = self.recurrence.dtype, self.recurrence.sizes
         outputs: dict[str, Spec] = {"outputs": (dtype, (*self._axes, sizes.directions * sizes.width))}
         return outputs | {f"state_{key}": spec for key, spec in self._states.items()}
 
     @property
     def signature(self) -> Signature:
-        """Keys to tensors, named as they would be in a graph."""
+        """The signature, with the tensor names that a graph would have."""
         named = ({key: f"{self.name}/{key}:0" for key in ends} for ends in (self.inputs, self.outputs))
         return Signature(*named)
 

@@ -1,10 +1,10 @@
 """Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
 
-Arrays are in cuDNN's own convention, as in `model`: a matrix multiplies a column vector, gates stand in the
-order of `Mode.gates`, and each gate has its two biases apart.
+Arrays follow cuDNN's convention, as in `model`: a matrix multiplies a column vector, gates are in the order
+of `Mode.gates`, and each gate has two separate biases.
 
-`to_state_dict` names them as PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN` do. Its equations are cuDNN's, both
-biases and the place of the GRU's reset gate included. Source: pytorch v2.8.0 torch/nn/modules/rnn.py
+`to_state_dict` uses the names of PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN`, whose equations are cuDNN's,
+both biases and the position of the GRU's reset gate included. Source: pytorch v2.8.0 torch/nn/modules/rnn.py
 (RNNBase.__init__ names and shapes, LSTM and GRU equations).
 """
 
@@ -22,25 +22,27 @@ from cudnn_convert.model import WAYS, Array, Cell, Recurrence
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import layouts, npz_archive
 
-#: The key under which a file says of itself what `describe` says of each of its recurrences.
+#: The metadata key of a file, with the provenance and `describe` of each recurrence.
 KEY: Final = "cudnn_convert"
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One recurrence. `weights` has, by `layer_<n>/<forward|backward>/<field>`, n from 0:
+    """The decoded weights of one recurrence, and its sizes.
+
+    `weights` has the keys `layer_<n>/<forward|backward>/<field>`, n from 0:
 
     | field | shape |
     |---|---|
     | `kernel` | `[gates, units, inputs]`; none in layer 0 with `skip_input` |
     | `recurrent_kernel` | `[gates, units, width]`, `width` being `projection`, or without one `units` |
     | `bias`, `recurrent_bias` | `[gates, units]` |
-    | `projection` | `[projection, units]`, of a projected LSTM alone |
+    | `projection` | `[projection, units]`, only in a projected LSTM |
 
     `inputs` is `input_size` in layer 0, `directions * width` above. `gates` names the first axis, in order.
     `name` is the node, or the scope of weights without a graph; `mode` is `lstm`, `gru`, `rnn_tanh` or
-    `rnn_relu`; `layout`, the first axis of its input and output, `time` or `batch`. The arrays have `dtype`;
-    bfloat16, which NumPy lacks, comes as float32.
+    `rnn_relu`; `layout` is the first axis of its input and output, `time` or `batch`. The arrays have
+    `dtype`; bfloat16, which NumPy lacks, becomes float32.
     """
 
     name: str
@@ -57,14 +59,14 @@ class Weights:
     weights: Mapping[str, Array]
 
     def describe(self) -> dict[str, Any]:
-        """All but the arrays, for JSON."""
+        """All fields except the arrays, for JSON."""
         description = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
         return description | {"gates": list(self.gates)}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The recurrences of a source; `notes` are the choices that were made unasked."""
+    """The recurrences of a source; `notes` are the choices made without a flag."""
 
     source: str
     kind: str
@@ -73,7 +75,7 @@ class Loaded:
 
 
 def decode(single: Single) -> Weights:
-    """A recurrence's weights by name; views of what was decoded."""
+    """The weights of a recurrence by name, as views of its cells."""
     recurrence = single.recurrence
     sizes, named = recurrence.sizes, dict[str, Array]()
     for number, layer in enumerate(recurrence.cells):
@@ -106,9 +108,9 @@ def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
 
 
 def file_metadata(path: Path) -> dict[str, Any]:
-    """A file's metadata: the provenance, and `weights`, a list of what `describe` gives.
+    """A file's metadata: the provenance, and under `weights` the `describe` of each recurrence.
 
-    Nothing where it is not ours. Raises what NumPy and safetensors raise for damaged files.
+    Empty for a file that another program wrote. Raises what NumPy and safetensors raise for damaged files.
     """
     if path.suffix == ".npz":
         text = "".join(value.tobytes().decode() for value in npz_archive.load(path, only=KEY).values())
@@ -122,7 +124,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
 
 def arrays(path: Path) -> dict[str, Array]:
-    """The arrays of such a file by name. Raises as `file_metadata`."""
+    """The arrays of an npz or safetensors file by name. Raises as `file_metadata`."""
     if path.suffix == ".npz":
         return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
     from safetensors.numpy import load_file
@@ -132,10 +134,11 @@ def arrays(path: Path) -> dict[str, Array]:
 
 
 def to_state_dict(recurrence: Recurrence) -> dict[str, Array]:
-    """`weight_ih_l<n>` `[gates*units, inputs]`, `weight_hh_l<n>` `[gates*units, width]`, `bias_ih_l<n>` and
-    `bias_hh_l<n>` `[gates*units]`, and of a projection `weight_hr_l<n>` `[width, units]`.
+    """The state dict of the PyTorch module with the same weights.
 
-    Those of the backward direction end in `_reverse`.
+    Shapes: `weight_ih_l<n>` `[gates*units, inputs]`, `weight_hh_l<n>` `[gates*units, width]`, `bias_ih_l<n>`
+    and `bias_hh_l<n>` `[gates*units]`, with a projection `weight_hr_l<n>` `[width, units]`. Keys of the
+    backward direction end in `_reverse`.
     """
     state: dict[str, Array] = {}
     for number, layer in enumerate(recurrence.cells):

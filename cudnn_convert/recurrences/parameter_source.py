@@ -1,14 +1,11 @@
 """Finds where a cuDNN node's parameters come from, and computes those a graph packs.
 
-Where a cuDNN node's parameters come from.
-
-Parameters that a graph computes: kernels and biases are its variables, ops pack the blob.
-
-Keras's CuDNN layers do so, with slices, reshapes and one concatenation (tensorflow v1.15.0
-python/keras/layers/cudnn_recurrent.py `_process_batch`, recurrent_v2.py `_canonical_to_params`), and so does
-CudnnRNNCanonicalToParams, whose kernel copies each of its tensors to its place in the blob (core/kernels/
-cudnn_rnn_ops.cc): matrices in the order of pseudo-layers and linear layer ids, then biases likewise. A file
-is not run: what may stand below the parameters is arithmetic on variables and constants.
+Parameters are a variable, a constant, or the result of ops that pack a blob from kernels and biases. Keras'
+CuDNN layers pack with slices, reshapes and one concatenation (tensorflow v1.15.0
+python/keras/layers/cudnn_recurrent.py `_process_batch`, recurrent_v2.py `_canonical_to_params`). The kernel
+of CudnnRNNCanonicalToParams copies each of its tensors to its position in the blob (core/kernels/
+cudnn_rnn_ops.cc): matrices in the order of pseudo-layers and linear layer ids, then biases likewise. To
+compute parameters, only arithmetic on variables and constants is run.
 """
 
 from __future__ import annotations
@@ -37,23 +34,24 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
 
-#: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
+#: Ops that pass a tensor on unchanged. Switch and Enter carry it into a branch or a loop.
 _CARRIERS: Final = frozenset(
     {"Identity", "RefIdentity", "ReadVariableOp", "StopGradient", "Snapshot", "Cast"}
 )
-#: Recurrences that run on a CPU, and where their kernel stands (tensorflow v2.21.0 core/ops/rnn_ops.cc).
+#: Recurrences that run on a CPU, and their kernel's input position (tensorflow v2.21.0 core/ops/rnn_ops.cc).
 _CPU_KERNELS: Final = MappingProxyType({"BlockLSTM": 4, "BlockLSTMV2": 4, "LSTMBlockCell": 3})
-#: What tf.distribute calls a variable's copies on other devices than the first (tensorflow v1.15.0
+#: The names that tf.distribute gives to a variable's replicas, except the first (tensorflow v1.15.0
 #: python/distribute/mirrored_strategy.py _real_mirrored_creator).
 _COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The root of a parameter tensor; the Switch and Enter nodes on the way, outermost first.
+    """The root of a parameter tensor, and the Switch and Enter nodes after it.
 
-    `tensor` is the root, `op:k`. `leaves` are the variables it is computed from, else the constants, else
-    itself; `computed` says that it is no variable or constant.
+    `tensor` is the root, `op:k`; `passage` has those nodes, outermost first. `leaves` are the variables from
+    which the root is computed, else its constants, else the root itself. `computed`: the root is neither a
+    variable nor a constant.
     """
 
     tensor: str
@@ -67,7 +65,7 @@ class Origin:
 
 
 def find_parameters(index: Index, node: Any) -> Origin:
-    """Follow the parameters of a recurrence to the first op that does more than hand them on."""
+    """Follow the parameters of a recurrence back to the op that computes or stores them."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
     while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | PASSAGES:
         if source.op in PASSAGES:
@@ -79,7 +77,7 @@ def find_parameters(index: Index, node: Any) -> Origin:
 
 
 def computation(index: Index, op: str) -> dict[str, Any]:
-    """The nodes whose values `op` is computed from, itself among them, by name."""
+    """The nodes from whose values `op` is computed, and `op`, by name."""
     nodes: dict[str, Any] = {}
     todo = [op]
     while todo:
@@ -87,7 +85,7 @@ def computation(index: Index, op: str) -> dict[str, Any]:
         if name not in nodes:
             nodes[name] = node = index.nodes[name]
             inputs = index.data_inputs(node)
-            # What a Switch decides and a loop counts is no part of the value that passes through.
+            # The predicate of a Switch is no part of the value that passes through.
             todo += [split(source)[0] for source in (inputs[:1] if node.op in PASSAGES else inputs)]
     return nodes
 
@@ -99,28 +97,31 @@ def _leaves(index: Index, op: str) -> tuple[str, ...]:
 
 
 def _is_weight(node: Any) -> bool:
-    """Whether a node is a constant that holds numbers, not an index or an axis."""
+    """Whether a node is a floating-point constant, rather than an index or an axis."""
     return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
 
 
 def is_copy(index: Index, variable: str) -> bool:
-    """Whether a variable is the copy of another on a device: of such replicas the first is the model."""
+    """Whether a variable is another device's replica: only the first one counts."""
     named = _COPY.fullmatch(variable)
     return named is not None and named[1] in index.nodes
 
 
 def recurrences(index: Index) -> list[Any]:
-    """The forward cuDNN nodes of a graph, in its order."""
+    """The forward cuDNN nodes of a graph, in graph order."""
     return [node for node in index.nodes.values() if node.op in CUDNN_OPS]
 
 
 def cpu_recurrences(index: Index) -> list[Any]:
-    """The fused recurrences of a graph that run on a CPU as they are, in its order."""
+    """The fused recurrences of a graph that have CPU kernels, in graph order."""
     return [node for node in index.nodes.values() if node.op in _CPU_KERNELS]
 
 
 def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
-    """The names of what only parameters need, not the ops `outputs`; it is gone once they are decoded."""
+    """The nodes that only feed parameters, and can go once those are decoded.
+
+    The ops `outputs` are never among them.
+    """
     names: set[str] = set()
     todo = [split(index.data_inputs(node)[PARAMS])[0] for node in recurrences(index)]
     while todo:
@@ -134,14 +135,14 @@ def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
 
 
 def _reads_parameters(reader: Any, name: str, names: set[str]) -> bool:
-    """Whether a reader of `name` is one of `names`, or a cuDNN node that has it for its parameters only."""
+    """Whether a reader is in `names`, or a cuDNN node with `name` as parameters only."""
     positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
     return reader.name in names or (reader.op in CUDNN_OPS and positions == [PARAMS])
 
 
-#: What computed parameters are called, by their variables and their bytes.
+#: The names of computed parameters, by their variables and bytes.
 Names: TypeAlias = dict[tuple[tuple[str, ...], bytes], str]
-#: CudnnRNNCanonicalToParams: num_layers, num_units, input_size, then the tensors of the blob in its order.
+#: CudnnRNNCanonicalToParams has num_layers, num_units, input_size, then the tensors in the blob's order.
 _PACKING: Final = frozenset({"CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"})
 _FIRST: Final = 3
 _CURE: Final = "freeze the graph where it was trained, and convert that"
@@ -157,8 +158,10 @@ _ARITHMETIC: Final = frozenset(
 
 
 def value(model: Model, index: Index, origin: Origin) -> Array:
-    """The 1-D value of computed parameters. Raises UnsupportedModelError where more than arithmetic on
-    variables and constants makes them, or where a variable has no value.
+    """The 1-D value of computed parameters.
+
+    Raises UnsupportedModelError where they need more than arithmetic on variables and constants, or where a
+    variable has no value.
     """
     below = computation(index, origin.op)
     reasons = [f"{origin.op}: {reason}" for reason in _obstacles(below)]
@@ -185,7 +188,7 @@ def _obstacles(below: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(below: dict[str, Any]) -> Iterator[Any]:
-    """The nodes without control flow, and without the op that only a GPU has; names keep their meaning."""
+    """Copy the nodes without Switch and Enter, and with CPU ops for CudnnRNNCanonicalToParams."""
 
     def direct(name: str) -> str:
         while below[split(name)[0]].op in PASSAGES:
@@ -206,7 +209,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
 
 
 def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
-    """The tensors flattened row by row and laid end to end, under the node's name."""
+    """Nodes that flatten `tensors` row by row and concatenate them under the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))
     yield node_defs.constant(shape, np.array([-1], np.int32))
@@ -221,7 +224,7 @@ def _pack_nodes(node: Any, tensors: list[str], taken: Collection[str]) -> Iterat
 
 
 def scope(leaves: Sequence[str]) -> str:
-    """The innermost scope that all of `leaves` lie in, `""` where that is the root."""
+    """The innermost common scope of `leaves`, `""` for the root."""
     common: list[str] = []
     for parts in zip(*(name.split("/")[:-1] for name in leaves), strict=False):
         if len(set(parts)) > 1:
@@ -231,9 +234,9 @@ def scope(leaves: Sequence[str]) -> str:
 
 
 def parameter_name(names: Names, origin: Origin, evidence: BlobEvidence | CanonicalEvidence) -> str:
-    """What parameters are called: their variable's name, or one for the same values of the same variables.
+    """The name of parameters: of their variable, or one for equal computed values.
 
-    `names` has the computed ones of the graph so far, and is added to.
+    `names` has the names of computed parameters so far, and is added to.
     """
     if not origin.computed or isinstance(evidence, CanonicalEvidence):
         return origin.op

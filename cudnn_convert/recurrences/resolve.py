@@ -1,11 +1,11 @@
-"""Makes a `Recurrence` of a cuDNN node or a block LSTM, with all of it checked.
+"""Makes a checked `Recurrence` of a cuDNN node or a block LSTM.
 
-Sequence lengths that say nothing are dropped: each row has as many steps as the input. Keras fills them in
-where there is no mask (keras v3.15.0 src/backend/tensorflow/rnn.py `_cudnn_lstm`).
+Sequence lengths that equal the number of steps in each row are dropped. Keras adds them where there is no
+mask (keras v3.15.0 src/backend/tensorflow/rnn.py `_cudnn_lstm`).
 
-A BlockLSTM node has inputs and outputs, and keeps weights are stored how: tensorflow v2.21.0
-core/ops/rnn_ops.cc BlockLSTM, BlockLSTMV2. A node that clips, whose weights are no constants, or whose inner
-values are read at every step has no fused form elsewhere.
+For the inputs, outputs and weights of a BlockLSTM node see tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM,
+BlockLSTMV2. A node that clips, whose weights are no constants, or whose inner values are read at every step
+has no fused form in ONNX.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
 
 
 def _node(index: Index, name: str) -> Any:
-    """The node that makes a tensor, behind what only hands it on."""
+    """The node that computes a tensor, looking through Identity."""
     node = index.nodes[split(name)[0]]
     while node.op == "Identity":
         node = index.nodes[split(index.data_inputs(node)[0])[0]]
@@ -60,7 +60,7 @@ def _node(index: Index, name: str) -> Any:
 
 
 def _root(index: Index, name: str) -> str:
-    """The tensor that has the steps of `name`, as far up as only its values change."""
+    """The tensor upstream of `name` with the same number of steps."""
     while (node := index.nodes[split(name)[0]]).op in _SAME_STEPS:
         name = index.data_inputs(node)[0]
     return name
@@ -72,7 +72,7 @@ _USUAL: Final = Convention()
 def recurrences(
     model: Model, graph: node_defs.Graph, *, copy: str = "auto", convention: Convention = _USUAL
 ) -> tuple[Recurrence, ...]:
-    """Every cuDNN node of `graph`, decoded; `copy` and `convention` as in `weights.take`.
+    """Decode every cuDNN node of `graph`; `copy` and `convention` as in `weight_copies.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
@@ -99,7 +99,7 @@ def recurrences(
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What a node stands in; `names` are those that computed parameters have been given so far."""
+    """The surroundings of a node; `names` are those of computed parameters so far."""
 
     model: Model
     index: Index
@@ -145,7 +145,7 @@ def _weights(
     copy: str,
     convention: Convention,
 ) -> weight_copies.Weights:
-    """The weights that come from `origin`; of parameters that the graph computes there is one copy."""
+    """The weights from `origin`; parameters that the graph computes exist in one copy."""
     if origin.computed:
         blob = parameter_source.value(model, index, origin)
         return weight_copies.of_blob(model, facts, origin.op, blob, convention=convention)
@@ -160,23 +160,26 @@ def _weights(
 
 
 def dropout(node: Any) -> float:
-    """The rate between layers; cuDNN applies it in training mode only, which is the op's default."""
+    """The dropout rate between layers, 0 outside training mode.
+
+    Training mode is the op's default.
+    """
     training = "is_training" not in node.attr or node.attr["is_training"].b
     return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0
 
 
 def _text(node: Any, name: str, default: str) -> str:
-    """A string attribute; SavedModels strip those that equal their default."""
+    """A string attribute or its default, which SavedModels strip."""
     return str(node.attr[name].s.decode()) if name in node.attr and node.attr[name].s else default
 
 
 def is_time_major(node: Any) -> bool:
-    """Whether the axes of a cuDNN node are `[time, batch, ...]`, the op's default."""
+    """Whether a cuDNN node's axes are `[time, batch, ...]`, the op's default."""
     return "time_major" not in node.attr or bool(node.attr["time_major"].b)
 
 
 def describe_node(node: Any, tensors: Any) -> Facts:
-    """What a cuDNN node and the static shapes of its input `tensors` say."""
+    """Facts from a cuDNN node's attributes and its input `tensors`' static shapes."""
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
@@ -197,12 +200,12 @@ def describe_node(node: Any, tensors: Any) -> Facts:
 
 
 def _dimensions(shape: tf.TensorShape) -> list[int | None]:
-    """Of an input or a state; all unknown where they are not three."""
+    """The three sizes of an input or a state; all None for another rank."""
     return list(shape.as_list()) if shape.rank == 3 else [None, None, None]
 
 
 def _options(facts: Facts) -> Iterator[str]:
-    """What cuDNN does not know."""
+    """Options of a node that cuDNN does not support."""
     if facts.projection and facts.mode is not Mode.LSTM:
         actual = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
         yield f"num_proj: expected 0, for only an LSTM has a projection, found {actual}"
@@ -212,7 +215,7 @@ def _options(facts: Facts) -> Iterator[str]:
 
 
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
-    """What the graph says of its shapes must fit the weights; the graph of another model does not."""
+    """Contradictions between the graph's static shapes and the sizes of the weights."""
     hidden, cell = sizes.states(time_major=time_major)
     wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [lazy.length(sizes)]}
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
@@ -239,10 +242,11 @@ _CARRIERS: Final = frozenset({"Identity", "Enter", "StopGradient", "Snapshot"})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A BlockLSTM node. `clip` is 0 where it is off; `read` are the outputs that something needs.
+    """A BlockLSTM node with its weights and the outputs that are used.
 
-    `cell` is None where the weights are no constants. `last_only`: whether of the cell states only the last
-    step is read. `full`: whether the node is known to compute all steps of its input.
+    `clip` is 0 where it is off; `read` are the outputs with readers. `cell` is None where the weights are no
+    constants. `last_only`: only the last step of the cell states is read. `full`: the node is known to
+    compute all steps of its input.
     """
 
     node: Any
@@ -259,13 +263,13 @@ class Block:
 
 
 def blocks(graph: node_defs.Graph, outputs: Iterable[str]) -> list[Block]:
-    """The BlockLSTM nodes of a graph that gives the tensors `outputs`, in its order."""
+    """The BlockLSTM nodes of a graph with the given outputs, in graph order."""
     nodes, ends = [node for node in graph.node if node.op in BLOCK_OPS], [split(name) for name in outputs]
     return [_block(graph.index, node, ends) for node in nodes]
 
 
 def dtypes(graph: AnyGraph) -> set[tf.DType]:
-    """The types that the graph's own fused recurrences compute in, of one step as of all."""
+    """The dtypes of the graph's block LSTMs and block cells."""
     return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in BLOCK_OPS | CELL_OPS}
 
 
@@ -297,7 +301,7 @@ def _outputs(reader: Any, op: str) -> set[int]:
 
 
 def _attribute(node: Any, name: str) -> Any:
-    """An attribute or, SavedModels strip those, its default."""
+    """An attribute or its default, which SavedModels strip."""
     if name in node.attr:
         return node.attr[name]
     definition = tf_private.find_op(node.op)
@@ -318,14 +322,14 @@ def _cell(
 
 
 def _origin(index: Index, name: str) -> str:
-    """What a tensor is outside of the loops it was carried into."""
+    """The tensor before the Enter nodes that carry it into loops."""
     while (node := index.nodes[split(name)[0]]).op in _CARRIERS:
         name = tensor(node.input[0])
     return name
 
 
 def _takes_last(index: Index, reader: Any) -> bool:
-    """Whether a node is `states[-1]` or `states[-1:]`, whatever it does to the other axes."""
+    """Whether a node is `states[-1]` or `states[-1:]` on the first axis."""
     if reader.op != "StridedSlice":
         return False
     begin, _, stride = (node_defs.fold_constant(index, name) for name in index.data_inputs(reader)[1:4])

@@ -1,20 +1,18 @@
 """cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 
-`called` calls every function of the file that needs a GPU, once, in one graph. The objects that a function
-captures become variables without values, of the shapes that the file gives them: enough to see what shapes
-its cuDNN nodes have and from which variables their parameters come.
+`call_functions` makes a graph that calls every function that needs a GPU once. The objects that a function
+captures become variables without values, of the shapes in the file: enough for the shapes of its cuDNN nodes
+and for the variables that their parameters come from.
 Source: tensorflow v2.21.0 core/protobuf/saved_object_graph.proto (SavedConcreteFunction.bound_inputs: the
 last arguments of the function, by the objects they are).
 
-`find_uncalled_functions` are those with cuDNN nodes that no signature calls: a program calls them through the
-object that it loads. `add_calls` makes the graph beside the functions call them too, so that they are
-verified as a signature is. Existing calls tell which variable a function captures: their last arguments are
-its captures.
+`find_uncalled_functions` lists the functions with cuDNN nodes that no signature calls: a program calls them
+through the loaded object. `add_calls` adds calls of them to the graph beside the functions, so that they are
+verified like signatures. The last arguments of existing calls give the variables that a function captures.
 
-`locate_packed_weights` says where a node's weights are: in the blob, or in the matrices that the function
-packs into one. However it packs, it runs once on the numbers of elements in the place of the weights, and the
-result says which element of which matrix lies where in the blob. Values, which a program may still change,
-play no part.
+`locate_packed_weights` finds a node's weights: the blob, or the matrices that the function packs into one.
+The packing is run once on element numbers in place of weights; the result shows which element of which matrix
+is where in the blob. The values, which a program may still change, are not used.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ GRADIENTS: Final = frozenset({"CudnnRNNBackprop", "CudnnRNNBackpropV2", "CudnnRN
 
 
 def needing_gpu(meta: Any) -> list[str]:
-    """The concrete functions of a MetaGraph in which a cuDNN node is reached, but for steps of training."""
+    """The concrete functions of a MetaGraph that reach a cuDNN node, without training steps."""
     graph = meta.graph_def
     reaching = inlining.functions_reaching(graph, CUDNN_OPS) - inlining.functions_reaching(graph, GRADIENTS)
     return sorted(reaching & {*meta.object_graph_def.concrete_functions})
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The signatures that reach the gradient of a cuDNN node: no CPU form of it is made."""
+    """The signatures that reach the gradient of a cuDNN node, which has no CPU form."""
     steps, index = inlining.functions_reaching(graph, GRADIENTS), Index(graph)
     keys = []
     for key, signature in signatures.items():
@@ -76,8 +74,10 @@ def call_functions(meta: Any) -> Any:
 
 
 def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[Any]:
-    """The nodes that call a function of a library: `captured` for its last arguments, placeholders
-    `<name>/<argument>` for the others and where that is None; then the call, `name`.
+    """The nodes that call a library function: placeholders, then the call named `name`.
+
+    `captured` are the tensors for its last arguments. Other arguments, and those that are None, become
+    placeholders `<name>/<argument>`.
     """
     arguments = function.signature.input_arg
     given = [*[None] * (len(arguments) - len(captured)), *captured]
@@ -103,7 +103,7 @@ def _variable(name: str, variable: Any) -> Any:
 
 
 def _shape(function: Any, position: int) -> tf.TensorShape:
-    """The static shape of an argument, where the function says it."""
+    """The static shape of an argument, unknown where the function does not state it."""
     if position not in function.arg_attr:
         return tf.TensorShape(None)
     listed = function.arg_attr[position].attr["_output_shapes"].list.shape
@@ -114,7 +114,7 @@ _SCOPE: Final = "functions"
 
 
 def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The functions that have a cuDNN node which none of the `signatures` reaches."""
+    """The functions with a cuDNN node that none of the `signatures` reaches."""
     library = {function.signature.name: function for function in meta.graph_def.library.function}
     index = Index(meta.graph_def)
     ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
@@ -128,14 +128,15 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
 
 
 def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
-    """`graph`, the one beside the functions, with a call of each function, and the signature of each call.
+    """Add a call of each function to `graph`, and give the signature of each call.
 
-    Left out are functions that capture more than variables, or write them: no call of theirs stands alone.
+    `graph` is the one beside the functions. Functions that capture more than variables, or write variables,
+    are left out: a call of them alone would be wrong.
     """
     library = {function.signature.name: function for function in graph.library.function}
     variables, nodes, signatures = _variables(meta), [], {}
     for number, name in enumerate(names):
-        op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
+        op = f"{_SCOPE}/call_{number}"  # a function's name may have characters that a node's may not
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
         inner = [node for callee in _reachable(library, {name}) for node in library[callee].node_def]
         if all(object_id in variables for object_id in bound) and not any(
@@ -153,7 +154,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
 
 
 def _variables(meta: Any) -> dict[int, str]:
-    """The variables of the graph by the objects they are."""
+    """The variables of the graph, by object id."""
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
     variables = {}
     for node in meta.graph_def.node:
@@ -171,7 +172,7 @@ def _has_cudnn(function: Any) -> bool:
 
 
 def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
-    """The functions of `names`, and all that they call."""
+    """The functions `names`, and all that they call."""
     reached: set[str] = set()
     todo = [*names]
     while todo:
@@ -182,13 +183,13 @@ def _reachable(library: Mapping[str, Any], names: Collection[str]) -> set[str]:
     return reached
 
 
-#: Ops that only move elements, and what tells them where to.
+#: Ops that only move elements, or compute shapes and indices for that.
 _MOVES: Final = frozenset(
     "Const Identity Snapshot StopGradient ConcatV2 Concat Reshape StridedSlice Slice Split SplitV Transpose "
     "Pack Unpack ExpandDims Squeeze GatherV2 Gather ReverseV2 ZerosLike Fill Shape ShapeN Size Rank Range "
     "ConcatOffset".split()
 )
-#: What the output of a source is called in a function.
+#: The output name of a source in a function.
 _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 
 
@@ -196,9 +197,9 @@ _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 class Stored:
     """A cuDNN node of a function, and where its weights are.
 
-    `matrices` are the tensors, by their names in the function, of Keras' kernel `[inputs, gates*units]`,
-    recurrent kernel `[units, gates*units]` and bias (`layouts.pack_keras`), or None where the blob alone is
-    there. `lengths`: whether sequences may be shorter than the input.
+    `matrices` has the names, in the function, of the tensors of Keras' kernel `[inputs, gates*units]`,
+    recurrent kernel `[units, gates*units]` and bias (`layouts.pack_keras`), or is None where there is only
+    the blob. `lengths`: whether sequences may be shorter than the input.
     """
 
     function: str
@@ -211,9 +212,9 @@ class Stored:
 
 
 def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tuple[Stored, ...]:
-    """The cuDNN nodes of all functions that a flat graph came from, each once.
+    """The cuDNN nodes of all functions inlined in a flat graph, without duplicates.
 
-    Raises UnsupportedModelError where the sizes of one are not to be told, or not the same in all calls.
+    Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
     index, seen = Index(graph), node_defs.import_checked(graph)
     stored: dict[tuple[str, str], Stored] = {}
@@ -275,7 +276,7 @@ def _matrices(
     if not origin.computed or origin.passage:
         return None
     sources = {name: seen.get_tensor_by_name(f"{name}:0") for name in _sources(index, origin.op)}
-    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast behind its packing
+    computed = tf.as_dtype(node.attr["T"].type)  # the blob may be cast after packing
     if not all(source.dtype == computed and source.shape.is_fully_defined() for source in sources.values()):
         return None
     numbers = _number_elements({name: source.shape.as_list() for name, source in sources.items()})
@@ -295,13 +296,13 @@ def _matrices(
 
 
 def _beside(source: Any, node: Any) -> tuple[str, str] | None:
-    """The origin of `source` where it stood in the same function as `node`."""
+    """The origin of `source` if it comes from the same function as `node`, else None."""
     source_origin, node_origin = inlining.origin(source), inlining.origin(node)
     return source_origin if source_origin and node_origin and source_origin[0] == node_origin[0] else None
 
 
 def _sources(index: Index, op: str) -> list[str]:
-    """What a tensor is packed from: reads of variables, in the type that the recurrence computes in."""
+    """The variable reads that a tensor is packed from, after their Cast if any."""
     reads, todo, done = [], [op], set()
     while todo:
         name = todo.pop()
@@ -318,7 +319,7 @@ def _sources(index: Index, op: str) -> list[str]:
 
 
 def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-    """For each tensor the numbers of its elements, from 1; no two elements have the same."""
+    """Arrays of the given shapes with consecutive numbers from 1, all distinct."""
     numbers, first = {}, 1
     for name, shape in shapes.items():
         size = int(np.prod(shape))
@@ -328,7 +329,7 @@ def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
 
 
 def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
-    """What the packing makes of the numbers, or None where it does more than move them."""
+    """Run the packing on `numbers`; None where an op does more than move elements."""
     ops = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
     if any(index.nodes[op].op not in _MOVES for op in ops - numbers.keys()):
         return None
@@ -344,7 +345,7 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
 
 
 def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
-    """The nodes with float64 for every float: it holds each number of an element exactly."""
+    """Copy the nodes with float64 for every float type, which is exact for element numbers."""
     for node in nodes:
         copy = type(node)()
         copy.CopyFrom(node)

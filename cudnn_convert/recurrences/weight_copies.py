@@ -1,18 +1,11 @@
 """Chooses a copy of a recurrence's weights, and checks that all copies agree.
 
-What a cuDNN node says of itself.
-
-Whether a cuDNN node's input mode and the length of its parameters agree, and on which input size.
+A checkpoint may have the raw blob and canonical keys of one recurrence. A canonical set is matched to a blob
+by scope, else by being the only one that fits its sizes; both copies must have the same weights.
 
 `auto_select` skips the input matrices of layer 0 where the input is as wide as the units (tensorflow v1.15.0
 core/kernels/cudnn_rnn_ops.cc ToRNNInputMode); it was the default until TensorFlow 1.2. A blob with those
 matrices and one without never have the same length.
-
-Which canonical set belongs to which blob: by scope, else by being the only one that fits.
-
-Canonical keys and raw blob of one checkpoint must hold the same weights.
-
-Which copy of a recurrence's weights to take, and that the copies agree.
 """
 
 from __future__ import annotations
@@ -43,7 +36,7 @@ from cudnn_convert.weights.lazy import Cells
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a cuDNN node says of itself; a number is None where the shape that gives it is not static."""
+    """The attributes and static shapes of a cuDNN node; None for unknown sizes."""
 
     node: str
     mode: Mode
@@ -57,16 +50,16 @@ class Facts:
 
 
 def skips(input_mode: str, sizes: Sizes) -> bool:
-    """Whether a node of this attribute `input_mode` runs without input matrices in layer 0."""
+    """Whether a node with the attribute `input_mode` has no input matrices in layer 0."""
     if input_mode == "auto_select":
         return sizes.input_size == sizes.units
     return input_mode == "skip_input"
 
 
 def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
-    """The sizes that the node runs with, or None where `elements` are not what it then takes.
+    """The sizes for a blob of `elements` values, or None where none fit.
 
-    `sizes.input_size` is 0 where the graph does not say it; `sizes.skip_input` is not looked at.
+    `sizes.input_size` is 0 where the graph does not state it; `sizes.skip_input` is ignored.
     """
     for skip in (False, True):
         inputs = lazy.solve_input_size(elements, replace(sizes, skip_input=skip))
@@ -77,7 +70,7 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
 
 
 def describe_lengths(sizes: Sizes) -> str:
-    """The lengths that blobs of `sizes` have, by whether layer 0 has input matrices."""
+    """The blob lengths for `sizes`, with and without input matrices in layer 0."""
     without, with_one = (lazy.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
     linear = f"{without} + {with_one - without} * input size"
     if sizes.input_size:
@@ -86,14 +79,17 @@ def describe_lengths(sizes: Sizes) -> str:
 
 
 def scopes(variable: str) -> tuple[str, str]:
-    """Where the canonical keys of a variable may lie: its own scope, and the one around that."""
+    """The scopes of a variable's canonical keys: its own, and the enclosing one."""
     own = variable.rpartition("/")[0]
     inner, outer = (f"{scope}/" if scope else "" for scope in (own, own.rpartition("/")[0]))
     return inner, outer
 
 
 def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
-    """The set of the variable's own scope, else of the one around it, by the key that it is restored from."""
+    """The canonical set in the variable's scope, else in the enclosing one, or None.
+
+    The scope is that of the key from which the variable is restored.
+    """
     key = model.keys.get(variable, variable)
     if key.rpartition("/")[2] != variable.rpartition("/")[2]:
         return None  # such as a moving average, which has no canonical keys
@@ -105,9 +101,10 @@ def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> 
 
 
 def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalParameters | None:
-    """The only set of the node's sizes: savers of TensorFlow before 1.4 take a scope of the user's choice.
+    """The only canonical set with the node's sizes, or None.
 
-    Raises AmbiguousSourceError where there are several; with `has_blob` the file has the weights once more.
+    Savers of TensorFlow before 1.4 use a scope that the user chose. With `has_blob`, the error advises to use
+    the blob. Raises AmbiguousSourceError where several fit.
     """
     sets = [
         parameters
@@ -128,7 +125,7 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
 
 
 def describe_missing_half(model: Model, facts: Facts) -> str:
-    """What to say where only half of a bidirectional layer is there."""
+    """The message's ending where only half of a bidirectional layer is stored, else ""."""
     if facts.directions == 2 and any(parameters.may_be_half for parameters in model.canonical):
         return "; of a bidirectional layer TensorFlow before 1.4 saved half under its canonical keys"
     return ""
@@ -138,12 +135,12 @@ def _fits(canonical_parameters: CanonicalParameters, mode: Mode, directions: int
     return mode in canonical_parameters.modes and canonical_parameters.directions == directions
 
 
-#: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
+#: Two copies written by one `save` differ at most by the rounding of one bias sum.
 _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Where the copies differ and what may be done, or None; biases are compared as far as summed."""
+    """Where two copies differ and a remedy, or None; biases are compared as sums."""
     difference = next(
         _differences(_read(canonical, convention, canonical=True), _read(raw, convention)), None
     )
@@ -180,7 +177,10 @@ def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
 
 
 def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
-    """`(the largest difference, the largest of ours)`, gate by gate: both may lie in another order."""
+    """The largest difference and the largest value of `ours`, both absolute.
+
+    Compared gate by gate, since memory orders may differ.
+    """
     pairs = [(lazy.contiguous(own), other) for own, other in zip(ours, theirs, strict=True)]
     gaps = [np.max(np.abs(own - other), initial=0.0) for own, other in pairs]
     return float(np.max(gaps)), float(np.max([np.max(np.abs(own), initial=0.0) for own, _ in pairs]))
@@ -188,8 +188,9 @@ def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from: at once, or where they
-    are large when they are asked for.
+    """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from.
+
+    Large weights are decoded on access, others at once.
     """
 
     sizes: Sizes
@@ -206,10 +207,10 @@ def take(
     copy: str,
     convention: Convention,
 ) -> Weights:
-    """The weights of the blob `variable`, which `read` gives where there is one, or of its canonical keys.
+    """The weights of the blob `variable`, from the blob or from its canonical keys.
 
-    `copy` is `auto` (canonical where they exist, checked against the raw blob), `canonical` or `raw`. Raises
-    UnsupportedModelError, AmbiguousSourceError.
+    `read` gives the blob, or None. `copy` is `auto` (canonical where they exist, checked against the raw
+    blob), `canonical` or `raw`. Raises UnsupportedModelError, AmbiguousSourceError.
     """
     # TensorFlow 1 has no canonical keys for a projection: those found belong to another recurrence.
     has_canonical = copy != "raw" and not facts.projection
@@ -235,7 +236,7 @@ def take(
 
 
 def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
-    """The weights in a blob of which there is one copy. Raises UnsupportedModelError."""
+    """Decode the weights of a blob, without a comparison. Raises UnsupportedModelError."""
     return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 
@@ -254,7 +255,7 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
-    cells = canonical.decode(facts.mode)  # which sees that all of them are there
+    cells = canonical.decode(facts.mode)  # raises where a key is missing
     tensors = canonical.tensors()
     read = lazy.Read(tensors, lambda key: tensors[key].astype(facts.dtype, copy=False))
     stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
@@ -262,7 +263,10 @@ def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
 
 
 def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weights:
-    """Sizes from the static shapes of the inputs, the op's input mode and the blob's length."""
+    """Decode a blob, with sizes from static shapes, input mode and length.
+
+    Raises UnsupportedModelError.
+    """
     if facts.layers is None or facts.units is None:
         state = "input_c" if facts.projection else "input_h"
         expected = "expected a static shape [layers*directions, batch, units]"

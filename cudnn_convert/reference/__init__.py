@@ -1,13 +1,13 @@
 """What cuDNN computes, in float64 NumPy, from the tensors that a source stores.
 
-This is the judge of every lowering, so it shares no code with `weights`, `read` or `lower`: it
-walks a blob by its own offsets, and evaluates canonical tensors by the equations of TensorFlow's own
-CPU-compatible cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
+This is the judge of every lowering, so it shares no code with `weights`, `read` or `lower`: it computes a
+blob's offsets independently, and evaluates canonical tensors by the equations of TensorFlow's CPU-compatible
+cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
 
 * LSTM: i,f,o = sigmoid(Wx + Rh + bW + bR), g = tanh(...), c' = f*c + i*g, h' = o*tanh(c').
 * GRU: r,z = sigmoid(...), n = tanh(Wx + bW + r*(Rh + bR)), h' = (1-z)*n + z*h.
 * RNN: h' = act(Wx + Rh + bW + bR).
-* Skipped input: x stands for the Wx of every gate of layer 0. Projection Q: h' = Q(o*tanh(c')).
+* Skipped input: x replaces the Wx of every gate of layer 0. Projection Q: h' = Q(o*tanh(c')).
 
 Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
@@ -51,7 +51,7 @@ __all__ = [
     "steps_from_regions",
 ]
 
-#: How to evaluate tensors as a source stores them, by the names of the dialect that they are in.
+#: The function that makes steps of stored tensors, by dialect.
 DIALECTS: Final[Mapping[str, Callable[..., Steps]]] = MappingProxyType(
     {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
 )
@@ -59,7 +59,7 @@ DIALECTS: Final[Mapping[str, Callable[..., Steps]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one layer sees and gives.
+    """The input and results of one layer.
 
     `x [time, batch, inputs]`; `y [time, batch, directions*width]`, zeros past each length; the final states
     `h [directions, batch, width]` and `c [directions, batch, units]`.
@@ -80,12 +80,12 @@ def run(
     directions: int,
     lengths: npt.NDArray[Any] | None = None,
 ) -> tuple[F64, F64, F64]:
-    """`x [time, batch, inputs]`, `h0, c0 [layers*directions, batch, units]`, `lengths [batch]`.
+    """Compute a recurrence: `y [time, batch, directions*width]`, and the final `h` and `c`.
 
-    With a projection, `h0` and each direction of `y` have its width. Returns
-    `y [time, batch, directions*units]` with zeros past each length, and the final `h`, `c` at each
-    row's own end. The dtype of `x` is the dtype of the arithmetic. Each of `steps` is asked for once, and
-    dropped before the next.
+    `x [time, batch, inputs]`, `h0 [layers*directions, batch, width]`, `c0 [layers*directions, batch, units]`,
+    `lengths [batch]`; width is units without a projection. `y` is zero past each length; `h` and `c` are
+    those at each row's end. The dtype of `x` is the dtype of the arithmetic. Each of `steps` is read once,
+    and freed before the next.
     """
     final_h, final_c = h0.copy(), c0.copy()
     for number, layer in enumerate(layers(steps, x, h0, c0, directions=directions, lengths=lengths)):
@@ -104,7 +104,7 @@ def layers(
     directions: int,
     lengths: npt.NDArray[Any] | None = None,
 ) -> Iterator[Layer]:
-    """What `run` computes, layer by layer; takes what `run` takes."""
+    """Compute layer by layer, with the arguments of `run`."""
     time, batch = x.shape[:2]
     alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
     for first in range(0, len(steps), directions):

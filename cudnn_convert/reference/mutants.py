@@ -1,7 +1,7 @@
 """What a step would answer with other weights, to measure the power of inputs.
 
-At the first step a wrong recurrence is made of the products that the right one has anyway: exchanged gates
-exchange two of them, a dropped bias leaves out one term. So every mutant costs a few elementwise operations.
+At the first step a wrong recurrence combines the same products as the right one: exchanged gates exchange two
+of them, a dropped bias omits one term. So every mutant costs a few elementwise operations.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from cudnn_convert.reference.steps import F64, Gates, finish_step
 
 #: A single weight is moved by this share of its gate matrix's Frobenius norm.
 MOVED: Final = 1e-3
-#: By so much a gate's sum is moved to find how its answer depends on it; the effect is linear that far.
+#: The step of the finite difference of an answer by a gate's sum, small enough to be linear.
 _NUDGE: Final = 1e-6
-#: So many products of a weight's effect and an input are compared for one cell: about 0.1 s of work.
+#: Bound on the products of effects and inputs computed for one cell: about 0.1 s of work.
 _BUDGET: Final = 10**8
 _FEWEST: Final = 16
-#: As many rows as are looked at in the end.
+#: The number of rows that are used in the end.
 _ROWS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A cell at its first step on `x [batch, inputs]`, `h [batch, width]`, `c [batch, units]`, of float64."""
+    """A cell at its first step: `x [batch, inputs]`, `h [batch, width]`, `c [batch, units]`.
+
+    All are float64.
+    """
 
     gates: Gates
     x: F64
@@ -36,13 +39,13 @@ class First:
     c: F64
 
     def answer(self) -> tuple[F64, F64]:
-        """The next `h [batch, width]` and `c [batch, units]`."""
+        """Compute the next `h [batch, width]` and `c [batch, units]`."""
         return self.gates.finish(self.gates.weigh(self.x), self.gates.recur(self.h), self.h, self.c)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """The shares of each gate: of the input, of the state, and both biases."""
+    """The terms of each gate: of the input, of the state, and both biases."""
 
     wx: tuple[F64, ...]
     rh: tuple[F64, ...]
@@ -50,19 +53,19 @@ class _Sums:
     recurrent_bias: tuple[F64, ...]
 
     def exchange(self, a: int, b: int, *parts: str) -> _Sums:
-        """Gates `a` and `b` exchanged in the named parts."""
+        """Exchange gates `a` and `b` in the named parts."""
         order = [*range(len(self.wx))]
         order[a], order[b] = b, a
         return self.having(**{part: tuple(getattr(self, part)[k] for k in order) for part in parts})
 
     def put(self, part: str, gate: int, value: Any) -> _Sums:
-        """One gate's share replaced."""
+        """Replace one gate's term."""
         values = [*getattr(self, part)]
         values[gate] = value
         return self.having(**{part: tuple(values)})
 
     def having(self, **parts: tuple[F64, ...]) -> _Sums:
-        """Some parts replaced."""
+        """Replace whole parts."""
         old = {"wx": self.wx, "rh": self.rh, "bias": self.bias, "recurrent_bias": self.recurrent_bias}
         return _Sums(**old | parts)
 
@@ -71,11 +74,11 @@ _ALL: Final = ("wx", "rh", "bias", "recurrent_bias")
 
 
 def structural(directions: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64]]]:
-    """`(direction, what is wrong, the answer)` of each mutant that is another function.
+    """`(direction, what is wrong, the answer)` of each structural mutant of a layer.
 
-    `directions` are those of one layer. Wrong are: two gates exchanged, wholly or in one matrix; a kernel
-    or recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on
-    the other side of its reset gate; the directions exchanged.
+    `directions` are those of the layer. Mutants: two gates exchanged, wholly or in one matrix; a kernel or
+    recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on the
+    other side of its reset gate; the directions exchanged. Mutants that equal the original are left out.
     """
     for direction, first in enumerate(directions):
         gates = first.gates
@@ -137,7 +140,7 @@ def _alter_sums(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
 def _alter_products(
     products: tuple[F64, ...], matrices: Sequence[F64], values: F64, names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[F64, ...]]]:
-    """The products of one kind of matrix where that is zero or transposed, wholly or for one gate."""
+    """The products with one kind of matrix zero or transposed, wholly or for one gate."""
     zeros = tuple(np.zeros_like(product) for product in products)
     if any(matrix.any() for matrix in matrices):
         yield " zero", zeros
@@ -170,10 +173,10 @@ def _same(gates: Gates, second: Gates) -> bool:
 
 
 class Weights:
-    """For every single weight of a cell the largest effect that a small change of it has on any row so far.
+    """The largest effect of a small change of each weight on any row.
 
-    Rows are added until the weakest effect is large enough. Of a large cell some rows of each matrix are
-    looked at, evenly spaced; `sampled` says how many, None for all. Effects are to first order.
+    Rows are added until the weakest effect is large enough. Of a large cell, evenly spaced rows of each
+    matrix are used; `sampled` is their number, None for all. Effects are to first order.
     """
 
     def __init__(self, gates: Gates) -> None:
@@ -185,7 +188,7 @@ class Weights:
         self._best: dict[tuple[str, int], F64] = {}
 
     def add(self, first: First, atol: float, rtol: float) -> None:
-        """Takes the rows of a first step into account; effects count in tolerances `atol + rtol*|answer|`."""
+        """Add the rows of a first step; effects count in tolerances `atol + rtol*|answer|`."""
         gates = self._gates
         inputs = [total + bias for total, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
         states = [
@@ -200,25 +203,31 @@ class Weights:
             effects = shown.tolerances(moved, states)
             if gates.kernel is not None:
                 self._raise("kernel", gate, effects, first.x)
-            if gates.mode == "gru" and gate == 2:  # its share of the state lies behind the reset gate
+            if gates.mode == "gru" and gate == 2:  # its state term is multiplied by the reset gate
                 moved = [*states]
                 moved[gate] = states[gate] + _NUDGE
                 effects = shown.tolerances(inputs, moved)
             self._raise("recurrent kernel", gate, effects, first.h)
 
     def _raise(self, title: str, gate: int, effects: F64, values: F64) -> None:
-        """`effects [batch, units]` of a gate's sum, times the `values [batch, inputs]` of each weight."""
+        """Update a gate's effects: `effects [batch, units]` of its sum times `values [batch, inputs]`."""
         start = np.zeros((len(self._units), values.shape[1]), np.float32)
         best = self._best.setdefault((title, gate), start)
         for effect, row in zip(effects, np.abs(values).astype(np.float32), strict=True):
             np.maximum(best, effect[:, None] * row, out=best)
 
     def weakest(self) -> float:
-        """Tolerances that the weakest weight shows, moved by `MOVED`; infinite where all are 0."""
+        """The smallest effect of a weight changed by `MOVED`, in tolerances.
+
+        Infinite where all weights are 0.
+        """
         return min((float(shares.min()) for _, shares in self._shares()), default=np.inf)
 
     def below(self, least: float) -> list[tuple[str, int, int, float]]:
-        """`(matrix and gate, how many of its weights show less than `least`, of how many, the weakest)`."""
+        """The matrices with weights whose effect is below `least`.
+
+        Each is `(matrix and gate, number of such weights, number of weights, smallest effect)`.
+        """
         return [
             (title, int((shares < least).sum()), shares.size, float(shares.min()))
             for title, shares in self._shares()
@@ -230,13 +239,13 @@ class Weights:
             matrices = self._gates.recurrent_kernel if title == "recurrent kernel" else self._gates.kernel
             assert matrices is not None
             norm = float(np.linalg.norm(matrices[gate]))
-            if norm:  # a matrix of zeros has no scale to be off by
+            if norm:  # a zero matrix has no scale for a change
                 yield f"{title} of gate {self._gates.names[gate]}", best * (MOVED * norm)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How far a right answer `before` moves, at `units`, where a gate's sums do."""
+    """How the right answer `before` changes, at `units`, with a gate's sums."""
 
     first: First
     units: F64
@@ -245,7 +254,10 @@ class _Shown:
     before: tuple[F64, F64]
 
     def tolerances(self, inputs: Sequence[F64], states: Sequence[F64]) -> F64:
-        """`[batch, units]`: tolerances that one unit of a moved gate's sum would make, to first order."""
+        """The change by one unit of a gate's sum, in tolerances `[batch, units]`.
+
+        The change is a first-order estimate.
+        """
         gates, units, before = self.first.gates, self.units, self.before
         after = finish_step(gates.mode, inputs, states, self.first.h, self.first.c)
         moved = [np.abs(new - old)[:, units] / _NUDGE for new, old in zip(after, before, strict=True)]

@@ -1,10 +1,8 @@
 """Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
 
-Steps from cuDNN's opaque parameters, and from their regions saved one by one.
-
-Steps from the variables of TensorFlow 1's CPU-compatible cells.
-
-Steps from the variables of Keras's CuDNNLSTM and CuDNNGRU.
+`steps_from_blob` takes cuDNN's parameters, `steps_from_regions` their regions saved one by one,
+`steps_from_canonical` the variables of TensorFlow 1's CPU-compatible cells, and `steps_from_keras` those of
+Keras' CuDNNLSTM and CuDNNGRU.
 """
 
 from __future__ import annotations
@@ -40,12 +38,13 @@ def steps_from_blob(
     gate_order: str = "tf",
     dtype: Any = np.float64,
 ) -> Steps:
-    """One step function per pseudo-layer from cuDNN's opaque parameters, a 1-D array.
+    """One step for each pseudo-layer from cuDNN's parameters, a 1-D array.
 
-    With `skip_input` layer 0 has no W. With a `projection` the last matrix of each pseudo-layer is it.
+    With `skip_input` layer 0 has no W. With a `projection` it is the last matrix of each pseudo-layer. Raises
+    ValueError where the length is wrong.
     """
     gates, width = {"lstm": 4, "gru": 3}.get(mode, 1), projection or units
-    # The shapes of each pseudo-layer's matrices, None for what is not there, and where they begin.
+    # The shapes of each pseudo-layer's matrices, None for a missing one, and their offsets.
     shapes: list[list[tuple[int, int] | None]] = []
     starts = [0]
     for layer in range(layers):
@@ -73,9 +72,10 @@ def steps_from_blob(
 
 
 def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> Step:
-    """`m`: the W of each linear id, then the R; `b`: likewise. LSTM ids are i, f, c, o; GRU r, z, h.
+    """A step from the matrices and biases of a blob's pseudo-layer.
 
-    A W that is None is the identity; an LSTM's ninth matrix is its projection.
+    `m` has the W of each linear id, then the R; `b` likewise. LSTM ids are i, f, c, o; GRU r, z, h. A W that
+    is None is the identity; an LSTM's ninth matrix is its projection.
     """
 
     lstm_order, gru_order, _ = ORDERS[gate_order]
@@ -125,13 +125,13 @@ def steps_from_regions(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> Steps:
-    """One step function per pseudo-layer from the outputs of CudnnRNNParamsToCanonical, keyed by their index.
+    """One step for each pseudo-layer from the outputs of CudnnRNNParamsToCanonical, by index.
 
-    Weights, then biases, each the values of one region of the blob in the order of its memory.
+    Weights come first, then biases, each the values of one region of the blob in memory order.
     """
     regions = [tensors[str(k)] for k in range(len(tensors))]
     units, first = regions[-1].size, len(regions) // 2
-    if mode == "lstm":  # of the eight biases of a pseudo-layer the second is the forget gate's
+    if mode == "lstm":  # the second of a pseudo-layer's eight biases is the forget gate's
         for k in range(first + 1, len(regions), 8):
             regions[k] = regions[k] + forget_bias
     return steps_from_blob(
@@ -156,10 +156,10 @@ def steps_from_canonical(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> Steps:
-    """One step function per pseudo-layer from the variables of TensorFlow 1's compatible cells.
+    """One step for each pseudo-layer from the variables of TensorFlow 1's compatible cells.
 
     `tensors` is keyed without the layer's scope, e.g. `rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel`.
-    `forget_bias` is what an LSTM cell of theirs would add to its forget gate.
+    `forget_bias` is what their LSTM cell would add to its forget gate.
     """
     cell = {"lstm": "cudnn_compatible_lstm_cell", "gru": "cudnn_compatible_gru_cell"}.get(
         mode, "basic_rnn_cell"
@@ -253,7 +253,7 @@ def steps_from_keras(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> Steps:
-    """One step function per direction from the variables of Keras's CuDNNLSTM or CuDNNGRU.
+    """One step for each direction from the variables of Keras' CuDNNLSTM or CuDNNGRU.
 
     `tensors` is keyed without the layer's scope: `kernel`, `recurrent_kernel`, `bias`, for two directions
     below `forward_layer/` and `backward_layer/`. A Keras layer is one layer.
@@ -271,9 +271,10 @@ def steps_from_keras(
 
 
 def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias: float) -> Step:
-    """Columns of the kernels are gates i, f, c, o or z, r, h; the bias is bW of each, then bR of each.
+    """A step from a Keras layer's kernel, recurrent kernel and bias.
 
-    cuDNN reads the numbers of a gate's columns, row after row, as its matrix, which has the units first.
+    Columns of the kernels are gates i, f, c, o or z, r, h; the bias is bW of each, then bR of each. cuDNN
+    reads the numbers of a gate's columns, row after row, as its matrix, which has the units first.
     """
     kernel, recurrent_kernel, bias = tensors
     units, gates = len(recurrent_kernel), 4 if mode == "lstm" else 3
@@ -292,7 +293,7 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
         return sigmoid(o) * np.tanh(c), c
 
     def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
-        # The layer hands these on as r, z: what cuDNN has for z lies first.
+        # The layer passes these on as r, z: it stores cuDNN's z first.
         gates = [sigmoid(wx[k] + h @ R[k].T + b[0, k] + b[1, k]) for k in (1, 0)]
         r, z = order_gates(ORDERS[gate_order][1], gates, "rz")
         n = np.tanh(wx[2] + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
@@ -301,7 +302,7 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
     def as_gates() -> Gates:
         lstm_order, gru_order, _ = ORDERS[gate_order]
         stored, wanted = (lstm_order, "ifgo") if mode == "lstm" else (f"{gru_order}n", "rzn")
-        # As above: what cuDNN has for z lies first.
+        # As above: cuDNN's z is stored first.
         positions = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
         groups = ([part[k] for k in positions] for part in (W, R, b[0], b[1]))
         kernel, recurrent, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)

@@ -1,12 +1,9 @@
 """One step of one layer and direction: cell type, activations, gates.
 
-One step of one pseudo-layer: its type, its activations, and the order of its gates.
-
-The weights of one pseudo-layer gate by gate, in one order whatever the source, and a step that they make.
-
-The step is a second writing of the dialects' own equations. It can add up its products in another order,
-with activations as inexact as those of runtimes, which shows what rounding alone does; and its parts can be
-exchanged, which `reference.mutants` does.
+`Gates` has the weights of one pseudo-layer gate by gate, in one order for all sources, and a step that is
+written independently of the dialects' equations. That step can sum its products in another order, with
+activations as inexact as those of runtimes, which shows the effect of rounding alone; and its parts can be
+exchanged, for `reference.mutants`.
 """
 
 from __future__ import annotations
@@ -20,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 F64: TypeAlias = npt.NDArray[Any]
-#: The products of an input and the matrices that it is multiplied by, each `[batch, ...]`.
+#: The products of an input with its matrices, each `[batch, ...]`.
 Products: TypeAlias = Sequence[F64]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `weigh` multiplies inputs, those of all steps at once or of one; `advance` does the rest.
+    """One step of a pseudo-layer.
 
     Called with `x [batch, inputs]`, `h [batch, width]` and `c [batch, units]` it gives the next `h` and `c`;
-    width is units but with a projection. `gates` gives the same weights gate by gate.
+    width is units without a projection. `weigh` multiplies inputs, of all steps at once or of one; `advance`
+    computes the rest. `gates` gives the same weights gate by gate.
     """
 
     weigh: Callable[[F64], Products]
@@ -40,9 +38,9 @@ class Step:
         return self.advance(self.weigh(x), h, c)
 
 
-#: The gates that lie in a blob's places for i, f, g, o and for r, z, and in a canonical LSTM kernel's for
-#: i, g, f, o. Lingvo's converter writes its own order (lingvo core/cudnn_rnn_utils.py); MIOpen keeps i, f,
-#: o, g and z, r in the blob, which TensorFlow's converter then takes for cuDNN's (tf_keras v2.21
+#: The gates stored at a blob's positions of i, f, g, o and of r, z, and at a canonical LSTM kernel's
+#: positions of i, g, f, o. Lingvo's converter writes its own order (lingvo core/cudnn_rnn_utils.py); MIOpen
+#: keeps i, f, o, g and z, r in the blob, which TensorFlow's converter then takes for cuDNN's (tf_keras v2.21
 #: src/layers/rnn/gru_lstm_utils.py and lstm.py: `is_built_with_rocm`).
 ORDERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {"tf": ("ifgo", "rz", "igfo"), "lingvo": ("ifgo", "rz", "gifo"), "miopen": ("ifog", "zr", "iofg")}
@@ -50,9 +48,9 @@ ORDERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 
 
 class Steps(Sequence[Step]):
-    """Steps that `make` makes by their number when they are asked for, with weights of their own.
+    """Steps by number, each made by `make` on access and not kept.
 
-    Whoever wants to keep them makes a tuple of them. IndexError where there are no more.
+    A caller that needs them repeatedly makes a tuple. Raises IndexError past the end.
     """
 
     def __init__(self, count: int, make: Callable[[int], Step]) -> None:
@@ -80,7 +78,7 @@ def activation(mode: str) -> Callable[[F64], F64]:
 
 
 def order_gates(stored: str, values: Iterable[F64], wanted: str) -> Iterator[F64]:
-    """The values of gates `stored`, a letter each, in the order of the letters `wanted`."""
+    """Reorder `values` from the gate letters `stored` to the letters `wanted`."""
     named = dict(zip(stored, values, strict=True))
     return (named[gate] for gate in wanted)
 
@@ -89,13 +87,13 @@ def order_gates(stored: str, values: Iterable[F64], wanted: str) -> Iterator[F64
 NAMES: Final = MappingProxyType(
     {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "candidate")}
 )
-#: That of a plain recurrence.
+#: The gate of a plain recurrence.
 _PLAIN: Final = ("hidden",)
 
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What one pseudo-layer multiplies and adds, a matrix or a vector for each gate of `NAMES`.
+    """The weights of one pseudo-layer: a matrix or vector for each gate of `NAMES`.
 
     `kernel`: matrices `[units, inputs]`, or None where the input itself goes to each gate;
     `recurrent_kernel`: matrices `[units, width]`; `bias` and `recurrent_bias`: vectors `[units]`;
@@ -111,7 +109,7 @@ class Gates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The gates' names."""
+        """The names of the gates, in order."""
         return NAMES.get(self.mode, _PLAIN)
 
     @property
@@ -130,14 +128,17 @@ class Gates:
         return self.units if self.kernel is None else int(self.kernel[0].shape[1])
 
     def compose_projection(self) -> Gates:
-        """The same cell without its projection: the recurrent matrices take the unprojected state."""
+        """The cell with the projection multiplied into the recurrent matrices.
+
+        Its hidden state is the unprojected one.
+        """
         if self.projection is None:
             return self
         matrices = tuple(np.asarray(matrix @ self.projection) for matrix in self.recurrent_kernel)
         return replace(self, recurrent_kernel=matrices, projection=None)
 
     def as_type(self, dtype: Any) -> Gates:
-        """The same weights rounded to another type of float."""
+        """The weights cast to another float type."""
         kernel, recurrent, bias, other = (
             None if group is None else tuple(np.asarray(array, dtype) for array in group)
             for group in (self.kernel, self.recurrent_kernel, self.bias, self.recurrent_bias)
@@ -149,19 +150,19 @@ class Gates:
         return Gates(self.mode, kernel, recurrent, bias, other, projection)
 
     def weigh(self, x: F64) -> list[F64]:
-        """The input's share of each gate, `[batch, units]`, without the bias."""
+        """The input's term of each gate, `[batch, units]`, without the bias."""
         if self.kernel is None:
             return [x] * len(self.bias)
         return [x @ matrix.T for matrix in self.kernel]
 
     def recur(self, h: F64) -> list[F64]:
-        """The state's share of each gate, `[batch, units]`, without the bias."""
+        """The state's term of each gate, `[batch, units]`, without the bias."""
         return [h @ matrix.T for matrix in self.recurrent_kernel]
 
     def step(self, order: np.random.Generator | None = None) -> Step:
-        """A step of these weights; with an `order` it rounds in another way, which is drawn.
+        """A step of these weights; with `order` one of other rounding, drawn from it.
 
-        Products are added up in another order, and activations are off as `_inexact` says.
+        Products are then summed in another order, and activations are inexact as in `_inexact`.
         """
         if order is None:
             return Step(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
@@ -186,7 +187,7 @@ class Gates:
         c: F64,
         order: np.random.Generator | None = None,
     ) -> tuple[F64, F64]:
-        """The next `h` and `c` from both shares of each gate; the biases are added here."""
+        """Compute the next `h` and `c` from both terms of each gate, adding biases."""
         sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)
         h, c = finish_step(self.mode, *sums, h, c, order=order)
         return h if self.projection is None else h @ self.projection.T, c
@@ -205,10 +206,10 @@ def finish_step(
     *,
     order: np.random.Generator | None = None,
 ) -> tuple[F64, F64]:
-    """The next `h`, before a projection, and `c` from both sums of each gate, biases in them.
+    """Compute the next `h`, before a projection, and `c`, from each gate's sums with biases.
 
-    The sums are `[batch, units]`, or of any shape that goes with those of `h` and `c`. With an `order`
-    activations are off as `_inexact` says.
+    The sums are `[batch, units]`, or of any shape that broadcasts with `h` and `c`. With `order` activations
+    are inexact as in `_inexact`.
     """
 
     def of(function: Callable[[F64], F64], x: F64) -> F64:
@@ -228,10 +229,10 @@ def finish_step(
 
 
 def _inexact(value: F64, order: np.random.Generator) -> F64:
-    """Values of sigmoid or tanh, off by up to one unit in the last place of 1.
+    """Perturb values of sigmoid or tanh by up to the epsilon of their type.
 
-    Runtimes approximate both within a few of these at any value, also where they are saturated: what they
-    give for 0 or 1 is not quite that, and large recurrent weights multiply the difference.
+    Runtimes approximate both within a few such units, also where they saturate: their 0 or 1 is not exact,
+    and large recurrent weights amplify the difference.
     """
     unit = np.finfo(value.dtype).eps
     return np.asarray(value + unit * order.uniform(-1, 1, value.shape), value.dtype)

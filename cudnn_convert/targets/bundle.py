@@ -1,13 +1,11 @@
 """Writes variable bundles, and the nodes that save and restore a graph's variables.
 
-Variable bundles: `<prefix>.index` and `<prefix>.data-00000-of-00001`, written by TensorFlow's own ops.
-
-A large one has several data files, written one after the other: what three hold is in memory at a time.
+TensorFlow's ops write `<prefix>.index` and `<prefix>.data-00000-of-00001`. A large bundle has several data
+files, written in turn, so that the content of at most three is in memory.
 Source: tensorflow v2.21.0 core/kernels/save_restore_v2_ops.cc (MergeV2Checkpoints moves the data files and
 deletes the folder that they were in), core/util/tensor_bundle/tensor_bundle.cc MergeBundles.
 
-The nodes that save and restore a graph's variables, and the protos that tell a loader of them.
-
+`add_variables` adds the nodes that save and restore variables, and the protos that describe them to a loader.
 Source: tensorflow v2.21.0 python/training/saver.py (names of the restore subgraph),
 core/protobuf/saver.proto, core/framework/variable.proto.
 """
@@ -30,15 +28,16 @@ from cudnn_convert.model import Array, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights.lazy import prefetch, size
 
-#: A data file with so many bytes gets no further tensor.
+#: Bytes from which a data file gets no further tensor.
 _SHARD: Final = 1 << 28
-#: Files whose tensors are made while one is written: a pseudo-layer's two matrices are made together.
+#: Data files prefetched while one is written: a pseudo-layer's two matrices are made together.
 _AHEAD: Final = 2
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
-    """Writes each tensor under its key; at least one, for a bundle cannot be empty. Each is read once, in the
-    order of the keys. Raises OSError, and what reading them raises.
+    """Write each tensor under its key; at least one, since a bundle cannot be empty.
+
+    Each is read once, in the order of the keys. Raises OSError, and what reading them raises.
     """
     shards = [*_shards(variables)]
     written, total = 0, sum(map(size, variables.values()))
@@ -46,7 +45,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
     if len(shards) == 1:
         _save_tensors(prefix, shards[0], _read(shards[0], variables))
         return
-    # A folder of its own, as Saver has it: merging deletes it.
+    # A separate folder, as Saver uses: merging deletes it.
     parts = [f"{prefix}_temp/part-{number:05d}-of-{len(shards):05d}" for number in range(len(shards))]
     Path(f"{prefix}_temp").mkdir()
     read = prefetch((_read(names, variables) for names in shards), _AHEAD)
@@ -59,7 +58,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
 
 
 def _shards(variables: Mapping[str, Tensor]) -> Iterator[list[str]]:
-    """The keys in order, those of a data file together."""
+    """The sorted keys, grouped by data file."""
     names: list[str] = []
     bytes_taken = 0
     for name in sorted(variables):
@@ -88,7 +87,7 @@ def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> Non
 
 
 def _tensor(array: Array) -> Any:
-    """A tensor over the memory of the array where that can be."""
+    """A tensor that shares the array's memory where possible."""
     if array.dtype.kind == "O":
         return tf.convert_to_tensor(array)
     return tf_private.share_memory(array, tf.as_dtype(array.dtype))
@@ -98,13 +97,13 @@ def _tensor(array: Array) -> Any:
 def _as_os_error() -> Iterator[None]:
     try:
         yield
-    except tf.errors.OpError as cause:  # TensorFlow's name for what the system said
+    except tf.errors.OpError as cause:  # TensorFlow's form of the system's error
         reason = cause.message.partition(" [Op:")[0].rpartition("; ")[2]
         raise OSError(errno.EIO, reason) from cause
 
 
 def add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
-    """The nodes that save and restore, and the protos that tell a loader of them."""
+    """Add the save and restore nodes of variables to `meta`, and their protos."""
     scope = index.unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
     dtypes = [tf.as_dtype(variables[session.checkpoint_key(node)].dtype) for node in ops]
     prefix = node_defs.string_constant(f"{scope}/Const", ["model"], scalar=True)
@@ -164,7 +163,7 @@ def _saver(scope: str) -> Any:
 
 
 def _definition(node: Any, scope: str) -> Any:
-    """A VariableDef; the variable's initial value is what the checkpoint beside it holds."""
+    """A VariableDef whose initial value is restored from the checkpoint."""
     stem = f"{scope}/{node.name}"
     return variable_pb2.VariableDef(
         variable_name=f"{node.name}:0",

@@ -1,13 +1,12 @@
 """Writes a TensorFlow 1 checkpoint with its MetaGraph; `--rename` changes keys.
 
-A TensorFlow 1 checkpoint: `model.ckpt.index`, `.data-*`, its MetaGraph `.meta`, and a `checkpoint` file.
-
-`tf.train.import_meta_graph` and the saver it gives restore it in TensorFlow 1.15 and in TensorFlow 2
-(`tf.compat.v1`); a saver of any other graph whose variables have the same names restores what it needs.
+The files are `model.ckpt.index`, `.data-*`, the MetaGraph `.meta`, and a `checkpoint` file.
+`tf.train.import_meta_graph` and the saver that it returns restore them in TensorFlow 1.15 and in TensorFlow 2
+(`tf.compat.v1`); a saver of another graph restores the variables of equal names.
 Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto, python/framework/importer.py (what an older
 TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/training/checkpoint_state.proto.
 
-`--rename OLD=NEW`: other keys for variables, in a checkpoint and in its graph alike.
+`--rename OLD=NEW` changes the keys of variables, in the checkpoint and in its graph.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _PRODUCER: Final = 134
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """The optimizer slots that are dropped. Raises UsageError where `--cell` has no LSTM."""
+    """Notes on dropped optimizer slots. Raises UsageError for `--cell` without an LSTM."""
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in plan.recurrences):
         raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
     slots = _slots(plan)
@@ -48,7 +47,7 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes the files of the prefix `path`; the provenance is a file beside them, which is not its own."""
+    """Write the files of the prefix `path`; the caller writes the provenance beside them."""
     del provenance
     cells = tf1_cells.cells(
         plan.model, plan.graph, plan.recurrences, cell=options.cell, lowering=options.lowering
@@ -72,9 +71,9 @@ def write(
     others: Mapping[str, Tensor] = MappingProxyType({}),
     renames: Sequence[str] = (),
 ) -> None:
-    """Writes the files of `prefix` beside each other; the folder exists.
+    """Write the files of `prefix` into its folder, which exists.
 
-    `variables` holds the value of each variable op of `graph` by its key, `others` what only lies in the
+    `variables` has the value of each variable op of `graph` by key, `others` further tensors of the
     checkpoint, `renames` the values of `--rename`. Raises UsageError where those do not fit.
     """
     keys = [checkpoint_key(node) for node in variable_ops(graph)]
@@ -140,9 +139,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
 def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]:
-    """Each of `names` and its new one; OLD is a name, or what comes before a `/` of one, NEW "" to drop it.
+    """Apply `--rename` settings in order: a map of each name to its new one.
 
-    Settings apply one after the other. Raises UsageError where OLD is nowhere or two names become one.
+    OLD is a name or a scope of one; NEW "" drops OLD. Raises UsageError where OLD does not occur, NEW is no
+    variable name, or two names become equal.
     """
     keys = {name: name for name in names}
     for setting in settings:
@@ -179,9 +179,9 @@ def _some(renamed: Mapping[str, str]) -> str:
 
 
 def rename_variables(graph: Any, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
-    """A copy of `graph` whose variables have the keys that `renamed` gives for theirs, as their op names too.
+    """A copy of `graph` whose variables have the keys and op names in `renamed`.
 
-    A variable that is one of the tensors `outputs` stays there under its old name too. Raises UsageError
+    A variable that is one of the tensors `outputs` also stays fetchable under its old name. Raises UsageError
     where another op has the new name.
     """
     names_by_op = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}

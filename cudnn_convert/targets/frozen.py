@@ -1,7 +1,7 @@
 """Writes a frozen graph: one binary GraphDef, tensor names as in the source.
 
-Its provenance is an attribute of its first node: TensorFlow lets any node have attributes whose names begin
-with an underscore, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
+Its provenance is an attribute of the first node: TensorFlow allows attributes whose names begin with an
+underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudnn_convert.targets.saved_model import lower_plan
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """The tensors, which its users name, that are not called as in the source."""
+    """The signature's tensors whose names differ from the source's."""
     source, signature = plan.source, plan.signature
     ends = (("input", source.inputs, signature.inputs), ("output", source.outputs, signature.outputs))
     return tuple(
@@ -29,7 +29,7 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a plan's CPU graph, its variables as constants, to the file `path`."""
+    """Write a plan's CPU graph, with variables as constants, to the file `path`."""
     lowered = lower_plan(plan, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     kept = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
@@ -38,7 +38,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def write(path: Path, graph: AnyGraph, *, provenance: str) -> None:
-    """Writes `graph` to `path`; the same graph gives the same bytes."""
+    """Write `graph` to `path` with deterministic bytes."""
     result = node_defs.copy_graph(graph)
     for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:

@@ -1,6 +1,7 @@
 """Writes a Keras model in one HDF5 file, as Keras 2 and tf_keras do.
 
-Same bytes every time: h5py stores no times unless asked to.
+The bytes are deterministic: h5py stores no times by default.
+
 Source: tf_keras v2.21.0 src/saving/legacy/hdf5_format.py `save_model_to_hdf5`, `save_weights_to_hdf5_group`.
 """
 
@@ -19,25 +20,25 @@ from cudnn_convert.model import Architecture, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
-#: HDF5 keeps an attribute in the header of its object, which ends at 64 KiB.
+#: HDF5 stores an attribute in its object's header of at most 64 KiB.
 _LIMIT: Final = 64512
-#: For a config that does not say which Keras wrote it: without a version, loaders take it for Keras 1's.
+#: Version for a config without one, which loaders would take for Keras 1's.
 _VERSION: Final = "2.2.4"
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What of a model's training the rewrite and the file leave out."""
+    """Notes on training state that the rewrite and the file leave out."""
     return (*plan.target_model.notes, *notes(plan.target_model.architecture))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a plan's Keras model, with layers for the CPU, to the file `path`."""
+    """Write a plan's Keras model, with CPU layers, to the file `path`."""
     write(path, plan.target_model.architecture, provenance=provenance)
     return ()
 
 
 def notes(model: Architecture) -> tuple[str, ...]:
-    """What of a model's training the file leaves out, and what of its code it keeps."""
+    """Notes on dropped training state, and on code that the file keeps."""
     compiled, notes_of_training = values.keep_training_config(model.training)
     lost = (
         ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
@@ -46,7 +47,7 @@ def notes(model: Architecture) -> tuple[str, ...]:
 
 
 def write(path: Path, model: Architecture, *, provenance: str) -> None:
-    """Writes `model`, whose weights are read one at a time, to the file `path`."""
+    """Write `model` to the file `path`, reading one weight at a time."""
     import h5py
 
     compiled, _ = values.keep_training_config(model.training)
@@ -74,7 +75,10 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
 
 
 def _layer_names(model: Architecture) -> list[str]:
-    """All layers in the order of the config; loaders pair those that have weights by their order alone."""
+    """All layers in config order, adapted to the order of the weights.
+
+    Loaders pair layers that have weights by order alone.
+    """
     names = [layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.config)]
     weighted = list(model.weights)
     if [name for name in names if name in model.weights] == weighted:
@@ -89,7 +93,7 @@ def _put(group: Any, listed: Sequence[tuple[str, Tensor]]) -> None:
 
 
 def _put_names(group: Any, attribute: str, names: Sequence[str]) -> None:
-    """A list of names, divided where one attribute cannot hold it (keras 2.2.4 engine/saving.py)."""
+    """Write a list of names, split over attributes if long (keras 2.2.4 engine/saving.py)."""
     stored = np.array([name.encode("utf-8") for name in names] or [], dtype="S" if names else np.float64)
     parts = 1
     while any(part.nbytes > _LIMIT for part in np.array_split(stored, parts)):

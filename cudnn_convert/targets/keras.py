@@ -1,7 +1,8 @@
 """Writes a `.keras` archive for Keras 3, the same bytes every time.
 
-Keras writes it; then the zip is written anew, with one date and without the addresses of objects. Of a model
-with layers whose code nobody brings Keras writes the weights alone, beside the translated config.
+Keras writes the archive; then the zip is rewritten with a fixed date and without addresses of objects. For a
+model with layers of unknown classes Keras writes only the weights, and the translated config is added.
+
 Source: keras v3.15 src/saving/saving_lib.py `_save_model_to_fileobj`.
 """
 
@@ -25,18 +26,18 @@ _DATE: Final = "1980-01-01@00:00:00"
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What Keras 3 has no place for."""
+    """Notes on what Keras 3 cannot represent."""
     return notes(plan.target_model)
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a plan's Keras model, with layers for the CPU, to the file `path`."""
+    """Write a plan's Keras model, with CPU layers, to the file `path`."""
     write(path, plan.model.path, plan.target_model, provenance=provenance)
     return ()
 
 
 def notes(modern: translate.Modern) -> tuple[str, ...]:
-    """What of a rewritten model Keras 3 has no place for."""
+    """Notes on what of a rewritten model Keras 3 cannot represent."""
     lines, model = list(modern.notes), modern.model
     lines += classes.notes(model.config, safe_mode=True)
     kept = [
@@ -59,10 +60,9 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
 
 
 def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> None:
-    """Writes a model that was read from `source`; `provenance` is JSON.
+    """Write a model that was read from `source`; `provenance` is JSON.
 
-    Layers of classes that nobody brings stay as they are. Raises UnsupportedModelError for what Keras 3
-    cannot build.
+    Layers of unknown classes keep their config. Raises UnsupportedModelError for what Keras 3 cannot build.
     """
     model, brought = modern.model, modern.vouched
     is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
@@ -84,7 +84,7 @@ def _never_called(value: Any) -> Any:
 
 
 def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
-    """An archive of a config and the weights of a model that need not be that config's."""
+    """Write an archive of `config` and the weights of `built`, which may be another model."""
     import keras
 
     weights = path.with_name("model.weights.h5")
@@ -96,7 +96,7 @@ def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
 
 
 def _rewrite(saved: Path, path: Path, provenance: str) -> None:
-    """The archive with one date in it, and no addresses of objects in its config."""
+    """Rewrite the archive with a fixed date and without addresses in its config."""
     with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as written:
         for name in sorted(archive.namelist()):
             content = archive.read(name)
@@ -115,7 +115,7 @@ def _rewrite(saved: Path, path: Path, provenance: str) -> None:
 
 
 def _number(value: Any, seen: dict[int, int]) -> Any:
-    """A config whose shared objects are counted; Keras numbers them by their addresses."""
+    """Number shared objects in order, where Keras uses their addresses."""
     if isinstance(value, list):
         return [_number(item, seen) for item in value]
     if isinstance(value, dict):

@@ -1,6 +1,7 @@
 """Writes an ONNX file; weights past 2 GiB go to a file beside it.
 
-The file is written field by field: a proto that holds the weights, and its bytes, would be two copies.
+The file is written field by field: a proto with the weights, and its bytes, would be two copies in memory.
+
 Sources: onnx v1.18 onnx/onnx.proto (the numbers of fields, external_data), docs/ExternalData.md; protobuf's
 "Encoding" (a message in a message is its tag, its length and its bytes; fields may come in any order, and
 repeated).
@@ -24,29 +25,32 @@ from cudnn_convert.model import Parts
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
-#: The length of a constant as it lies in the file, and its bytes.
+#: The encoded length of a constant, and its bytes in pieces.
 _Encoded = tuple[int, Iterable[Any]]
 KEY: Final = "cudnn_convert"
 #: A proto may not reach 2 GiB; the rest is for nodes and names.
 _LIMIT: Final = 2**31 - 2**24
-_PAGE: Final = 4096  # runtimes map external tensors into memory, which wants them to start on a page
+_PAGE: Final = 4096  # runtimes memory-map external tensors, which must start on a page
 _SMALL: Final = 1024
-#: As much as is written at a time: Linux' page cache takes more into larger pages, which are dear where the
-#: system, as that of a virtual machine, has to find them first.
+#: Bytes written at a time: for larger writes Linux' page cache uses larger pages, which are slow to allocate
+#: on a virtual machine.
 _CHUNK: Final = 1 << 16
-#: Parts that are made while one is written: as many as there is time for while a layer is read.
+#: Parts that are prefetched while one is written: about as many as are written while a layer is read.
 _AHEAD: Final = 64
 #: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What ONNX has no ops for is refused by the lowering."""
+    """No notes: the lowering refuses what ONNX lacks."""
     return ()
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a file for each part of a plan. Raises UsageError where `--quantize` has nothing to quantize."""
+    """Write a file for each part of a plan.
+
+    Returns the notes of quantization. Raises UsageError where `--quantize` finds no LSTM.
+    """
     notes: list[str] = []
     count = 0
     for part, finished in zip(plan.parts, _models(plan, options), strict=True):
@@ -66,7 +70,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
-    """The model of each part; that of a recurrence alone needs neither TensorFlow nor tf2onnx."""
+    """The model of each part; single recurrences need neither TensorFlow nor tf2onnx."""
     if plan.singles:
         yield from (finish.lower(single, opset=options.opset) for single in plan.singles)
         return
@@ -81,11 +85,11 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
 
 
 def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:
-    """Writes a ModelProto, which is not changed, to `path`; the same model gives the same bytes.
+    """Write a ModelProto, which is not changed, to `path` with deterministic bytes.
 
-    `weights` are the values of those constants of its main graph that have a shape alone, by name. What is
-    too large for one file has its large constants in `<path>.data`. Holds some parts, or one other constant,
-    at a time. OSErrors are the caller's.
+    `weights` has, by name, the values of the main graph's constants that only have a shape. A model too large
+    for one file has its large constants in `<path>.data`. Only a few parts, or one other constant, are in
+    memory at a time. Raises OSError.
     """
     rest, graph = _without_constants(model)
     rest.metadata_props.add(key=KEY, value=provenance)
@@ -109,14 +113,14 @@ def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: s
 
 
 def _put(file: BinaryIO, piece: Any) -> None:
-    """Bytes, or what holds such."""
+    """Write a bytes-like object in chunks."""
     content = memoryview(piece).cast("B")
     for start in range(0, len(content), _CHUNK):
         file.write(content[start : start + _CHUNK])
 
 
 def _without_constants(model: Any) -> tuple[Any, Any]:
-    """`(the model without its graph, the graph without its constants)`, copies both."""
+    """Copies of the model without its graph, and of the graph without its constants."""
     rest, graph = onnx.ModelProto(), onnx.GraphProto()
     for target, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
         for field, value in source.ListFields():
@@ -143,7 +147,7 @@ def _varint(value: int) -> bytes:
 
 
 def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
-    """A constant with its values."""
+    """Encode a constant with its values."""
     if weights is None:
         return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
     size = _size(tensor)
@@ -154,7 +158,10 @@ def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
 def _beside(
     constants: Iterable[Any], weights: Mapping[str, Parts], path: Path, total: int
 ) -> dict[str, _Encoded]:
-    """The constants whose values, being many, now lie in `path`, by name; `total`: what all of them take."""
+    """Write large constants to `path`; returns their encoded references by name.
+
+    `total` is the size of all constants, for progress.
+    """
     from cudnn_convert.weights.lazy import prefetch  # few models need threads, which take time to import
 
     moved = [
@@ -177,7 +184,7 @@ def _beside(
 
 
 def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[tuple[str, Any]]:
-    """The bytes of each by its name."""
+    """The name and bytes of each part of the constants."""
     for constant in constants:
         if constant.name in weights:
             yield from ((constant.name, part.data) for part in weights[constant.name]())

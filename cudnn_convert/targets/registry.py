@@ -1,11 +1,10 @@
 """From a plan to an artifact: what a format takes, leaves out, and writes.
 
-Each format has a module in this room, which `FORMATS` names and `Target` describes. It is imported when it is
-needed: not each needs TensorFlow.
+Each format has a module in this room, named in `FORMATS` and described by `Target`. It is imported on demand:
+some formats need no TensorFlow.
 
 The accuracy gate of `--quantize` is here too: an artifact that is less exact than its source on purpose is
-judged by a bound that its user gives, on the user's own inputs. Where the bound does not hold, nothing lies
-at OUT.
+judged by the user's bound, on the user's inputs. Where it exceeds the bound, nothing is written to OUT.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ from cudnn_convert.report import OutputReport, Verification
 
 
 def check_gate_options(options: Options) -> None:
-    """Raises UsageError where a flag is missing, or has no meaning beside the gate."""
+    """Check the flags of the accuracy gate.
+
+    Raises UsageError where one is missing, or has no effect with the gate.
+    """
     if options.quantize is None:
         if options.max_error is not None:
             raise UsageError(
@@ -50,21 +52,21 @@ def check_gate_options(options: Options) -> None:
 
 
 def gate_provenance(options: Options) -> dict[str, Any]:
-    """What an artifact says of its gate; nothing where it has none."""
+    """The gate's entries in an artifact's provenance, empty without `--quantize`."""
     if options.quantize is None:
         return {}
     return {"quantize": options.quantize, "max_error": options.max_error}
 
 
 def failure_message(result: Verification, options: Options) -> str:
-    """One line: the largest error, where it is, and the bound."""
+    """One line with the largest errors, their outputs, and the bound."""
     wrong = sorted(
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
     actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
     expected = f"no error above {options.max_error:g} on {options.data}"
     leave = "leave out --quantize and --max-error"
-    # No bound lets a choice pass that is another one.
+    # A larger bound does not help an output of integers or strings that differs.
     cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
     return f"--quantize: expected {expected}, found {actual}; {cure}"
 
@@ -74,17 +76,17 @@ def _worst(output: OutputReport) -> str:
 
 
 def _is_above(output: OutputReport) -> bool:
-    """Whether an output of floats has a larger error than the bound."""
+    """Whether a float output has an error above the bound."""
     return output.max_abs is not None and output.max_abs > output.atol
 
 
 def errors(result: Verification) -> dict[str, float]:
-    """The largest absolute error of each output of floats."""
+    """The largest absolute error of each float output."""
     return {output.output: output.max_abs for output in result.outputs if output.max_abs is not None}
 
 
 def note(result: Verification, options: Options) -> str:
-    """What a report says of a gate that held."""
+    """The report's note on a gate that passed."""
     figures = errors(result)
     worst = max(figures, key=lambda name: figures[name], default=None)
     message = (
@@ -96,18 +98,21 @@ def note(result: Verification, options: Options) -> str:
 
 
 def add_errors(text: str, result: Verification) -> str:
-    """The provenance beside an artifact, with the errors that were measured on this machine."""
+    """Add the errors measured on this machine to the provenance beside an artifact."""
     return json.dumps({**json.loads(text), "errors": errors(result)}, indent=2)
 
 
 class Target(Protocol):
-    """What the module of a format has."""
+    """The functions of a format's module."""
 
     def target_notes(self, plan: Plan, options: Options, /) -> tuple[str, ...]:
-        """What an artifact leaves out of a plan. Raises UsageError for a flag of its own that has no use."""
+        """What an artifact leaves out of a plan.
+
+        Raises UsageError for a flag of the format that has no effect.
+        """
 
     def write_artifact(self, plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-        """Lowers and writes a plan; gives the notes that only the finished artifact could tell."""
+        """Lower and write a plan; returns notes that need the finished artifact."""
 
 
 def _target(options: Options) -> Target:
@@ -115,7 +120,7 @@ def _target(options: Options) -> Target:
 
 
 def _formats_with(option: str) -> tuple[str, ...]:
-    """The formats that have an option of their own; none for one that all have."""
+    """The formats that have an option of their own; empty for options of all formats."""
     return tuple(name for name, form in FORMATS.items() if option in form.flags)
 
 
@@ -125,7 +130,10 @@ def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options
 
 
 def with_target_model(plan: Plan, options: Options) -> Plan:
-    """The plan with its layers as a format of layers takes them. Raises UnsupportedModelError."""
+    """The plan with layers rewritten for a format of layers, else unchanged.
+
+    Raises UnsupportedModelError.
+    """
     form = FORMATS[options.format]
     if not form.layers:
         return plan
@@ -141,7 +149,7 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
 
 
 def check_options(options: Options) -> None:
-    """Raises UsageError for a flag that another format has."""
+    """Check the flags against the format. Raises UsageError for one of another format."""
     check_gate_options(options)
     given: dict[tuple[str, ...], list[str]] = {}
     for field in fields(Options):
@@ -160,7 +168,7 @@ def check_options(options: Options) -> None:
 
 
 def check_source(model: Model, options: Options) -> None:
-    """Raises UsageError where a format of layers is to be made of a source without."""
+    """Check that a source for a format of layers has layers. Raises UsageError."""
     if FORMATS[options.format].layers and model.architecture is None:
         others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
         actual = f"found {model.kind} {model.path}"
@@ -172,15 +180,18 @@ def check_source(model: Model, options: Options) -> None:
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What the format leaves out of a plan. Raises UsageError where a flag of the format has no use."""
+    """What the format leaves out of a plan.
+
+    Raises UsageError where a flag of the format has no effect.
+    """
     if options.jit and not plan.recurrences:
         raise UsageError("--jit: expected a model with a cuDNN recurrence, found none; leave it out")
     return _target(options).target_notes(plan, options)
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Lowers a plan and writes the artifact of `options.format` to `path`. Raises as the target's writer.
+    """Lower a plan and write the artifact of `options.format` to `path`.
 
-    Gives the notes that only the finished artifact could tell.
+    Returns notes that need the finished artifact. Raises as the target's writer.
     """
     return _target(options).write_artifact(plan, path, options, provenance=provenance)

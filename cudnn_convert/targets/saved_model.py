@@ -1,15 +1,14 @@
 """Writes SavedModels: new ones, repaired ones, their assets.
 
-New ones (`write`) have the form of TensorFlow 1's builder, the proto written directly. That form keeps the
-source's tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has the same bytes every time.
-Variables keep the kind they have in the graph (reference or resource).
+New ones (`write`) have the form of TensorFlow 1's builder, written as a proto. That form keeps the source's
+tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has deterministic bytes. Variables keep their
+kind (reference or resource).
 Source: tensorflow v2.21.0 core/protobuf/saved_model.proto, python/saved_model/loader_impl.py,
 python/training/saver.py (names of the restore subgraph).
 
-Repaired ones (`write_repaired`), of TensorFlow 2, have some functions exchanged; their other files are
-copied.
+Repaired ones (`write_repaired`), of TensorFlow 2, have some functions replaced; the other files are copied.
 
-Assets: the files in `assets/`, the list of them, and the op that fills tables from them. TensorFlow's loaders
+Assets are the files in `assets/`, their list, and the op that fills tables from them. TensorFlow's loaders
 feed each listed tensor the path of its file and run the one op of the collection `saved_model_main_op`
 (tensorflow v2.21.0 python/saved_model/loader_impl.py get_asset_tensors, get_init_op; the same in v1.15.0;
 TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
@@ -43,12 +42,12 @@ from cudnn_convert.targets import bundle
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """A SavedModel leaves out nothing."""
+    """No notes: a SavedModel leaves out nothing."""
     return ()
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a SavedModel of TensorFlow 2 repaired, any other model as a new one, into the folder `path`."""
+    """Write a SavedModel into the folder `path`, a TensorFlow 2 source repaired."""
     source = plan.model
     if source.saved is not None:
         convention = Convention(options.gate_order, options.forget_bias)
@@ -69,7 +68,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
-    """The CPU graph of a plan, with the signature's inputs even where nothing reads them."""
+    """The CPU graph of a plan, including inputs of the signature without readers."""
     signature = plan.signature
     return lower(
         plan.graph,
@@ -82,7 +81,7 @@ def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowere
 
 
 def lowering(options: Options) -> str:
-    """The lowering of a recurrence that the options ask for."""
+    """The lowering that the options choose."""
     return layer_stack.COMPILED if options.jit else options.lowering
 
 
@@ -96,12 +95,11 @@ def write(
     initializers: Sequence[str] = (),
     files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
-    """Writes `saved_model.pb`, `variables/`, `assets/` and `assets.extra/` into the existing empty `folder`.
+    """Write `saved_model.pb`, `variables/`, `assets/`, `assets.extra/` into the empty `folder`.
 
-    Each part is a signature of its own name, the only one `serving_default` too.
-    `variables` holds the value of each variable op of `graph` by the name a checkpoint calls it.
-    `initializers` are the ops of `graph` that fill its tables, `files` the assets by the tensors that hold
-    their names.
+    Each part becomes a signature of its name; a single part is also `serving_default`.
+    `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
+    `graph` that fill its tables, `files` the assets by the tensors that hold their names.
     """
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
@@ -162,7 +160,7 @@ def _rename(name: str, renamed: Mapping[str, str]) -> str:
 
 
 def describe(proto: Any, signature: Signature, seen: tf.Graph) -> None:
-    """Fills a SignatureDef; dtypes and shapes are those of the graph as TensorFlow sees it."""
+    """Fill a SignatureDef with the dtypes and shapes of the imported graph `seen`."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():
@@ -179,10 +177,10 @@ _ID_LENGTH: Final = 32
 
 
 def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, trust: bool) -> None:
-    """Writes the SavedModel proto `saved`, the files of `source` and the provenance into the empty `folder`.
+    """Write the proto `saved`, the files of `source` and the provenance into `folder`.
 
-    Raises OSError, and UnsupportedModelError where one of the files is none, or without `trust` a link to
-    elsewhere.
+    Raises OSError, and UnsupportedModelError where one of the files is a pipe, socket or device, or without
+    `trust` a link out of the source.
     """
     _refuse_links(source, trust=trust)
     shutil.copytree(source, folder, ignore=_ignore_rewritten(source), dirs_exist_ok=True)
@@ -194,7 +192,7 @@ def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, t
 
 
 def _write_fingerprint(folder: Path) -> None:
-    """TensorFlow's own, but for the random id in it: the same model has the same bytes."""
+    """Write TensorFlow's fingerprint with a deterministic id in place of the random one."""
     tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
@@ -206,7 +204,11 @@ def _write_fingerprint(folder: Path) -> None:
 
 
 def _refuse_links(source: Path, *, trust: bool) -> None:
-    """What a model was given as may be handed on; what it only points to is somebody else's."""
+    """Refuse files that are no regular files, and without `trust` links out of the source.
+
+    What a link points to outside the model was not given with it, so it must not be copied.
+    Raises UnsupportedModelError.
+    """
     links = (link for link in sorted(source.rglob("*")) if link.is_symlink())
     expected, cure = "expected a file of the model itself", "put the file there"
     reasons = [
@@ -224,7 +226,7 @@ def _refuse_links(source: Path, *, trust: bool) -> None:
 
 
 def _ignore_rewritten(source: Path) -> Callable[[str, list[str]], list[str]]:
-    """What `copytree` is to leave out: the files of the model itself that are written anew."""
+    """The `ignore` of `copytree`: top-level files that are written anew."""
 
     def ignore(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(folder) == source and name in (*_PROTOS, _FINGERPRINT)]
@@ -237,7 +239,10 @@ _MAIN_OP: Final = "saved_model_main_op"
 
 
 def add(meta: Any, folder: Path, initializers: Sequence[str], files: Mapping[str, Path]) -> None:
-    """Adds to `meta` the op that runs the `initializers`, and those `files` that its graph names, copied."""
+    """Add the op that runs the `initializers`, and the assets of the graph.
+
+    The files are copied to `assets/` of `folder`.
+    """
     present = {node.name for node in meta.graph_def.node}
     if initializers:
         name = unique("init_tables", {name_present.lower() for name_present in present})

@@ -1,7 +1,8 @@
 """Writes a TensorFlow Lite file with its provenance in the metadata.
 
-The converter takes a SavedModel of TensorFlow 1's form and makes functions of its control flow itself. It is
-held to built-in ops; where the model needs others, TensorFlow's own kernels ("Flex") may be let in.
+The converter takes a SavedModel of TensorFlow 1's form and converts its control flow to functions. It is
+limited to built-in ops; unverified models may also use TensorFlow's kernels ("Flex").
+
 Source: tensorflow v2.21.0 lite/python/lite.py TFLiteSavedModelConverterV2,
 compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 """
@@ -31,19 +32,19 @@ from cudnn_convert.targets import saved_model as write_saved_model
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
 _ELSE: Final = "choose --format savedmodel or frozen"
-#: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
+#: The converter's message on a node that it refuses: op, name, perhaps the function, and the reason.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
 _NO_OP: Final = "is neither a custom op nor a flex"
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """What the lowering leaves out of a plan."""
+    """Notes on float types that become float32."""
     return tflite.notes(plan.graph)
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes a file for each part of a plan; notes which ops of it need kernels of TensorFlow's own."""
+    """Write a file for each part of a plan; returns notes on Flex ops."""
     ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
     lowered = tflite.lower_tflite(plan.graph, plan.recurrences, plan.model.variables, ends=ends)
     notes = []
@@ -72,14 +73,12 @@ def write(
     known: Collection[str] | None = None,
     recurrences: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Writes a frozen GraphDef of float32 to `path`; gives the ops in it that are not TensorFlow Lite's own.
+    """Write a frozen float32 GraphDef to `path`; returns the ops that need Flex.
 
-    `known` are the ops of the graph that it was made from, all of them by default: where a user can cut;
-    `recurrences` are its recurrences, without which nothing of a model is left.
-
-    The file has the one signature `serving_default`, with the keys of `signature`; the same graph gives the
-    same bytes. Raises UnsupportedModelError with a line for each op that TensorFlow Lite does not have, or
-    where not `built_in`, that no kernel of TensorFlow can stand in for.
+    `known` are the ops of the user's graph where a cut may be advised, by default all; `recurrences` are its
+    recurrences, which every advised cut keeps. The file has the one signature `serving_default`, with the
+    keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
+    TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
     ends = [*signature.inputs.values(), *signature.outputs.values()]
     pruned = node_defs.prune(node_defs.Graph.of(graph), ends)
@@ -102,9 +101,9 @@ def write(
 def _run_converter(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _BUILT_IN)
-    except Exception as error:  # the converter raises its own, MLIR's and Python's
+    except Exception as error:  # the converter raises several types of errors
         if built_in:
-            # No kernel of TensorFlow stands in for what the converter calls a custom op.
+            # Flex does not cover what the converter calls a custom op.
             more = "" if _CUSTOM in str(error) else "write a kernel of TensorFlow's unproven with --no-verify"
             raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
     try:
@@ -121,7 +120,7 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
 
 
 def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
-    """A line for each op that TensorFlow Lite lacks; `more` is what helps beside a cut."""
+    """A line for each op that TensorFlow Lite lacks; `more` is advice besides a cut."""
     matches: list[tuple[str, str, str]] = _SAID.findall(str(error))
     avoid = {name for _, name, _ in matches}
     unknown: dict[str, list[str]] = {}
@@ -129,7 +128,7 @@ def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[str]:
     for op, name, why in matches:
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
-        else:  # of one node it may say several; the first is the cause
+        else:  # one node may have several messages; the first is the cause
             expected = f"a {op} that TensorFlow Lite's converter takes"
             actual = f"found one of which it says: {why}; {cuts.before(name, avoid) or _ELSE}"
             refused.setdefault(name, f"{name}: expected {expected}, {actual}")

@@ -1,9 +1,8 @@
 """Writes decoded weights as `.npz` or safetensors.
 
-An array's name is its recurrence's, a slash, and its own (`named_weights.Weights`). What the file says of
-itself is
-JSON: the provenance, and as `weights` the description of each recurrence. In an `.npz` it is an array of
-uint8, UTF-8, under the key `cudnn_convert`; in safetensors it is the metadata of that key.
+An array's key is `<recurrence name>/<key in named_weights.Weights>`. The metadata are JSON: the provenance,
+and under `weights` the description of each recurrence. In an `.npz` they are an array of uint8, UTF-8, with
+the key `cudnn_convert`; in safetensors the metadata of that key.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """A file of weights has all of them."""
+    """No notes: a file of weights has all of them."""
     return ()
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Writes the decoded weights of a plan's recurrences to the file `path`."""
+    """Write the decoded weights of a plan's recurrences to the file `path`."""
     write(path, [decode(single) for single in plan.singles], provenance=provenance)
     return ()
 
 
 def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
-    """Writes the format that the suffix of `path` says; the same weights give the same bytes.
+    """Write `.npz` or safetensors, by the suffix of `path`, with deterministic bytes.
 
-    OSErrors are the caller's.
+    Raises OSError.
     """
     record = json.loads(provenance) | {"weights": [weights.describe() for weights in weightses]}
     text = json.dumps(record, indent=1)
@@ -46,18 +45,18 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
         f"{weights.name}/{key}": value for weights in weightses for key, value in weights.weights.items()
     }
     if path.suffix == ".npz":
-        with path.open("wb") as stream:  # a file that is open gets no ending of NumPy's own
+        with path.open("wb") as stream:  # np.savez appends .npz to a path, not to a stream
             np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
         return
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     path.touch()
-    permissions = path.stat().st_mode  # as the user's umask has them; safetensors leaves none to others
+    permissions = path.stat().st_mode  # by the user's umask; safetensors removes those of others
     contiguous = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
     try:
         save_file(contiguous, str(path), metadata={KEY: text})
-    except SafetensorError as cause:  # it hides what the system said in its text
+    except SafetensorError as cause:  # the system's error number is only in its text
         match = _SYSTEM.search(str(cause))
         if match is None:
             raise

@@ -1,8 +1,8 @@
 """Maps every tensor of the source to its place in the artifact.
 
-A parameter blob's regions are known by its layout; all other places, those in the artifact above all, are
-found by the values themselves. So the map is made alike for our artifacts and for others, and a matrix that
-was written wrongly has no place in it, or an odd one.
+Regions of a parameter blob follow from its layout; all other places, above all those in the artifact, are
+found by comparing values. So the map works for artifacts of any tool, and a matrix that was written wrongly
+has no place in it, or an odd one.
 
 * search: Finds weights in an artifact by their values, and doubts about their places.
 
@@ -27,7 +27,7 @@ from cudnn_convert.weights import layouts
 
 
 def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
-    """The map of a plan to an artifact of format `form`, which must load."""
+    """Map a plan's weights to an artifact of format `form`, which must load."""
     there = runners.read_arrays(form, artifact)
     here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
     gates, sources, targets = {}, {}, {}
@@ -54,7 +54,7 @@ def _region(locations: Locations, key: Key) -> TensorRegion | None:
 
 
 def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
-    """The order of the gates in the tensors that hold the first recurrent kernel."""
+    """The gate order in the tensors with the first recurrent kernel, and its names."""
     mode, order = recurrence.sizes.mode, gate_order(recurrence, locations, FIRST)
     names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
     names += ["cudnn"] if order == mode.gates else []
@@ -64,7 +64,7 @@ def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
 def _variables(
     plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], decoded: set[str]
 ) -> Iterator[VariableReport]:
-    """What is no recurrence's: variables, and in a graph of constants those."""
+    """The variables, or in a graph without variables the constants, of no recurrence."""
     needed, copies = set(search.list_needed_variables(plan)), _copies(plan.model, plan.recurrences)
     for name, tensor in plan.model.variables.items():
         if name in decoded:
@@ -83,6 +83,6 @@ def _variables(
 
 
 def _copies(model: Model, recurrences: Sequence[Recurrence]) -> set[str]:
-    """The names of the copy of the weights that was not taken."""
+    """The names of all copies of recurrences' weights: canonical keys and blobs."""
     keys = {f"{parameters.scope}{key}" for parameters in model.canonical for key in parameters.tensors()}
     return keys | {recurrence.shared for recurrence in recurrences}

@@ -1,16 +1,12 @@
 """Finds weights in an artifact by their values, and doubts about their places.
 
-Where a matrix or a bias lies in a set of tensors: by its values, so that no claim of ours is believed.
+The regions of a source's blob follow from its layout. All other matrices and biases are located by comparing
+values, which trusts no statement of this package. A place is doubtful where it differs from the others, since
+all weights of a recurrence are written alike.
 
-Where each matrix and bias of a recurrence lies: in the source by the blob's layout or by values, in an
-artifact by values alone.
-
-What makes the place of one weight unlike those of the others: a recurrence is written in one way.
-
-What the map of weights holds against an artifact: weights that lie nowhere in it, or in an odd order.
-
-A separate check of a proof, by values alone: nothing is run. It can fail a proof and never pass one, so it
-speaks only where values leave no doubt: of weights that many places may hold it says nothing.
+`objections` lists weights that are nowhere in the artifact, or in an odd order. It is a separate check in a
+proof and runs nothing. It can fail a proof, never pass one, so it reports only unambiguous weights, not those
+whose values could occur in many places.
 """
 
 from __future__ import annotations
@@ -30,13 +26,13 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.report import TensorRegion
 from cudnn_convert.weights import layouts, lazy
 
-#: How far a bias may be from one that something was added to and taken off again.
+#: Tolerance for a bias after adding and subtracting a value.
 _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A region, and the number of its first element in the tensor, which orders those of one tensor."""
+    """A region, and the index of its first element in the flat tensor."""
 
     region: TensorRegion
     first: int
@@ -44,9 +40,9 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way in which a part may be written: what `TensorRegion.axes` says of it, and its values.
+    """One form in which a part may be written: its `TensorRegion.axes`, and its values.
 
-    `close`: rounding may have changed them.
+    `close`: compare with a tolerance, since values may be rounded.
     """
 
     axes: str
@@ -55,7 +51,7 @@ class Form:
 
 
 def matrix_forms(matrix: Array) -> list[Form]:
-    """The ways in which sources and targets write cuDNN's `[units, inputs]`."""
+    """The forms in which sources and targets write cuDNN's `[units, inputs]` matrix."""
     forms = [Form("as it is", matrix), Form("transposed", matrix.T)]
     if matrix.shape[0] != matrix.shape[1]:
         forms.append(Form("reshaped", matrix.reshape(matrix.T.shape)))
@@ -63,9 +59,9 @@ def matrix_forms(matrix: Array) -> list[Form]:
 
 
 def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[str, int]]) -> Location | None:
-    """The first place that has one of the forms and is not `taken`, which it then is.
+    """The first free place with one of the forms, which is added to `taken`.
 
-    None where there is no such place, or where all values are alike: zeros lie in many places.
+    None where there is no such place, or where all values are equal, since zeros occur in many places.
     """
     for form in forms:
         if np.all(form.values == form.values.flat[0]):
@@ -79,9 +75,9 @@ def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[s
 
 
 def _starts(tensor: Array, form: Form) -> Iterator[int]:
-    """The number of the first element of each block of `tensor` that has the values of the form.
+    """The flat index of each block of `tensor` that has the values of the form.
 
-    A tensor of rank 1 holds a matrix value after value, another as a block of its last two axes.
+    In a tensor of rank 1 a matrix is contiguous; in others it is a block of the last two axes.
     """
     block = np.atleast_2d(form.values if tensor.ndim > 1 else form.values.reshape(-1)).astype(tensor.dtype)
     plane = tensor.reshape(-1, tensor.shape[-1])
@@ -109,7 +105,7 @@ def _equal(array: Array, expected: Any, *, close: bool) -> Array:
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
-    """The block as Python slices it."""
+    """The block as a Python slice."""
     indices = [int(k) for k in np.unravel_index(start, tensor.shape)]
     sizes = list(values.shape) if tensor.ndim > 1 else [math.prod(values.shape)]
     lengths = [None] * (tensor.ndim - len(sizes)) + sizes
@@ -121,7 +117,10 @@ def _part(tensor: Array, start: int, values: Array) -> str:
 
 
 def whole(tensors: Mapping[str, Array], name: str, value: Array) -> str | None:
-    """The tensor that has all of `value`, in any shape or transposed; first the one named `name`."""
+    """The tensor with exactly the values of `value`, reshaped or transposed, or None.
+
+    The tensor of the same name is tried first.
+    """
     own = tensors.get(name)
     if own is not None and own.shape == value.shape and np.array_equal(own, value.astype(own.dtype)):
         return name
@@ -141,7 +140,7 @@ Locations: TypeAlias = Mapping[Key, Location | None]
 
 
 def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
-    """Every matrix and bias of a recurrence that its source stores."""
+    """Every matrix and bias of a recurrence that its source stores, by key."""
     for number, layer in enumerate(recurrence.cells):
         for direction, cell in enumerate(layer):
             skipped = number == 0 and recurrence.sizes.skip_input
@@ -154,7 +153,7 @@ def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
 
 
 def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Locations:
-    """The places in the source; `here` are the constants of the plan's graph."""
+    """The locations in the source; `here` has the constants of the plan's graph."""
     variables, evidence = plan.model.variables, recurrence.evidence
     if isinstance(evidence, CanonicalEvidence):
         names = [name for name in variables if name.endswith(tuple(evidence.tensors))]
@@ -162,7 +161,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
         return dict(_search_tensors(stored, recurrence, source=True))
     if recurrence.shared in variables or recurrence.shared in here:
         return dict(_of_blob(recurrence))
-    # Ops pack the blob from variables or constants.
+    # The graph packs the blob from variables or constants.
     stored = {
         name: variables[name].read() for name in list_needed_variables(plan) if name in variables
     } or here
@@ -170,7 +169,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
 
 
 def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
-    """Regions of the parameter blob, by the numbers of its elements."""
+    """Regions of the parameter blob, from split element numbers."""
     sizes = recurrence.sizes
     cells = lazy.split(np.arange(lazy.length(sizes)), sizes, where=recurrence.shared)
     numbered = tuple(
@@ -187,7 +186,7 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
 
 
 def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:
-    """The places in the tensors of an artifact."""
+    """The locations in the tensors of an artifact."""
     return dict(_search_tensors(there, recurrence, source=False))
 
 
@@ -195,7 +194,7 @@ def _search_tensors(
     tensors: Mapping[str, Array], recurrence: Recurrence, *, source: bool
 ) -> Iterator[tuple[Key, Location | None]]:
     taken: set[tuple[str, int]] = set()
-    # Biases: in one row, a row for each direction, or a row for each gate.
+    # Biases: one row, one row a direction, or one row a gate.
     flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 5}
     for key, value in parts(recurrence):
         layer, direction, gate, field = key
@@ -210,7 +209,7 @@ def _search_tensors(
 
 
 def _apply_projection(matrix: Array, projection: Any) -> list[Form]:
-    """The recurrent kernel of an op that knows no projection: it takes what the projection would be given."""
+    """Forms of the recurrent kernel for an op without projection: kernel times projection."""
     product = matrix.astype(np.float64) @ projection.astype(np.float64)
     return [
         Form(f"times the projection, {form.axes}", form.values, close=True) for form in matrix_forms(product)
@@ -218,7 +217,10 @@ def _apply_projection(matrix: Array, projection: Any) -> list[Form]:
 
 
 def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[Form]:
-    """Both biases in one variable; an LSTM cell of TensorFlow 1 may add 1 to the forget gate itself."""
+    """Forms of the summed biases.
+
+    A TensorFlow 1 LSTM cell may add 1 to the forget gate itself.
+    """
     number = [each.value for each in cell.mode.gates].index(gate)
     total = cell.bias[number] + cell.recurrent_bias[number]
     yield Form("summed", total)
@@ -228,7 +230,7 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
 
 
 def list_needed_variables(plan: Plan) -> list[str]:
-    """The variables that the outputs need, by the names that a checkpoint has."""
+    """The checkpoint names of the variables that the outputs need."""
     if plan.graph is None:
         return []
     from cudnn_convert.graph.session import checkpoint_key, variable_ops
@@ -236,12 +238,15 @@ def list_needed_variables(plan: Plan) -> list[str]:
     return [checkpoint_key(node) for node in variable_ops(plan.graph)]
 
 
-#: Whose order of gates stands for the whole recurrence: the field that every cell has in every source.
+#: The group whose gate order is the recurrence's: every cell has this field in every source.
 FIRST: Final = (0, 0, "recurrent_kernel")
 
 
 def gate_order(recurrence: Recurrence, locations: Locations, group: tuple[int, int, str]) -> tuple[Gate, ...]:
-    """The gates of one field of one pseudo-layer as the tensors hold them; none where one is not found."""
+    """The gate order of one field of one pseudo-layer in the tensors.
+
+    Empty where a gate is not located.
+    """
     layer, direction, field = group
     gates = recurrence.sizes.mode.gates
     located = {
@@ -256,7 +261,7 @@ def gate_order(recurrence: Recurrence, locations: Locations, group: tuple[int, i
 
 
 def doubt(recurrence: Recurrence, locations: Locations, key: Key) -> str:
-    """What is odd about the place of a weight; nothing where it is like the others or has none."""
+    """What is odd about the place of a weight, or ""."""
     layer, direction, gate, field = key
     if field == "projection":
         return ""
@@ -270,17 +275,17 @@ def doubt(recurrence: Recurrence, locations: Locations, key: Key) -> str:
     return ""
 
 
-#: Values of fewer kinds may lie anywhere by chance.
+#: Parts with fewer distinct values may match by chance.
 _KINDS: Final = 4
-#: The matrices that are compared with those of the first layer.
+#: The fields that are compared with those of the first layer.
 _COMPARED: Final = ("kernel", "recurrent_kernel")
 
 
 def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple[str, ...]:
     """What is wrong with the weights in an artifact of format `form`, a line each.
 
-    `is_copy`: every weight is there bit for bit, or rounded to the type that it is stored in. Otherwise only
-    the order of those that are there is looked at. Recurrences too large to be read at once are left out.
+    `is_copy`: every weight must occur bit for bit, or rounded to its stored type; otherwise only the order of
+    those present is checked. Recurrences too large to be read at once are skipped.
     """
     small = [
         recurrence
@@ -313,7 +318,7 @@ def _of(
     if not (is_copy and lost):
         return
     stored = of_source(plan, here, recurrence)
-    # Of a direction that no output needs nothing is kept; what the source computes lies in no tensor.
+    # Unneeded directions are dropped, and what the source computes is in none of its tensors.
     kept = {key[:2] for key, location in locations.items() if location is not None}
     for key in lost:
         if key[:2] in kept and stored.get(key) is not None:
@@ -321,7 +326,7 @@ def _of(
 
 
 def _clear(values: Mapping[Key, Array]) -> set[Key]:
-    """The weights whose place their values tell: finite, of several kinds, like no other, not symmetric."""
+    """The weights that their values identify: finite, several values, unique, asymmetric."""
     alike = Counter(text for value in values.values() for text in {value.tobytes(), value.T.tobytes()})
     return {
         key
@@ -335,16 +340,15 @@ def _clear(values: Mapping[Key, Array]) -> set[Key]:
 
 
 def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
-    """The weights of all gates that lie beside one another."""
+    """The keys of all gates of one field of one pseudo-layer."""
     layer, direction, _, field = key
     return {other for other in values if (*other[:2], other[3]) == (layer, direction, field)}
 
 
 def _odd(recurrence: Recurrence, locations: Locations, key: Key) -> str:
-    """How a matrix lies otherwise than that of the first layer; nothing where it does not.
+    """How a matrix differs in place from that of the first layer, or "".
 
-    Matrices of one kind are read in one way. A graph may read biases, or the other kind, through ops that
-    rearrange them.
+    Matrices of one field are read in one form; a graph may rearrange biases, or another field, with ops.
     """
     layer, direction, gate, field = key
     if field not in _COMPARED:

@@ -1,6 +1,6 @@
 """Weights as numbers: gate orders, cuDNN's blob, lazy arrays.
 
-No files of models and no TensorFlow here.
+This room reads no model files and imports no TensorFlow.
 
 * layouts    : The gate table: every order and shape in which a source or target keeps weights.
 * lazy       : The parameter blob, and weights larger than memory, read one part at a time.

@@ -1,12 +1,11 @@
 """The gate table: every order and shape in which a source or target keeps weights.
 
-This is the only file that permutes gates, transposes kernels between conventions or sums biases.
-A row cites where its order is defined. `Cell` itself is in cuDNN's order (`Mode.gates`).
+Only this file permutes gates, transposes kernels between conventions or sums biases. Each row cites the
+definition of its order. `Cell` itself is in cuDNN's order (`Mode.gates`).
 
-A kernel that knows no projection carries v = o*tanh(c) where cuDNN carries h = Q v, Q `[width, units]` being
-the projection. With R Q in the place of R its gates are cuDNN's, and a product with Q behind it gives h. In
-the place of an initial h0 it takes a v0 with Q v0 = h0: the pseudo-inverse gives one where the rows of Q are
-independent.
+Ops without projection carry v = o*tanh(c) where cuDNN carries h = Q v, with the projection Q `[width,
+units]`. With R Q in place of R their gates equal cuDNN's, and a product with Q afterwards gives h. An initial
+h0 is replaced by a v0 with Q v0 = h0, which the pseudo-inverse gives where the rows of Q are independent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from cudnn_convert.weights import lazy
 
 _I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
 _R, _Z, _N = Gate.RESET, Gate.UPDATE, Gate.CANDIDATE
-#: The gates that see the cell state through a peephole, in the order of `Cell.peepholes`.
+#: The gates with a peephole on the cell state, in the order of `Cell.peepholes`.
 PEEPHOLES: Final = (_I, _F, _O)
 _PLAIN: Final = {Mode.RNN_TANH: (Gate.HIDDEN,), Mode.RNN_RELU: (Gate.HIDDEN,)}
 
@@ -82,7 +81,7 @@ TORCH: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
     "pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM weight_ih_l[k] (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in)",
 )
-#: Where a cell that CONTRIB packs for looks for its gates: told apart, so that a wrong row there shows.
+#: The gate order that the cell packed by CONTRIB reads; a separate row, so that a wrong CONTRIB row is seen.
 COMPATIBLE_GRU: Final = Layout(
     "compatible_gru",
     MappingProxyType({Mode.GRU: (_R, _Z, _N)}),
@@ -91,8 +90,8 @@ COMPATIBLE_GRU: Final = Layout(
 LAYOUTS: Final = (CONTRIB, KERAS, BLOCK_LSTM, BLOCK_LSTM_V1, LSTM_CELL, BASIC_LSTM_CELL, LOOP, ONNX)
 
 
-#: What lies where TensorFlow's cuDNN layers have their gates, in the order of `Mode.gates`. Lingvo writes
-#: canonical kernels as c, i, f, o; MIOpen keeps i, f, o, c and z, r in its blob.
+#: The gates stored at TensorFlow's positions of `Mode.gates`, where a source differs from TensorFlow. Lingvo
+#: writes canonical kernels as c, i, f, o; MIOpen keeps i, f, o, c and z, r in its blob.
 _MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
     {
         "lingvo": Layout(
@@ -110,9 +109,9 @@ _MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
 
 
 def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
-    """The cell that `cell`, decoded as if TensorFlow had written it, really is.
+    """Convert a cell decoded by TensorFlow's convention to what its source means.
 
-    `canonical`: decoded from canonical tensors; they alone lack a forget bias or lie in Lingvo's order.
+    `canonical`: decoded from canonical tensors; only those may lack a forget bias or have Lingvo's order.
     """
     layout = _MISPLACED.get(convention.gate_order)
     if layout is not None and cell.mode in layout.gates and (canonical or layout.name != "lingvo"):
@@ -136,25 +135,25 @@ def _permutation(cell: Cell, layout: Layout) -> list[int]:
 
 
 def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
-    """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, TensorFlow's convention."""
+    """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, as TensorFlow has them."""
     order = _permutation(cell, layout)
     return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
 
 
 def stack_columns(cell: Cell, layout: Layout) -> Array:
-    """Both kernels in one, `[inputs+units, gates*units]`, as TensorFlow's LSTM ops take them."""
+    """Both kernels stacked, `[inputs+units, gates*units]`, for TensorFlow's LSTM ops."""
     return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
 
 
 def projection_columns(cell: Cell) -> list[Array]:
-    """`[units, width]`, which a row of unprojected values is multiplied with; none in a cell without one."""
+    """The transposed projection `[units, width]` in a list, empty without one."""
     return [] if cell.projection is None else [cell.projection.T.copy()]
 
 
 def unpack_block(
     kernel: Array, bias: Array, layout: Layout, *, forget_bias: float, peepholes: Array | None
 ) -> Cell:
-    """A cell from the weights of TensorFlow's fused LSTM ops.
+    """Decode the weights of TensorFlow's fused LSTM ops.
 
     kernel `[inputs+units, gates*units]`, bias `[gates*units]`, peepholes `[3, units]` for input, forget and
     output gate. `forget_bias` is what the op adds to the forget gate; the second bias is zero.
@@ -169,7 +168,7 @@ def unpack_block(
 
 
 def peephole_row(cell: Cell, layout: Layout) -> Array | None:
-    """`[3*units]`, gates in the order of the layout, or None in a cell without peepholes."""
+    """`[3*units]`, gates in the order of the layout, or None without peepholes."""
     if cell.peepholes is None:
         return None
     order = [PEEPHOLES.index(gate) for gate in layout.gates[cell.mode] if gate in PEEPHOLES]
@@ -177,16 +176,16 @@ def peephole_row(cell: Cell, layout: Layout) -> Array | None:
 
 
 def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
-    """`(kernel, recurrent_kernel)`, each gate `[units, inputs]` or `[units, units]`: ONNX's convention.
+    """Each gate's `[units, inputs]` and `[units, units]` matrix: ONNX's convention.
 
-    They are views of the cell's own arrays, to be written one after the other.
+    They are views of the cell's arrays, in the order of the layout.
     """
     order = _permutation(cell, layout)
     return [cell.kernel[gate] for gate in order], [cell.recurrent_kernel[gate] for gate in order]
 
 
 def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
-    """Kernels `[gates, units, inputs]` as columns, one below the other, gates in another order."""
+    """Transpose kernels `[gates, units, inputs]` to columns, stacked, with gates reordered."""
     gates, units, _ = kernels[0].shape
     values = lazy.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
     row = 0
@@ -205,16 +204,16 @@ def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
 
 
 def sum_biases(cell: Cell, layout: Layout) -> Array:
-    """Both biases in one, `[gates*units]`; right for every gate but the GRU's candidate."""
+    """The summed biases, `[gates*units]`; not valid for a GRU's candidate."""
     bias, recurrent_bias = biases(cell, layout)
     return np.asarray(bias + recurrent_bias)
 
 
 def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
-    """A cell from the variables of the CPU-compatible cell that TensorFlow 1 saved.
+    """Decode the variables of TensorFlow 1's CPU-compatible cells.
 
-    `kernel [inputs+units, gates*units]` and `bias [gates*units]`; for a GRU `gates/*` and the two
-    projections of the candidate. A bias that TensorFlow summed is halved into both, as its own restore does.
+    `kernel [inputs+units, gates*units]` and `bias [gates*units]`; for a GRU `gates/*` and the two projections
+    of the candidate. A summed bias is split into two halves, as TensorFlow's restore does.
     """
     if mode is Mode.GRU:
         return _unpack_contrib_gru(tensors)
@@ -249,7 +248,7 @@ def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
 def _side_by_side(blocks: Sequence[Array]) -> Array:
     """Blocks `[rows, units]`, one a gate, as `[gates, units, rows]`.
 
-    The gates change places, the values stay in their rows: whoever wants columns of them turns them.
+    The result is a transposed view: gates are reordered, values are not transposed in memory.
     """
     count, units = blocks[0].shape
     rows = lazy.empty((count, len(blocks), units), blocks[0].dtype)
@@ -259,7 +258,7 @@ def _side_by_side(blocks: Sequence[Array]) -> Array:
 
 
 def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    """The shapes that `unpack_contrib` takes, one cell's variables, by key."""
+    """The shapes of one cell's variables for `unpack_contrib`, by key."""
     gates = len(mode.gates)
     if mode is not Mode.GRU:
         return {"kernel": (inputs + units, gates * units), "bias": (gates * units,)}
@@ -274,10 +273,10 @@ def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[in
 
 
 def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
-    """A cell from the variables of Keras's CuDNNLSTM or CuDNNGRU, in the shapes of `keras_shapes`.
+    """Decode the variables of Keras' CuDNNLSTM or CuDNNGRU, shaped as in `keras_shapes`.
 
-    A gate's block `[inputs, units]` of a kernel holds cuDNN's matrix `[units, inputs]` value after value: the
-    layer flattens the block as it is. The bias is all input biases, then all recurrent ones.
+    The memory of a gate's block `[inputs, units]` is cuDNN's matrix `[units, inputs]`: the layer flattens the
+    block without transposing it. The bias has all input biases, then all recurrent ones.
     """
     order = [KERAS.gates[mode].index(gate) for gate in mode.gates]
     units = tensors["recurrent_kernel"].shape[0]
@@ -293,15 +292,15 @@ def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
 
 
 def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    """The shapes that `unpack_keras` takes, one layer's variables, by key."""
+    """The shapes of one layer's variables for `unpack_keras`, by key."""
     wide = len(mode.gates) * units
     return {"kernel": (inputs, wide), "recurrent_kernel": (units, wide), "bias": (2 * wide,)}
 
 
 def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[str, Array]:
-    """The variables of one of TensorFlow 1's CPU cells; shapes and keys as `contrib_shapes` has them.
+    """The variables of a TensorFlow 1 CPU cell, with the keys of `contrib_shapes`.
 
-    `forget_bias` is what the cell adds to its LSTM's forget gate itself, and so is not stored.
+    `forget_bias` is what the LSTM cell adds to its forget gate, and is subtracted here.
     """
     kernel, recurrent = columns(cell, layout)
     if cell.mode is not Mode.GRU:
@@ -311,7 +310,7 @@ def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[s
         return {"kernel": np.concatenate([kernel, recurrent]), "bias": bias}
     units = recurrent.shape[0]
     bias, recurrent_bias = biases(cell, layout)
-    candidate = 2 * units  # the last of every layout: its tensors are apart
+    candidate = 2 * units  # last in every layout; its tensors are separate
     return {
         "gates/kernel": np.concatenate([kernel[:, :candidate], recurrent[:, :candidate]]),
         "gates/bias": (bias + recurrent_bias)[:candidate],
@@ -330,14 +329,14 @@ def forget_row(cell: Cell, layout: Layout, value: float) -> Array:
 
 
 def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
-    """For each gate of `target`, in order, its place in `source`: rearranges columns where they stand."""
+    """For each gate of `target`, in order, its position in `source`."""
     return [source.gates[mode].index(gate) for gate in target.gates[mode]]
 
 
 def one_bias(cell: Cell) -> Cell:
-    """The cell whose summed biases are its input's alone: of two equal gradients one, not their sum.
+    """The cell with zero recurrent biases, except for a GRU's candidate.
 
-    A GRU's candidate keeps both. For what an optimizer remembers of a bias that TensorFlow's cells have once.
+    For optimizer slots: TensorFlow's cells have one summed bias, whose slot is that of one bias, not the sum.
     """
     kept = cell.recurrent_bias.copy()
     kept[[gate is not Gate.CANDIDATE for gate in cell.mode.gates]] = 0
@@ -345,7 +344,7 @@ def one_bias(cell: Cell) -> Cell:
 
 
 def pack_keras(cell: Cell) -> dict[str, Array]:
-    """The variables of Keras's LSTM, or of its GRU with `reset_after`: what a CuDNN layer becomes on a CPU.
+    """The variables of Keras' LSTM, or of its GRU with `reset_after`.
 
     `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [4*units]` of an LSTM, the
     sum of both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
@@ -357,9 +356,9 @@ def pack_keras(cell: Cell) -> dict[str, Array]:
 
 
 def scale_keras(mode: Mode, weights: Array, factor: float) -> Array:
-    """A weight of Keras's LSTM or GRU, gates in its last axis, with the sigmoid gates' share times `factor`.
+    """Scale the sigmoid gates of a Keras LSTM or GRU weight by `factor`.
 
-    All before a gate's activation is linear in these weights, so that the activation sees `factor * x`.
+    Gates are on the last axis. The weights enter linearly, so that each sigmoid gets `factor * x`.
     """
     gates = KERAS.gates[mode]
     factors = [1.0 if gate in {Gate.CELL, Gate.CANDIDATE} else factor for gate in gates]
@@ -367,15 +366,18 @@ def scale_keras(mode: Mode, weights: Array, factor: float) -> Array:
     return np.asarray(weights * row.astype(weights.dtype))
 
 
-#: How far Q v0 may miss an h0 of size 1 where there is another way: some thirty roundings of float32, which
-#: all such kernels run in.
+#: Largest error of Q v0 for h0 of size 1 where a loop could be used instead: some thirty roundings of
+#: float32, in which all such kernels run.
 _ACCURATE: Final = 2e-6
-#: The same where there is none: what lies between is for the proof of the whole model to judge.
+#: The same where there is no alternative; the proof of the whole model judges errors in between.
 _SOLVABLE: Final = 1e-3
 
 
 def fold_projection(cell: Cell) -> Cell:
-    """A cell without projection whose gates are those of `cell`, in float32; `cell` itself if it has none."""
+    """A cell without projection and with equal gates, in float32.
+
+    `cell` itself if it has no projection.
+    """
     if cell.projection is None:
         return cell
     recurrent = cell.recurrent_kernel.astype(np.float64) @ cell.projection.astype(np.float64)
@@ -384,20 +386,20 @@ def fold_projection(cell: Cell) -> Cell:
 
 
 def invert_projection(cell: Cell) -> Array | None:
-    """What takes h0 to v0, `h0 [batch, width] @ inverse [width, units]`, in float32.
+    """The matrix `[width, units]` that maps h0 to v0, in float32.
 
-    None where there is no projection, or where its rows depend on each other as far as float32 can tell.
+    None without a projection, or where its rows are linearly dependent as far as float32 can tell.
     """
     return _pseudo_inverse(cell, _SOLVABLE)
 
 
 def can_invert_projection(cell: Cell) -> bool:
-    """Whether a kernel that knows no projection can compute `cell` at all."""
+    """Whether ops without projection can compute `cell`."""
     return cell.projection is None or _pseudo_inverse(cell, _SOLVABLE) is not None
 
 
 def inverts_accurately(cell: Cell) -> bool:
-    """Whether such a kernel computes `cell` as well as one that knows it."""
+    """Whether ops without projection compute `cell` as accurately as others."""
     return cell.projection is None or _pseudo_inverse(cell, _ACCURATE) is not None
 
 

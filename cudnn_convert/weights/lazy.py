@@ -1,7 +1,7 @@
 """The parameter blob, and weights larger than memory, read one part at a time.
 
-Layers and tensors are read when they are asked for. What is small is decoded once, and stays:
-`exceeds_memory_budget` tells. Large matrices are transposed in strips, and read while others are written.
+Layers and tensors are read on access. Small recurrences are decoded once and kept
+(`exceeds_memory_budget`). Large matrices are transposed in strips, and read while others are written.
 
 Layout of the blob: for each pseudo-layer (layer-major, forward before backward) the input matrices of all
 gates, then the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where
@@ -32,23 +32,23 @@ import numpy as np
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.model import Array, Cell, Mode, Sizes, Tensor
 
-#: Cells `[layer][direction]`, all there or made when they are asked for.
+#: Cells `[layer][direction]`, in memory or decoded on access.
 Cells: TypeAlias = Sequence[tuple[Cell, ...]]
-#: A recurrence with more bytes of weights than this stays in its file.
+#: A recurrence with more bytes of weights than this is decoded on access.
 LARGE: Final = 1 << 28
-#: So many values are looked at at a time: they stay in a processor's cache.
+#: Values checked at a time, few enough for a processor's cache.
 _CHUNK: Final = 1 << 16
 
 
 def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
-    """Whether the weights of a recurrence are decoded layer by layer, again wherever they are needed."""
+    """Whether a recurrence's weights are decoded layer by layer on each access."""
     return length(sizes) * dtype.itemsize > LARGE
 
 
 class Layers(Sequence[tuple[Cell, ...]]):
-    """The cells of a recurrence; `decode` gives those of a layer, of which the last one stays in memory.
+    """The cells of a recurrence, decoded on access; the last layer stays in memory.
 
-    Raises what `decode` raises, and IndexError.
+    `decode` returns the cells of a layer. Raises what `decode` raises, and IndexError.
     """
 
     def __init__(self, count: int, decode: Callable[[int], tuple[Cell, ...]]) -> None:
@@ -66,7 +66,7 @@ class Layers(Sequence[tuple[Cell, ...]]):
             raise IndexError(number)
         number %= self._count
         if self._last is None or self._last[0] != number:
-            self._last = None  # before the next one takes its own memory
+            self._last = None  # freed before the next one is allocated
             layer = self._decode(number)
             if number not in self._seen:
                 self._seen[number] = all(map(is_finite, layer))
@@ -75,23 +75,23 @@ class Layers(Sequence[tuple[Cell, ...]]):
 
     @property
     def finite(self) -> bool:
-        """Whether the layers that were asked for so far hold numbers alone."""
+        """Whether all layers read so far have only finite weights."""
         return all(self._seen.values())
 
     def change_cells(self, change: Callable[[Cell], Cell]) -> Layers:
-        """These layers with each cell changed as it is decoded."""
+        """These layers with `change` applied to each cell as it is decoded."""
         return Layers(self._count, lambda number: tuple(map(change, self._decode(number))))
 
 
 def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> Layers:
-    """Any cells, each changed when it is asked for."""
+    """Cells with `change` applied on access."""
     if isinstance(cells, Layers):
         return cells.change_cells(change)
     return Layers(len(cells), lambda number: tuple(map(change, cells[number])))
 
 
 def is_finite(cell: Cell) -> bool:
-    """Whether all weights are numbers."""
+    """Whether all weights are finite."""
     parts = (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
     return all(_is_finite(part) for part in parts if part is not None)
 
@@ -105,7 +105,7 @@ def _is_finite(part: Array) -> bool:
 
 
 class Read(Mapping[str, Array]):
-    """Arrays by name, each of which `read` gives when it is asked for. Raises what that raises, KeyError."""
+    """Arrays by name, each read on access. Raises what `read` raises, KeyError."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Array]) -> None:
         self._names, self._read = dict.fromkeys(names), read
@@ -126,28 +126,28 @@ class Read(Mapping[str, Array]):
 
 
 def read(tensors: Mapping[str, Tensor]) -> Read:
-    """Tensors as arrays."""
+    """Map names to arrays, read on access."""
     return Read(tensors, lambda name: tensors[name].read())
 
 
 def size(tensor: Tensor) -> int:
-    """The bytes of a tensor, which is not read."""
+    """The size of a tensor in bytes, without reading it."""
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
-#: Where TensorFlow takes an array's memory as it is: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
+#: Alignment at which TensorFlow shares an array's memory: tensorflow v2.21.0 EIGEN_MAX_ALIGN_BYTES.
 _ALIGNED: Final = 64
-#: The blocks in which a matrix is turned: what a processor's cache holds beside all else. Their rows do not
-#: lie a power of two apart, for those would share the same few lines of it.
+#: The blocks in which a matrix is transposed, small enough for a processor's cache. Their row stride is no
+#: power of two, since such rows would share the same few cache lines.
 _ROWS: Final = 256
 _COLUMNS: Final = 128
 _APART: Final = 16
-#: As much of a turned matrix as a processor's cache still holds when it is written.
+#: Bytes of a transposed matrix that are still in a processor's cache when they are written.
 _STRIP: Final = 1 << 22
-#: Memory from this size on is used again, and so many pieces of it that fit nothing are kept for that.
+#: Buffers from this size on are reused; up to `_KEPT` unused ones are kept.
 _LARGE: Final = 1 << 20
 _KEPT: Final = 4
-#: Memory from this size on is asked for by several threads, each so many bytes at a time.
+#: Memory from this size on is touched by several threads, `_SHARE` bytes at a time.
 _SHARED: Final = 1 << 26
 _SHARE: Final = 1 << 21
 _PAGE: Final = 1 << 12
@@ -155,7 +155,7 @@ _THREADS: Final = 8
 
 
 class _Used:
-    """Memory that was given out, and is again once nobody else refers to it."""
+    """Buffers that are handed out again once they have no other references."""
 
     def __init__(self) -> None:
         self._held: list[Array] = []
@@ -173,7 +173,7 @@ class _Used:
             return self._held[-1]
 
     def _is_unused(self, number: int) -> bool:
-        # The list refers to it, and the call does; an array that lies in it would too.
+        # One reference is the list's, one the call's; an array in the buffer would add one.
         return sys.getrefcount(self._held[number]) == 2
 
 
@@ -182,10 +182,10 @@ _USED: Final[ContextVar[_Used | None]] = ContextVar("used", default=None)
 
 @contextmanager
 def buffer_pool() -> Iterator[None]:
-    """In this context `empty` gives large memory again that no array lies in any more.
+    """Inside the context, make `empty` reuse large buffers that are no longer referenced.
 
-    New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
-    into it then takes many times as long as into memory that was used before.
+    Fresh memory is slow where the system must find and clear it, above all on a virtual machine: reading into
+    it then takes many times as long as into memory used before.
     """
     token = _USED.set(_Used())
     try:
@@ -195,7 +195,7 @@ def buffer_pool() -> Iterator[None]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """As `numpy.empty`, where no runtime has to copy what it is given."""
+    """As `numpy.empty`, aligned so that runtimes share the memory without a copy."""
     size = math.prod(shape) * dtype.itemsize
     used = _USED.get() if size >= _LARGE else None
     buffer = used.memory(size + _ALIGNED) if used else _new(size + _ALIGNED)
@@ -204,12 +204,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _new(size: int) -> Array:
-    """Bytes that are there, where many are wanted: a page comes when it is first written to, and several
-    processors get several pages in the time of one.
+    """Allocate bytes; large buffers are touched by several threads.
+
+    A page is mapped when it is first written to, and several processors map several pages at a time.
     """
     values = np.empty(size, np.uint8)
     if size >= _SHARED:
-        # Few weights are so large, and this takes time to import.
+        # Imported here since few weights are so large, and the import takes time.
         from concurrent.futures import ThreadPoolExecutor
 
         pages, count = values[::_PAGE], _SHARE // _PAGE
@@ -220,7 +221,7 @@ def _new(size: int) -> Array:
 
 
 def row_chunks(matrix: Array) -> Iterator[Array]:
-    """A matrix row by row, in pieces that are copies where it lies otherwise; other ranks in one piece."""
+    """A matrix in row-major pieces, copied only if needed; other ranks in one piece."""
     if matrix.ndim != 2:
         yield np.ascontiguousarray(matrix)
         return
@@ -230,7 +231,7 @@ def row_chunks(matrix: Array) -> Iterator[Array]:
 
 
 def contiguous(matrix: Array) -> Array:
-    """A matrix row by row: itself, or a copy. Arrays of other ranks go NumPy's way."""
+    """A row-major matrix: itself, or a copy. Other ranks use NumPy's copy."""
     if matrix.flags.c_contiguous or matrix.ndim != 2:
         return np.ascontiguousarray(matrix)
     values = empty(matrix.shape, matrix.dtype)
@@ -239,9 +240,11 @@ def contiguous(matrix: Array) -> Array:
 
 
 def fill(array: Array, matrix: Array) -> None:
-    """Copies a matrix, block by block where its columns become rows: NumPy's own way, value after value down
-    a column, takes twenty times as long where that is longer than what a cache holds. Each block is brought
-    together first: only what lies together is turned at speed.
+    """Copy a matrix into `array`, block by block where it must be transposed.
+
+    NumPy copies a transposed matrix one value after the other along a column, which takes twenty times as
+    long for columns longer than a cache. Each block is first gathered: only contiguous blocks are transposed
+    fast.
     """
     if matrix.strides[1] <= matrix.strides[0]:
         array[:] = matrix
@@ -259,9 +262,10 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
-    """The items; up to `count` are made in another thread while one is used. Raises what making them does.
+    """Iterate `items`, with up to `count` made ahead in another thread.
 
-    So many and one are in memory at a time. Whoever stops early waits for the one that is being made.
+    At most `count` items and one are in memory. A consumer that stops early waits for the item in progress.
+    Raises what making an item raises.
     """
     items_left, context = iter(items), copy_context()
 
@@ -279,9 +283,9 @@ def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
                 future.cancel()
 
 
-#: The most layers that a blob of unknown sizes is tried with.
+#: The most layers tried for a blob of unknown sizes.
 _DEPTH: Final = 8
-#: Units that are looked for unasked: a length alone may be what a file claims.
+#: The most units tried without `--units`: the length may be a false claim of the file.
 _WIDEST: Final = 1 << 14
 
 
@@ -293,14 +297,15 @@ def length(sizes: Sizes) -> int:
         inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
         return gates * units * (inputs + width + 2) + sizes.projection * units
 
-    # All layers but the first are alike; how many there are may be what a file claims.
+    # All layers but the first are alike; no loop, since the number may be a false claim of the file.
     return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:
-    """The input size that makes a blob of `elements`, or None; `sizes.input_size` is not looked at.
+    """The input size that gives a blob of `elements`, or None.
 
-    With `sizes.skip_input` there is one length only, and one input size: the units.
+    `sizes.input_size` is ignored. With `sizes.skip_input` only one length is possible, and the input size
+    equals the units.
     """
     without = length(replace(sizes, input_size=0))
     if sizes.skip_input:
@@ -311,10 +316,10 @@ def solve_input_size(elements: int, sizes: Sizes) -> int | None:
 
 
 def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], ...]:
-    """The cells `[layer][direction]` as views of the 1-D `blob`; a skipped input gives identity kernels.
+    """Cells `[layer][direction]` as views of the 1-D `blob`.
 
-    Raises InvalidModelError where the length is not exactly the formula's, or where an
-    input that is skipped has not as many values as there are units.
+    A skipped input gives identity kernels. Raises InvalidModelError where the length differs from
+    `length(sizes)`, or where a skipped input's size differs from the units.
     """
     if blob.ndim != 1 or blob.size != length(sizes):
         raise InvalidModelError(
@@ -351,7 +356,7 @@ def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], .
 
 
 def _identities(sizes: Sizes, blob: Array) -> Array:
-    """`[gates, units, units]`: the input, as it is, for every gate."""
+    """Identity kernels `[gates, units, units]`: every gate gets the input itself."""
     identity = np.eye(sizes.units).astype(blob.dtype)
     return np.broadcast_to(identity, (len(sizes.mode.gates), *identity.shape))
 
@@ -359,7 +364,8 @@ def _identities(sizes: Sizes, blob: Array) -> Array:
 def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
     """The blob of cells `[layer][direction]`; the inverse of `split`.
 
-    With `skip_input` the kernels of layer 0 are left out; they must be identities, else InvalidModelError.
+    With `skip_input` the kernels of layer 0 are left out. Raises InvalidModelError where those are no
+    identities.
     """
     cells = [cell for layer in layers for cell in layer]
     skipped = layers[0] if skip_input else ()
@@ -384,8 +390,11 @@ def fitting(
     directions: int | None = None,
     units: int | None = None,
 ) -> list[Sizes]:
-    """All sizes of a linear-input blob of `elements` with what is known of them, the rounder units first."""
-    # A recurrent matrix, one column of another and two biases are more than the square of one unit more.
+    """All sizes of a linear-input blob of `elements` values, rounder units first.
+
+    Arguments that are not None are fixed.
+    """
+    # Lower bound of the size: a recurrent matrix, one input column and two biases have (units + 1)^2 values.
     most = min(math.isqrt(elements), _WIDEST + 1)
     partial = (
         Sizes(kind, depth, ways, width, 0)

@@ -1,15 +1,12 @@
 """Reads `.npz` archives of plain arrays: headers are checked before data is read.
 
-Archives of plain arrays, `.npz`, read with suspicion: what a member claims is checked before it is read.
+Archives come from users: feeds, and recordings of answers. No more memory is allocated than the file's size
+and the limits of `context` allow. NumPy pickles arrays of objects, the only ones that preserve bytes ending
+in zeros. Where a user's strings are expected, arrays of bytes and text are unpickled without any class: names
+in the pickle become placeholders, and no code of NumPy is called. Otherwise nothing is unpickled.
 
-No more memory is taken than the file itself and the limits of `context` allow. NumPy pickles arrays of
-objects, the only ones that keep bytes which end in zeros: where a user's strings are asked for, arrays of
-bytes and text are read by an unpickler that knows no class. What a pickle names stands for itself, and calls
-no code of NumPy; elsewhere nothing is unpickled.
 Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
-
-Archives of plain arrays from a user: feeds, and recordings of answers.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 
-#: What NumPy and zipfile raise for damage: a header is a literal of Python, which NumPy reads with tokens.
+#: What NumPy and zipfile raise for damage; NumPy tokenizes a header, which is a Python literal.
 _DAMAGED: Final = (KeyError, TypeError, AttributeError, EOFError, SyntaxError, tokenize.TokenError)
 _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError)
 _SUFFIX: Final = ".npy"
-#: The versions of a header in Latin-1; the third is for names of fields, which no plain array has.
+#: Header versions in Latin-1; version 3 is for field names, which plain arrays lack.
 _HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-#: What the pickle of an array of objects names.
+#: The names in a pickled array of objects.
 _NAMES: Final = frozenset(
     {
         ("numpy", "dtype"),
@@ -52,9 +49,10 @@ _NAMES: Final = frozenset(
 
 
 def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[str, Array]:
-    """The arrays of a file by key, or that of the key `only` if it is there; with `strings` those too.
+    """Load the arrays of a file by key, or only the key `only`.
 
-    Raises ValueError for anything but an archive of plain arrays, OSError.
+    The result is empty if `only` does not exist. `strings` allows arrays of bytes and text that NumPy
+    pickled. Raises ValueError for anything but an archive of plain arrays, OSError.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -82,7 +80,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) ->
 
 
 def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
-    """Raises ValueError for objects, for fields, and where the values are not of the size that is there."""
+    """Check a header: a plain dtype, and values of exactly `size` bytes. Raises ValueError."""
     if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
         raise ValueError(f"elements of {dtype}")
     if any(width < 0 for width in shape) or math.prod(shape) * dtype.itemsize != size:
@@ -90,7 +88,7 @@ def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> N
 
 
 class _Array:
-    """What a pickle builds in the place of an array: the state that it would give it."""
+    """The unpickler's placeholder for an array; keeps the pickled state."""
 
     __slots__ = ("state",)
 
@@ -99,7 +97,10 @@ class _Array:
 
 
 class _Named:
-    """What a pickle calls by a name: it gives an array without state, or the bytes of old protocols."""
+    """The unpickler's placeholder for a name; calling it gives an `_Array`, or bytes.
+
+    Old pickle protocols encode bytes as a call.
+    """
 
     __slots__ = ("name",)
 
@@ -121,7 +122,7 @@ class _Named:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows what an array of objects is made of, by names alone."""
+    """Unpickles an array of objects into placeholders, by names alone."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _NAMES:
@@ -130,7 +131,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
-    """An array of bytes, of text its UTF-8, that NumPy pickled. Raises ValueError for other objects."""
+    """Unpickle an array of bytes; text becomes UTF-8. Raises ValueError for other objects."""
     try:
         strings = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
@@ -143,14 +144,14 @@ def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
         raise ValueError("objects that are neither bytes nor text")
     values = np.empty(len(items), object)
     values[:] = [item.encode() if isinstance(item, str) else item for item in items]
-    return values.reshape(shape)  # listed in the order of C, whatever the array's is
+    return values.reshape(shape)  # the pickle lists them in C order in any case
 
 
 _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 
 
 def load_user_arrays(path: Path, *, flag: str, strings: bool = False) -> dict[str, Array]:
-    """The arrays of an `.npz` by key, with `strings` those that NumPy pickles too. Raises UsageError."""
+    """Load a user's `.npz` by key, with `strings` also pickled strings. Raises UsageError."""
     try:
         return load(path, strings=strings)
     except (OSError, ValueError) as cause:
@@ -158,16 +159,16 @@ def load_user_arrays(path: Path, *, flag: str, strings: bool = False) -> dict[st
 
 
 def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether values of a type are lost, or are none, in another: parts of numbers, or words for numbers."""
+    """Whether a cast from `given` to `wanted` loses values, or mixes text and numbers."""
     if given == wanted or {given.kind, wanted.kind} <= set("OSU"):
         return False
     return given.kind not in "biuf" or wanted.kind in "OSU" or (given.kind == "f" and wanted.kind in "biu")
 
 
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
-    """The arrays of each call, `feed<k>/KEY` of the k-th, counted from 0; those without such keys are of one.
+    """The arrays of each call, from keys `feed<k>/KEY` with k from 0.
 
-    Raises UsageError for numbers that leave one out.
+    Without such keys all arrays belong to one call. Raises UsageError for a missing number.
     """
     matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
     if not arrays or not all(matches.values()):

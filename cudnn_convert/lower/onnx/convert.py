@@ -1,16 +1,13 @@
 """Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
 
-cuDNN nodes of a tf2onnx graph: each becomes the nodes of `fused_nodes`, its outputs keeping their names.
-
-Weights never pass through tf2onnx, which copies every constant for every pass of its optimizer.
+tf2onnx's own CudnnRNN handler reads the blob in a wrong order (tf2onnx v1.17.0 tf2onnx/onnx_opset/rnn.py). A
+handler passed to `process_tf_graph` takes precedence over it; one registered by tf2onnx's decorator would
+not. The handler replaces each cuDNN node by those of `fused_nodes`, whose outputs keep the node's tensor
+names. Weights never pass through tf2onnx, which copies every constant for every pass of its optimizer.
 Source: tf2onnx v1.17.0 tf2onnx/graph.py, graph_builder.py.
 
-The ONNX lowering: tf2onnx converts the graph, our handler its cuDNN nodes.
-
-tf2onnx's own CudnnRNN handler reads the blob in a wrong order (tf2onnx v1.17.0 tf2onnx/onnx_opset/rnn.py);
-one given to `process_tf_graph` comes before it, where one made with tf2onnx's decorator would not. The call
-leaves tf2onnx's tables and loggers as they were, but changes them meanwhile: one at a time in a process.
-tf2onnx has no bfloat16 (it declares float16), so that such graphs are widened to float, inputs included.
+A call changes tf2onnx's tables and loggers while it runs, and restores them: one at a time in a process.
+tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to float, inputs included.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
 
 def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
-    """Put ONNX ops in the place of a cuDNN `node` of a tf2onnx `graph`; `seed2` is its recurrence's number.
+    """Replace a cuDNN `node` of a tf2onnx `graph` by ONNX ops; `seed2` numbers its recurrence.
 
     The node's output tensors keep their names. What nobody reads is left to `finish` to drop.
     """
@@ -98,7 +95,7 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
 
 
 def _are_zeros(graph: Any, name: str) -> bool:
-    """Whether a tensor is zeros of whatever shape, as `tf.zeros` and `zeros_like` are when they come here."""
+    """Whether a tensor is zeros of any shape: a Const, behind Identity and Expand only."""
     node = graph.get_node_by_output(name)
     while node is not None and node.type in ("Identity", "Expand"):
         node = node.inputs[0]
@@ -140,7 +137,7 @@ class _Ops:
 
 
 def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
-    """The number of the first recurrence that holds the same weights, so that both read one constant."""
+    """The number of the first recurrence with the same weights, so both read one constant."""
     return next(
         k
         for k, other in enumerate(recurrences)
@@ -156,7 +153,7 @@ _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 def lower(
     graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17
 ) -> finish.Finished:
-    """A canonical model of a frozen GraphDef that still holds its cuDNN nodes.
+    """Convert a frozen GraphDef with cuDNN nodes to a canonical model.
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
     Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
@@ -195,7 +192,7 @@ def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Re
 def _prepare(
     graph: Any, signature: Signature, recurrences: Sequence[Recurrence]
 ) -> tuple[Any, dict[str, str]]:
-    """The graph without parameter blobs, an Identity for each output, and the outputs' keys by tensor.
+    """The graph without blobs, with an Identity for each output, and the outputs' keys.
 
     Each cuDNN node carries the number of its recurrence in `seed2`, which survives what tf2onnx does to its
     name. The Identity lets two keys share a tensor, and an input be an output.
@@ -221,7 +218,7 @@ def _prepare(
 
 
 def _widen_bfloat16(graph: Any) -> Any:
-    """`graph`, changed in place: each bfloat16 becomes float, in its functions too."""
+    """Change each bfloat16 to float in place, in functions too."""
     _widen(graph.node)
     for function in graph.library.function:
         _widen_types(function.signature.input_arg)
@@ -256,7 +253,7 @@ def _convert(
     opset: int,
     known: Collection[str],
 ) -> Any:
-    """tf2onnx's ModelProto; raises UnsupportedModelError, whose cuts are at ops that are `known`."""
+    """Run tf2onnx. Raises UnsupportedModelError that advises cuts at `known` ops."""
 
     def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         replace(context, node, recurrences)
@@ -289,7 +286,7 @@ def _convert(
 
 
 def _optimize(graph: Any) -> Any:
-    """What tf2onnx's optimizers make of its graph.
+    """Run tf2onnx's optimizers on its graph.
 
     Told to survive a failure, tf2onnx copies the graph before every pass: a fifth of a conversion's time. So
     there is one copy, for the case that a pass fails.
@@ -302,7 +299,7 @@ def _optimize(graph: Any) -> Any:
 
 
 def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """A line for each node that was left behind: what it is, why, and where to cut."""
+    """A reason for each unconverted node: op, cause, and where to cut."""
     index = Index(graph)
     cuts, reasons = Cuts(index, known), []
     for name, why in sorted(failures.items()):
@@ -319,7 +316,7 @@ def _line(error: object) -> str:
 
 @contextmanager
 def _listening(failures: dict[str, str]) -> Iterator[None]:
-    """Keep tf2onnx and TensorFlow quiet; note each node that tf2onnx says it cannot convert, and why.
+    """Silence tf2onnx and TensorFlow; record each node that tf2onnx cannot convert, and why.
 
     tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
     (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
@@ -349,7 +346,7 @@ def _listening(failures: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _restore_tables() -> Iterator[None]:
-    """tf2onnx keeps the handlers it is given; put back what its tables held."""
+    """Restore the handler tables that tf2onnx changes."""
     tables, domain = tf_op.get_opsets(), constants.TENSORFLOW_OPSET.domain
     before = [dict(handlers) for handlers in tables.get(domain, [])]
     mapping, domains = tf_op._MAPPING, tf_op._DOMAIN_MAPPING

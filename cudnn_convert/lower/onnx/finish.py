@@ -1,17 +1,17 @@
 """Last passes of an ONNX model, and the model of one recurrence alone.
 
-`trim_unread` asks nodes for no more than is read: beside a recurrence of one step a node costs much. tf2onnx
-has no such pass, and its own must come first: they know no Shape that gives a part (v1.17.0
+`trim_unread` removes unread outputs: beside a recurrence of one step each node is expensive. tf2onnx has no
+such pass, and its own passes must come first: they do not know a partial Shape (v1.17.0
 tf2onnx/optimizer/transpose_optimizer.py _shape_handler).
 Source: onnx v1.18 docs/Operators.md Shape-15 (`start`, `end`), Slice-13, LSTM-14 (all outputs are optional).
 
-`canonical` gives one model one sequence of bytes. tf2onnx numbers its names and orders its nodes by sets of
-objects, so that two runs differ. Here a walk from the outputs fixes the order of nodes (what no output needs
-falls away), and every internal name, in all nested graphs, is made from that order. Value infos of internal
-tensors, doc strings and the producer's stamp go.
+`canonical` makes the bytes deterministic. tf2onnx numbers names and orders nodes by sets of objects, so two
+runs differ. A walk from the outputs fixes the order of nodes (unneeded ones go), and every internal name, in
+all nested graphs, follows from that order. Value infos of internal tensors, doc strings and the producer's
+stamp are removed.
 Source: onnx v1.18 onnx/onnx.proto (a nested graph sees the names of the graphs around it).
 
-`finish_model` makes a model canonical, checks it and hands on its weights apart from the proto.
+`finish_model` makes a model canonical, checks it and returns its weights separate from the proto.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _OPSET_OF_PARTS: Final = 15
 
 
 def trim_unread(graph: Any, opset: int) -> None:
-    """Change a GraphProto, and all that are nested in it, in place; `opset` is that of ONNX's own ops.
+    """Fold Slice(Shape) into Shape and drop unread outputs of fused nodes, in place.
 
-    A Slice of a Shape becomes a Shape of that part, and a fused node gives no final states that nobody reads.
+    Covers nested graphs. `opset` is that of ONNX's own ops.
     """
     for subgraph in walk.graphs(graph):
         if opset >= _OPSET_OF_PARTS:
@@ -59,7 +59,7 @@ def trim_unread(graph: Any, opset: int) -> None:
 
 
 def _parts(graph: Any) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
-    """Each Slice of a whole Shape that takes neighbours, with that Shape, from where and to where."""
+    """Each Slice of consecutive sizes of a whole Shape, with the Shape and its bounds."""
     shapes = {node.output[0]: node for node in graph.node if node.op_type == "Shape" and not node.attribute}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -69,7 +69,7 @@ def _parts(graph: Any) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
         if any(tensor is None for tensor in bounds):
             continue
         start, end, *others = (onnx.numpy_helper.to_array(tensor).tolist() for tensor in bounds)
-        # Along the one axis that a shape has, one by one, and counted from its start.
+        # Axis 0, step 1, and bounds counted from the start.
         if others in ([], [[0]], [[0], [1]]) and 0 <= start[0] < end[0]:
             yield node, shapes[node.input[0]], (start[0], end[0])
 
@@ -79,9 +79,9 @@ _UNKNOWN: Final = re.compile(r"unk__\d+")  # tf2onnx v1.17.0 tf2onnx/utils.py ma
 
 
 def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
-    """A copy of a ModelProto that is equal byte for byte whenever the model is the same.
+    """A copy of a ModelProto with deterministic bytes.
 
-    The inputs and outputs of the graph are renamed by `names`; those not in it keep their names.
+    `names` renames inputs and outputs; others keep their names.
     """
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
@@ -100,9 +100,9 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
 
 
 def _claims(graph: Any) -> dict[str, str]:
-    """For each tensor that a node makes for an output: the first output that is it, Identities aside.
+    """For each produced tensor, the first graph output equal to it, through Identities.
 
-    tf2onnx lets chance decide which of two outputs of one tensor is the Identity of the other.
+    Which of two outputs of one tensor becomes the Identity of the other is random in tf2onnx.
     """
     sources = {node.output[0]: node.input[0] for node in graph.node if walk.is_identity(node)}
     produced = {name for node in graph.node for name in node.output}
@@ -117,7 +117,7 @@ def _claims(graph: Any) -> dict[str, str]:
 
 
 class _Names:
-    """Gives out names, in one sequence for all graphs of a model, and writes graphs that use them."""
+    """Assigns canonical names, numbered over all graphs of a model, and writes graphs with them."""
 
     def __init__(self, reserved: Any) -> None:
         self.taken = set(reserved)
@@ -125,20 +125,21 @@ class _Names:
         self.dimensions: dict[str, str] = {}
 
     def fresh(self, stem: str) -> str:
-        """`stem_<k>` for the next k of that stem."""
+        """The next `stem_<k>`."""
         self.counts[stem] += 1
         return self.free(f"{stem}_{self.counts[stem] - 1}")
 
     def free(self, name: str) -> str:
-        """`name`, lengthened where an input or output of the model has taken it."""
+        """`name`, with underscores appended where an input or output of the model has it."""
         while name in self.taken:
             name += "_"
         return name
 
     def graph(self, source: Any, name: str, around: Mapping[str, str], kept: Mapping[str, str]) -> Any:
-        """A GraphProto; `around` maps the names seen from outside, `kept` those of the model's own ends.
+        """Copy a GraphProto with canonical names.
 
-        The name of what is left out, "", is one of those `around`, and stays.
+        `around` maps the names visible from outside, with "" for omitted inputs; `kept` maps those of the
+        model's inputs and outputs.
         """
         graph = onnx.GraphProto(name=name)
         constants = {tensor.name: tensor for tensor in source.initializer}
@@ -177,7 +178,7 @@ class _Names:
         return graph
 
     def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
-        """A NodeProto; its outputs, named as wanted or afresh, are added to `scope`."""
+        """Copy a NodeProto; its outputs get `wanted` or new names, which are added to `scope`."""
         node = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
         node.input.extend(scope[name] for name in source.input)
         for old in sorted(source.attribute, key=lambda attribute: str(attribute.name)):
@@ -193,7 +194,7 @@ class _Names:
         return node
 
     def value(self, source: Any, name: str) -> Any:
-        """A ValueInfoProto of another name, whose unknown dimensions are numbered in order."""
+        """Copy a ValueInfoProto under a new name, with unknown dimensions renumbered."""
         info = onnx.ValueInfoProto()
         info.CopyFrom(source)
         info.name = name
@@ -205,21 +206,21 @@ class _Names:
         return info
 
 
-OPSETS: Final = range(11, 19)  # the last that tf2onnx v1.17.0 knows is 18
+OPSETS: Final = range(11, 19)  # tf2onnx v1.17.0 supports up to 18
 _DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 
 
 def require(opset: int) -> None:
-    """Raises UsageError for an opset outside `OPSETS`."""
+    """Check that `opset` is in `OPSETS`. Raises UsageError."""
     if opset not in OPSETS:
         raise UsageError(f"--opset: expected {OPSETS[0]} to {OPSETS[-1]}, found {opset}")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A `onnx.ModelProto` without the values of the constants that `weights` names, and these.
+    """An `onnx.ModelProto` without the values of the constants in `weights`.
 
-    `pieces`: which layer of which recurrence its fused nodes compute, as `fused_nodes.map_layers` says it.
+    `pieces`: the layers that its fused nodes compute, from `fused_nodes.map_layers`.
     """
 
     model: Any
@@ -227,7 +228,7 @@ class Finished:
     pieces: tuple[dict[str, Any], ...] = ()
 
     def whole(self) -> Any:
-        """The model with all its values, where a proto can hold them."""
+        """The model with all values, where it is small enough for a proto."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         for tensor in model.graph.initializer:
@@ -239,9 +240,9 @@ class Finished:
 def finish_model(
     model: Any, recurrences: Sequence[Recurrence], *, names: Mapping[str, str] = _NO_NAMES
 ) -> Finished:
-    """The model as it is written: canonical, of the lowest IR version that will do, its weights beside it.
+    """Make a model canonical, with the lowest possible IR version and weights apart.
 
-    `names` as in `canonical`. Raises UnsupportedModelError for what is not standard ONNX.
+    `names` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
     final = canonical(model, names=names)
     _check(final)
@@ -265,13 +266,13 @@ def _check(model: Any) -> None:
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
-_MOVED: Final = 13  # the opset from which Squeeze and Unsqueeze take their axes as an input
+_MOVED: Final = 13  # from this opset on Squeeze and Unsqueeze take their axes as an input
 
 
 def lower(single: Single, *, opset: int = 17) -> Finished:
-    """A canonical model; its inputs and outputs are the keys of `single`, in their order.
+    """The canonical model of one recurrence; inputs and outputs are the keys of `single`.
 
-    Raises UsageError for an opset that not all lowerings know.
+    Raises UsageError for an unsupported opset.
     """
     require(opset)
     recurrence, ops = single.recurrence, _Ops(opset)
@@ -300,13 +301,13 @@ def _value(key: str, spec: Spec) -> Any:
 
 
 def _into(ops: _Ops, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:
-    """An input as the fused nodes take it: float, time-major."""
+    """Convert an input for the fused nodes: float32, time-major."""
     name = key if dtype == np.float32 else ops("Cast", [key], to=_FLOAT)
     return ops("Transpose", [name], perm=_SWAP) if swapped else name
 
 
 def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bool) -> None:
-    """An output from what the fused nodes give."""
+    """Convert a result of the fused nodes to an output."""
     if swapped:
         name = ops("Transpose", [name], perm=_SWAP)
     if dtype != np.float32:
@@ -315,7 +316,7 @@ def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bo
 
 
 class _Ops:
-    """Makes nodes in a list of their own; see `fused_nodes.Ops`."""
+    """Adds nodes to a list; see `fused_nodes.Ops`."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
@@ -346,7 +347,7 @@ class _Ops:
         return self._of_axes("Unsqueeze", data, axes)
 
     def steps(self, x: str) -> int:
-        return -1  # every input of a signature of its own has an open number of steps
+        return -1  # inputs of a single recurrence have an open number of steps
 
     def _of_axes(self, op: str, data: str, axes: list[int]) -> str:
         if self.opset < _MOVED:

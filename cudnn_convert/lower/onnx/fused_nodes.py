@@ -1,10 +1,11 @@
 """Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 
-`Ops` makes the nodes, in tf2onnx's graph or in one of their own. The fused nodes read *tickets* in the place
-of weights, float constants `[owner, layer, slot, MARK]`, and `attach_weights` puts the arrays there once
-the rest of the graph is settled: every pass over a graph would copy them. ONNX runtimes have no recurrences
-of double, half or bfloat16, so those are computed in float. ONNX knows no projection: `weights.layouts` says
-how it goes without.
+`Ops` adds the nodes to a tf2onnx graph or to a new one. The fused nodes first read *tickets* in place of
+weights, float constants `[owner, layer, slot, MARK]`; `attach_weights` replaces them by the arrays once the
+graph is final, since every pass over a graph copies its constants. ONNX runtimes have no recurrences of
+double, half or bfloat16, so those are computed in float. ONNX has no projection; `weights.layouts` expresses
+one without it.
+
 Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates*units, inputs]`,
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
 """
@@ -25,17 +26,17 @@ from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import Layers
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
-#: The fused nodes of ONNX.
+#: The ONNX ops of fused recurrences.
 FUSED: Final = frozenset(_OPS.values())
-#: Ends a ticket: tf2onnx merges equal constants, and three zeros may be the bias of a dense layer.
+#: Last value of a ticket, so that it equals no other constant: tf2onnx merges equal ones.
 MARK: Final = 2.0**-113 * 1.2912
-#: What stands in inputs 1 to 3 of a fused node, W, R and B, for one direction, in parts.
+#: The parts of inputs 1 to 3 of a fused node, W, R and B, for one direction.
 _WEIGHTS: Final[tuple[Callable[[Cell], Sequence[Array]], ...]] = (
     lambda cell: layouts.rows(cell, layouts.ONNX)[0],
     lambda cell: layouts.rows(layouts.fold_projection(cell), layouts.ONNX)[1],
     lambda cell: layouts.biases(cell, layouts.ONNX),
 )
-#: Their shapes, which nothing needs to be computed for.
+#: Shapes of W, R and B for one direction, known without the weights.
 _SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
     lambda sizes, layer: (len(sizes.mode.gates) * sizes.units, sizes.inputs(layer)),
     lambda sizes, _: (len(sizes.mode.gates) * sizes.units, sizes.units),
@@ -44,7 +45,7 @@ _SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
 
 
 class Ops(Protocol):
-    """Makes nodes in one graph and gives back the names of their outputs."""
+    """Adds nodes to one graph and returns the names of their outputs."""
 
     def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
@@ -56,7 +57,7 @@ class Ops(Protocol):
     def squeeze(self, data: str, axis: int) -> str: ...
     def unsqueeze(self, data: str, axes: list[int]) -> str: ...
     def steps(self, x: str) -> int:
-        """The length of the first axis, -1 where it is not known."""
+        """The length of the first axis, -1 where it is unknown."""
         ...
 
 
@@ -69,11 +70,11 @@ def stack(
     *,
     owner: int = 0,
 ) -> list[str]:
-    """All layers over `x [steps, batch, inputs]` and states `[layers*directions, batch, units]`, of float.
+    """Add all layers over `x [steps, batch, inputs]`, in float32.
 
-    `states` are h and an LSTM's c, or nothing where they are zeros; `lengths [batch]` may be "". `owner` is
-    what the tickets say. Gives `y [steps, batch, directions*units]` and the final states; h and y are of a
-    projection's width.
+    `states` are h and for an LSTM c, `[layers*directions, batch, units]`, or empty for zeros; `lengths
+    [batch]` may be "". `owner` is the number in the tickets. Returns `y [steps, batch, directions*units]` and
+    the final states; with a projection h and y have its width.
     """
     sizes = recurrence.sizes
     rows, empty = _lengths(ops, x, sizes.mode, lengths)
@@ -98,15 +99,18 @@ def stack(
             initial.append(name)
     finals = [ops("Concat", initial, axis=0) if len(initial) > 1 else initial[0] for initial in ends]
     if empty:
-        # The state never left its start. ONNX Runtime (1.31.1) gives zeros for a row without steps, and what
-        # lies in memory for an LSTM of 0 steps that is given neither lengths nor states.
+        # A row without steps must return its initial state. ONNX Runtime (1.31.1) gives zeros, or
+        # uninitialised memory for an LSTM of 0 steps with neither lengths nor states.
         starts = list(states) or [ops.constant(0, np.float32)] * kinds
         finals = [ops("Where", [empty, *pair]) for pair in zip(starts, finals, strict=True)]
     return [x, *finals]
 
 
 def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
-    """What h0 is multiplied with before a fused node, and y and h behind it, by direction; mostly nothing."""
+    """The matrices for h0, and for a fused node's y and h, by direction.
+
+    Both lists are empty without a projection.
+    """
     inverses = [inverse for cell in cells if (inverse := layouts.invert_projection(cell)) is not None]
     columns = [matrix for cell in cells for matrix in layouts.projection_columns(cell)]
     into, out_of = ([ops.constant(inverse, np.float32) for inverse in group] for group in (inverses, columns))
@@ -114,7 +118,7 @@ def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]
 
 
 def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
-    """The part of each direction, one index on `axis`, times its own matrix.
+    """Multiply the part of each direction, one index on `axis`, by its matrix.
 
     Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
     """
@@ -126,7 +130,7 @@ def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
 
 def _peepholes(ops: Ops, recurrence: Recurrence, layer: int) -> list[str]:
     if isinstance(recurrence.cells, Layers):
-        return []  # peepholes are a block's, which is never large: its cell is here
+        return []  # only a block has peepholes, and its cells are never `Layers`
     rows = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
     return [] if rows[0] is None else [ops.constant(rows, np.float32)]
 
@@ -143,7 +147,10 @@ def _attributes(recurrence: Recurrence) -> dict[str, Any]:
 
 
 def _lengths(ops: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
-    """`(lengths [batch] for the fused nodes or "", what is true where a row has no steps or "")`."""
+    """The `lengths [batch]` for the fused nodes, and a mask of rows without steps.
+
+    Either is "" where it is not needed.
+    """
     if not lengths:
         if ops.steps(x) > 0:
             return "", ""
@@ -151,16 +158,16 @@ def _lengths(ops: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
         count = ops.part(shape, 0, 1)
         if mode is not Mode.GRU:
             return "", ops("Equal", [count, ops.constant([0])])
-        # ONNX Runtime (1.31.1) ends the process on a GRU of 0 steps that is given no lengths.
+        # ONNX Runtime (1.31.1) crashes on a GRU of 0 steps without lengths.
         lengths = ops("Expand", [ops("Cast", [count], to=onnx.TensorProto.INT32), ops.part(shape, 1, 2)])
     alone = ops("Equal", [lengths, ops.constant([0], np.int32)])
     return lengths, ops.unsqueeze(alone, [0, 2])
 
 
 def _merge_directions(ops: Ops, y: str, *, directions: int, units: int) -> str:
-    """`[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
+    """Reshape `[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
     if directions == 1:
-        # Not as below: tf2onnx's optimizer makes a Reshape of this Transpose and merges the two wrongly.
+        # Not as below: tf2onnx's optimizer turns this Transpose into a Reshape and merges the two wrongly.
         return ops.squeeze(y, 1)
     side_by_side = ops("Transpose", [y], perm=[0, 2, 1, 3])
     return ops("Reshape", [side_by_side, ops.constant([0, 0, directions * units])])
@@ -169,11 +176,9 @@ def _merge_directions(ops: Ops, y: str, *, directions: int, units: int) -> str:
 def map_layers(
     graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Which layer of which recurrence each fused node computes, `piece`, `node`, `layer`.
+    """The recurrence and layer of each fused node: dicts of `piece`, `node`, `layer`.
 
-    To be asked before `attach_weights`.
-
-    `around` are the constants that the graphs around this one have, by name.
+    Must be called before `attach_weights`. `around` has the constants of enclosing graphs, by name.
     """
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
     layers = []
@@ -188,7 +193,10 @@ def map_layers(
 
 
 def _ticket(tensor: Any) -> tuple[int, int, int] | None:
-    """The owner, the layer and the slot on a ticket; None for other constants: weights have rank 2 or 3."""
+    """The owner, layer and slot of a ticket, None for another constant.
+
+    Weights have rank 2 or 3, tickets rank 1.
+    """
     if tensor is None or [*tensor.dims] != [4]:
         return None
     *numbers, mark = onnx.numpy_helper.to_array(tensor)
@@ -199,9 +207,9 @@ def _ticket(tensor: Any) -> tuple[int, int, int] | None:
 
 
 def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
-    """What each ticket of a GraphProto stands for, by its name; the tickets take the shape and no values.
+    """The weights for each ticket of a GraphProto, by name; tickets get shapes, no values.
 
-    In the graphs nested in it they are filled at once: no file beside a model can hold what they need.
+    Tickets in nested graphs are filled at once: a file beside the model cannot hold their weights.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     parts: dict[str, Parts] = {}
@@ -223,11 +231,11 @@ def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, P
 
 
 def fill(tensor: Any, weights: Parts) -> None:
-    """Puts weights into a TensorProto of their shape."""
+    """Write weights into a TensorProto of their shape."""
     tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
 
 
 def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
-    """The bytes of a constant, direction by direction, part by part; copied only where they change."""
+    """The bytes of a constant, part by part for each direction, copied only where necessary."""
     parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
     return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in lazy.row_chunks(part))

@@ -1,17 +1,18 @@
 """Stores ONNX weights in float16, or multiplies LSTMs in int8.
 
-float16 (`to_float16`): half the file, the same nodes, computed in single precision. A Cast stands between a
-constant and what reads it, which runtimes fold when they load the model. Biases stay as they are: they are
-few, and what they add to is large.
+float16 (`to_float16`): half the file size, the same nodes, computed in single precision. A Cast follows each
+constant, which runtimes fold when they load the model. Biases stay float: they are few, and are added to
+large sums.
 
-int8 (`to_int8`): ONNX Runtime's own op `DynamicQuantizeLSTM` in the place of each LSTM node. Weights are
-stored as int8 with a scale for each row of W and R, or, where rows are short, for a matrix; the runtime
-rounds inputs and states to uint8 at each call, by their range in the whole batch. Biases and peepholes stay.
+int8 (`to_int8`): ONNX Runtime's op `DynamicQuantizeLSTM` replaces each LSTM node. Weights are stored as int8
+with a scale for each row of W and R, or, where rows are short, for a matrix; the runtime rounds inputs and
+states to uint8 at each call, by their range in the whole batch. Biases and peepholes stay float.
+
 Sources: onnxruntime v1.31.1 docs/ContribOperators.md and
 contrib_ops/cpu/quantization/dynamic_quantize_lstm.cc (W `[directions, inputs, 4*units]`, R `[directions,
 units, 4*units]`, scales and zero points `[directions, 4*units]` or `[directions]`). ONNX Runtime's own
-quantizer (v1.31.1 quantization/operators/lstm.py) is not used: of weights that two nodes read it makes a
-wrong model or one that does not load, and it wants all values in one proto.
+quantizer (v1.31.1 quantization/operators/lstm.py) is not used: for weights that two nodes read it writes a
+wrong model or one that does not load, and it needs all values in one proto.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from cudnn_convert.lower.onnx import finish, fused_nodes
 from cudnn_convert.lower.onnx.walk import all_nodes, free, graphs, names, subgraphs
 from cudnn_convert.model import Array, Parts
 
-#: The input of a fused node that holds the biases, of two axes like a matrix: ONNX has directions first.
+#: The bias input of a fused node; it has two axes as a matrix has, since directions come first.
 _BIASES: Final = 3
-#: Fewer elements than this are not worth a node.
+#: Constants with fewer elements stay float: a Cast node costs more.
 _FEW: Final = 256
 
 
 def to_float16(finished: finish.Finished) -> finish.Finished:
-    """The model with each float matrix of its main graph as half, and a Cast after it.
+    """Store each float matrix of the main graph as float16, with a Cast after it.
 
-    Raises UnsupportedModelError where a weight is too large for half, at once or when it is read.
+    Raises UnsupportedModelError where a weight is too large for float16, at once or when it is read.
     """
     model = onnx.ModelProto()
     model.CopyFrom(finished.model)
@@ -72,7 +73,7 @@ def _is_matrix(tensor: Any) -> bool:
 
 
 def _store(tensor: Any, name: str, weights: dict[str, Parts]) -> None:
-    """Makes a constant one of halves, under a new name; its values may lie in `weights`."""
+    """Change a constant to float16 under a new name; its values may be in `weights`."""
     parts = weights.pop(tensor.name, None)
     if parts is None:
         values = _half(numpy_helper.to_array(tensor), tensor.name)
@@ -101,16 +102,16 @@ OP: Final = "DynamicQuantizeLSTM"
 #: The inputs of an LSTM: X, W, R, B, lengths, h, c, peepholes. The scales and zero points follow them.
 _INPUTS: Final = 8
 _MATRICES: Final = (1, 2)
-#: The largest weight. Processors without VNNI add two products of uint8 and int8 in 16 bits, which saturate:
-#: 2 * 255 * 64 is the most that fits, so that what is computed is the same on every machine.
+#: The largest int8 weight used. Processors without VNNI add two products of uint8 and int8 in 16 bits, which
+#: saturate: 2 * 255 * 64 is the most that fits, so that the result is the same on every machine.
 _MOST: Final = 64
-#: Up to so many units a step is so short that scaling its sums one by one takes a good part of it.
+#: Up to this many units one scale a matrix is used: scaling each sum would take much of such a short step.
 _FEW_UNITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A model, how many of its LSTMs are int8 now, and how many fused nodes of each op stay float."""
+    """A model, its number of int8 LSTMs, and of float fused nodes by op."""
 
     model: finish.Finished
     nodes: int
@@ -118,9 +119,9 @@ class Quantized:
 
 
 def to_int8(finished: finish.Finished) -> Quantized:
-    """The model with int8 in each LSTM whose weights are constants, those in branches and loops too.
+    """Quantize each LSTM with constant weights, in branches and loops too.
 
-    Raises UnsupportedModelError where a weight is no finite number.
+    Raises UnsupportedModelError where a weight is not finite.
     """
     model = onnx.ModelProto()
     model.CopyFrom(finished.model)
@@ -135,7 +136,7 @@ def to_int8(finished: finish.Finished) -> Quantized:
 
 
 def notes(quantized: Quantized) -> Iterator[str]:
-    """What is int8 now and whose op that is; what is not."""
+    """Notes on which nodes are int8, and which are not."""
     if quantized.nodes:
         yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {quantized.nodes}"
     if quantized.left:
@@ -145,10 +146,10 @@ def notes(quantized: Quantized) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What a walk gathers: the `weights` by name, what is `left`, the names of what is `stored` as int8.
+    """State of a walk over all graphs of a model.
 
-    Names are canonical, so that in all graphs one stands for one tensor; what is stored takes none that is
-    `taken`.
+    `weights` by name, `left` counts float nodes by op, `stored` maps a matrix to its int8 names. Names are
+    canonical, so one name is one tensor in all graphs; new names avoid `taken`.
     """
 
     weights: dict[str, Parts]
@@ -157,7 +158,10 @@ class _Walk:
     stored: dict[str, tuple[str, str, str]]
 
     def over(self, graph: Any, around: Mapping[str, tuple[Any, Any]]) -> None:
-        """Every fused node of a graph; `around` has the constants it sees, and the graph each stands in."""
+        """Visit every fused node of a graph.
+
+        `around` has the constants visible from outside, each with its graph.
+        """
         seen = {**around, **{tensor.name: (tensor, graph) for tensor in graph.initializer}}
         for node in graph.node:
             for nested in subgraphs(node):
@@ -182,7 +186,7 @@ class _Walk:
         node.op_type, node.domain = OP, DOMAIN
 
     def _store(self, tensor: Any, graph: Any) -> tuple[str, str, str]:
-        """Puts a matrix beside itself as int8, with its scales and zero points; gives their names."""
+        """Add a matrix as int8; returns the names of matrix, scales and zero points."""
         directions, rows, width = tensor.dims
         whole, scale, zero = (free(f"{tensor.name}_{kind}", self.taken) for kind in ("int8", "scale", "zero"))
         parts = self.weights.get(tensor.name) or partial(_alone, tensor)
@@ -204,7 +208,10 @@ def _alone(tensor: Any) -> Iterator[Array]:
 
 
 def _scales(name: str, parts: Parts, directions: int) -> Array:
-    """What one step of int8 is worth, `[directions, rows]`, or `[directions, 1]`; zeros alone have none."""
+    """The scale of each row, `[directions, rows]`, or of each matrix, `[directions, 1]`.
+
+    All-zero rows get 1. Raises UnsupportedModelError where a weight is not finite.
+    """
     largest = [np.abs(part).reshape(-1, part.shape[-1]).max(axis=1) for part in parts()]
     scales_found = np.concatenate(largest).astype("<f4").reshape(directions, -1)
     scales_found = (
@@ -220,7 +227,7 @@ def _scales(name: str, parts: Parts, directions: int) -> Array:
 
 
 def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
-    """The matrix `[directions, rows, width]` as int8, transposed, direction by direction."""
+    """The matrix `[directions, rows, width]` as int8, transposed, one direction at a time."""
     directions, rows, width = dims
     each = np.broadcast_to(scales, (directions, rows)).reshape(-1, 1)
     whole, first = np.empty((directions * rows, width), np.int8), 0
@@ -233,7 +240,7 @@ def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Arr
 
 
 def _sweep(graph: Any, names: Collection[str], weights: dict[str, Parts]) -> None:
-    """Takes away those constants that nothing reads any more, here and in nested graphs."""
+    """Remove the constants `names` that are unread, in the graph and nested graphs."""
     read = {name for node in all_nodes(graph) for name in node.input}
     read |= {value.name for subgraph in graphs(graph) for value in subgraph.output}
     gone = {name for name in names if name not in read}

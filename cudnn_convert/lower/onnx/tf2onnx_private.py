@@ -1,7 +1,7 @@
 """Private parts of tf2onnx that are patched, so that each run gives equal bytes.
 
-They iterate sets of names and nodes, whose order is chance, and number names through all calls in a process.
-In a loop of another loop the outer one, taken first, tears the inner one apart (tf2onnx v1.17.0
+tf2onnx iterates sets of names and nodes in random order, and numbers names across all calls in a process. Of
+nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
 tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes).
 """
 
@@ -22,7 +22,7 @@ _LOOP: Final = "LoopCond"
 
 
 class InsertionSet(MutableSet[Any]):
-    """What tf2onnx asks of a set, in the order in which elements came."""
+    """A set in insertion order, with the methods that tf2onnx uses."""
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         self._elements = dict.fromkeys(elements)
@@ -58,7 +58,7 @@ class InsertionSet(MutableSet[Any]):
 
 @contextmanager
 def order_rewriters(graph: Any) -> Iterator[None]:
-    """tf2onnx works in one order on `graph`, a GraphDef, while the context lasts."""
+    """Make tf2onnx deterministic on `graph`, a GraphDef, inside the context."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = control_flow.frames(index.Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
@@ -84,7 +84,10 @@ def order_rewriters(graph: Any) -> Iterator[None]:
 
 @contextmanager
 def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """A global of a module, or a method, is another; afterwards it is what it was, absent too."""
+    """Replace an attribute of a module or class inside the context; then restore it.
+
+    An attribute that did not exist is deleted again.
+    """
     before = [original for key, original in vars(owner).items() if key == name]
     setattr(owner, name, value)
     try:
@@ -96,7 +99,7 @@ def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
-    """Adds the Switch of each loop variable that only the condition reads: tf2onnx knows none without it."""
+    """Add the Switch of each loop variable that only the condition reads, as tf2onnx expects."""
     nodes = list(graph.get_nodes())
     conditions = {around.get(node.name): node for node in nodes if node.type == _LOOP}
     for node in nodes:
@@ -111,7 +114,7 @@ def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:
-    """Whether a node of tf2onnx is the LoopCond of a loop in which no other loop is left."""
+    """Whether a tf2onnx node is the LoopCond of a loop without inner loops."""
     if op.type != _LOOP:
         return False
     own = loops.get(op.name)
@@ -120,7 +123,7 @@ def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:
 
 
 def _from_within(graph: Any, rewrite: Callable[[Any, Any], Any]) -> Any:
-    """Rewrites the innermost loops of a graph until no loop is left; gives its nodes."""
+    """Rewrite innermost loops until no loop is left; the graph's nodes afterwards."""
     nodes = graph.get_nodes()
     left = _count(nodes)
     while True:

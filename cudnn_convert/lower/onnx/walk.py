@@ -1,8 +1,8 @@
 """Walks ONNX graphs and orders nodes and subgraph outputs.
 
-tf2onnx takes the outputs of an If and the carried variables of a Loop from sets of objects, so that their
-order is chance. `sort_subgraph_outputs` sorts them by digests of what they compute, which no order or name
-goes into.
+tf2onnx takes the outputs of an If and the carried variables of a Loop from sets of objects, so their order is
+random. `sort_subgraph_outputs` sorts them by digests of what they compute, which depend on no order or name.
+
 Source: onnx v1.18 docs/Operators.md If-16, Loop-16 (a Loop's inputs are `M, cond, carried...`, its body's
 `iteration, cond, carried...`, its body's outputs `cond, carried..., scanned...`), Scan-9 (inputs and the
 body's inputs `carried..., scanned...`, outputs and the body's outputs likewise).
@@ -25,7 +25,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a GraphProto and of every graph nested in it."""
+    """The nodes of a GraphProto and of all nested graphs."""
     for node in graph.node:
         yield node
         for nested in subgraphs(node):
@@ -33,12 +33,12 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def graphs(graph: Any) -> list[Any]:
-    """A GraphProto and every graph nested in it."""
+    """A GraphProto and all nested graphs."""
     return [graph, *(nested for node in all_nodes(graph) for nested in subgraphs(node))]
 
 
 def names(graph: Any) -> set[str]:
-    """Every name that a graph uses, those of nested graphs included."""
+    """Every name used in a graph and its nested graphs."""
     used_names = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
     ends = (
         end
@@ -49,19 +49,19 @@ def names(graph: Any) -> set[str]:
 
 
 def free(name: str, taken: Collection[str]) -> str:
-    """`name`, with underscores behind it while it is taken."""
+    """`name`, with underscores appended until it is not in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 def is_identity(node: Any) -> bool:
-    """Whether the node only gives a tensor another name."""
+    """Whether the node only renames a tensor."""
     return bool(node.op_type == "Identity" and not node.domain)
 
 
 def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
-    """The nodes that the outputs need, each after what it reads, with the names it reads."""
+    """The nodes that the outputs need, in topological order, each with the names it reads."""
     nodes = [(node, _reads(node)) for node in graph.node]
     producers = {name: k for k, (node, _) in enumerate(nodes) for name in node.output if name}
     todo = [producers[value.name] for value in reversed(graph.output) if value.name in producers]
@@ -78,7 +78,7 @@ def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
 
 
 def _reads(node: Any) -> list[str]:
-    """The names that a node reads, those that its nested graphs take from around them included."""
+    """The names that a node reads, also in its nested graphs from outside them."""
     reads = dict.fromkeys(name for name in node.input if name)
     for nested in subgraphs(node):
         order = topological_order(nested)
@@ -90,10 +90,10 @@ def _reads(node: Any) -> list[str]:
 
 
 def sort_subgraph_outputs(graph: Any, around: Mapping[str, str], *, within: str = "") -> list[str]:
-    """Sort, in place, what every If, Loop and Scan hands on; gives the digests of the graph's outputs.
+    """Sort every If, Loop and Scan in place; returns digests of the graph's outputs.
 
-    `around` has the digests of the names that the graph sees, its own inputs included; `within` tells apart
-    how deep in loops it stands. Digests are equal only where values are, those of random ops aside.
+    `around` has the digests of all names visible in the graph, its inputs included; `within` identifies the
+    enclosing loops. Equal digests mean equal values, except for random ops.
     """
     known = dict(around) | {"": ""} | {tensor.name: _of_message(tensor) for tensor in graph.initializer}
     for node, _ in topological_order(graph):
@@ -142,7 +142,7 @@ def _settle_loop(node: Any, known: Mapping[str, str], within: str) -> list[str]:
 
 
 def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
-    """tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py), so none is sorted."""
+    """Sort a Scan. tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py)."""
     (body,) = subgraphs(node)
     starts, names = [known[name] for name in node.input], [value.name for value in body.input]
     carried = len(names) - next(
@@ -172,9 +172,9 @@ def _settle_body(
 ) -> tuple[list[str], list[str]]:
     """The digests of a loop's carried variables, and of the outputs of its body.
 
-    `starts` are those of what the variables, by name, start from; output `first` is the next value of the
-    first. Variables that start alike, as states of zeros do, are told apart by what becomes of them: round by
-    round, until one tells no more apart.
+    `starts` has the digests of the variables' initial values, by name; output `first` of the body is the next
+    value of the first variable. Variables with equal initial values, such as zero states, are distinguished
+    by their next values, in rounds until no more can be.
     """
     kinds = list(starts.values())
     while True:
@@ -196,7 +196,7 @@ _SETTLED: Final[Mapping[str, Callable[[Any, Mapping[str, str], str], list[str]]]
 
 
 def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
-    """Of values that are computed alike, such as two counters of one loop, the graph reads one alone."""
+    """Redirect reads of equal values, such as two counters, to the first one."""
     firsts: dict[str, str] = {}
     moved = {name: firsts.setdefault(key, name) for name, key in zip(names, keys, strict=True) if name}
     for node in all_nodes(graph):

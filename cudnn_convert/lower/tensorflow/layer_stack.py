@@ -1,21 +1,22 @@
 """Lowers a recurrence: its layers and directions, as BlockLSTM or as loops.
 
-All ops have CPU kernels in every build of TensorFlow. The lowering `fast` takes `BlockLSTM`, one kernel call
+All ops have CPU kernels in every build of TensorFlow. The lowering `fast` uses `BlockLSTM`, one kernel call
 for all steps, for LSTMs of float and half: for any number of steps where a cache holds their matrices, else
-for few steps, except where they are projected or stay in their file. Everything else is a loop over steps,
-and the lowering `portable` is a plain one. All carry the state itself, so that a row of length 0 and a run of
-0 steps give the initial state. `switch_at_runtime` takes the weights as the loop has them, and makes the
-block's of them at run time where the steps are many. Shapes are cuDNN's.
+for few steps, except where they are projected or stay in their file. Everything else is a loop over steps;
+the lowering `portable` is a plain loop. All carry the state itself, so a row of length 0 and a run of 0 steps
+return the initial state. `switch_at_runtime` takes the loop's weights, and converts them to the block's at
+run time for many steps. Shapes are cuDNN's.
 
-`BlockLSTMV2` would do too, but TensorFlow gives it the gradient of `BlockLSTM`, whose gates lie elsewhere.
-Projected LSTMs take it with matrices made from the stored ones (`weights.layouts`), of its own precision.
+`BlockLSTMV2` would work too, but TensorFlow registers the gradient of `BlockLSTM` for it, which has another
+gate order. Projected LSTMs use the block with matrices derived from the stored ones (`weights.layouts`), at
+its precision.
 Source: tensorflow v2.21.0 core/ops/rnn_ops.cc BlockLSTM, python/ops/rnn_grad.py.
 
 `Deferred` weights of a loop are made when they are written, so that one pseudo-layer is in memory at a time.
 
-`loop` takes the variables of TensorFlow 1's CPU cells. It takes the order of their columns from the op or
-cell that reads the same variables, not from the row of `layouts` that they were packed by: a wrong row is to
-show when the artifact is verified.
+`loop` takes the variables of TensorFlow 1's CPU cells. Their column order comes from the op or cell that
+reads the same variables, not from the row of `layouts` by which they were packed, so that verification
+reveals a wrong row.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from cudnn_convert.weights import layouts, lazy
 
 
 class Making:
-    """The arrays of a recurrence's pseudo-layers; each is handed out once, and then made again."""
+    """Makes the arrays of a recurrence's pseudo-layers on demand, one pseudo-layer at a time."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self._recurrence = recurrence
@@ -43,14 +44,17 @@ class Making:
         self._made: dict[str, Array] = {}
 
     def take(self, layer: int, direction: int, name: str) -> Array:
-        """One array; those beside it stay until another pseudo-layer is asked for."""
+        """One array, removed from the cache of its pseudo-layer.
+
+        Asking again, or for another pseudo-layer, makes the arrays anew.
+        """
         if self._place != (layer, direction) or name not in self._made:
             self._made, self._place = {}, (layer, direction)
             self._made = while_loop.weights(self._recurrence.cells[layer][direction])
         return self._made.pop(name)
 
     def tensors(self, layer: int, direction: int) -> Mapping[str, Tensor]:
-        """Those of one pseudo-layer by name, in order, not made yet."""
+        """The deferred tensors of one pseudo-layer by name, in order."""
         shapes = while_loop.shapes(self._recurrence.sizes, layer)
         kind = self._recurrence.dtype
         return {name: Deferred(self, (layer, direction, name), shape, kind) for name, shape in shapes.items()}
@@ -58,7 +62,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """One array of a lowering as a tensor."""
+    """One array of a lowering as a lazy tensor."""
 
     making: Making
     place: tuple[int, int, str]
@@ -66,12 +70,12 @@ class Deferred:
     dtype: np.dtype[np.generic]
 
     def read(self) -> Array:
-        """The array, made of weights that are read now. Raises ReadError."""
+        """Make the array from weights that are read now. Raises ReadError."""
         return self.making.take(*self.place)
 
 
 def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any, ...]:
-    """The tensors that `layer_stack.layer_weights` names, from those of `layouts.pack_cell`."""
+    """Convert the arrays of `layouts.pack_cell` to those of `while_loop.weights`, as tensors."""
     inputs = cell.kernel.shape[-1]
     kernel, bias, *candidate = arrays
     if cell.mode is Mode.GRU:
@@ -86,7 +90,11 @@ def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any,
 
 
 def _gru(*arrays: Any) -> tuple[Any, ...]:
-    """`arrays`: the gates' kernel, recurrent kernel and bias; the candidate's, input before state."""
+    """Reorder a GRU's arrays.
+
+    `arrays`: the gates' kernel, recurrent kernel and bias; the candidate's kernel and bias, recurrent kernel
+    and bias.
+    """
     kernel, recurrent, bias, candidate, candidate_bias, recurrent_candidate, recurrent_bias = arrays
     pairs = ((kernel, candidate), (recurrent, recurrent_candidate), (bias, candidate_bias))
     (kernel, candidate), (recurrent, recurrent_candidate), (bias, candidate_bias) = map(_in_order, pairs)
@@ -94,7 +102,7 @@ def _gru(*arrays: Any) -> tuple[Any, ...]:
 
 
 def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Columns of both gates, and those of the candidate."""
+    """The columns of both gates, and of the candidate, in the loop's order."""
     order = layouts.moves(Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP)
     if order == sorted(order):
         return pair
@@ -104,7 +112,7 @@ def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def permute_gates(array: Any, mode: Mode, source: layouts.Layout, target: layouts.Layout) -> Any:
-    """Columns, the last axis, whose gates lie as in `source`, in the order of `target`."""
+    """Reorder the gates on the last axis from `source` to `target` order."""
     order = layouts.moves(mode, source, target)
     if order == sorted(order):
         return array
@@ -117,7 +125,7 @@ BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 
 
 def block_weights(cell: Cell) -> dict[str, Array]:
-    """The arrays that `layer` takes, by name and in order."""
+    """The arrays that `block_layer` takes, by name, in order."""
     kernel = layouts.stack_columns(layouts.fold_projection(cell), layouts.BLOCK_LSTM_V1)
     weights = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
     weights |= zip(["projection"], layouts.projection_columns(cell), strict=False)
@@ -127,7 +135,7 @@ def block_weights(cell: Cell) -> dict[str, Array]:
 
 
 def count(cell: Cell) -> int:
-    """How many arrays those are; none is made."""
+    """The number of arrays in `block_weights`, without making them."""
     inverse = layouts.invert_projection(cell) is not None
     return 2 + len(layouts.projection_columns(cell)) + inverse
 
@@ -135,7 +143,10 @@ def count(cell: Cell) -> int:
 def block_layer(
     mode: Mode, x: Any, state: State, lengths: Any, arrays: Sequence[Any], *, backward: bool, op: Any = None
 ) -> tuple[Any, Any, Any]:
-    """`y [time, batch, width]` and the final states; `op` is `BLOCK`, or takes the same arguments."""
+    """Compute one pseudo-layer with BlockLSTM: `y [time, batch, width]`, final states.
+
+    `op` is `BLOCK`, or takes the same arguments.
+    """
     (kernel, bias, *projected), (h0, c0) = arrays, state
     x = backwards(x, lengths) if backward else x
     unused = tf.zeros([kernel.shape[1] // 4], x.dtype)  # peepholes
@@ -150,31 +161,31 @@ def block_layer(
     return backwards(y, lengths) if backward else y, h, c
 
 
-#: A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` in the op's own axis order.
+#: A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)` with the cuDNN op's axes.
 Stack = Callable[..., tuple[Any, Any, Any]]
 #: `(mode, x, state, lengths or None, arrays, *, backward) -> (y, h, c)` of one pseudo-layer, time-major.
 Layer = Callable[..., tuple[Any, Any, Any]]
-#: The lowering whose functions XLA compiles: the plain loop, for it knows no block.
+#: The lowering whose functions XLA compiles: the plain loop, since XLA has no BlockLSTM.
 COMPILED: Final = "jit"
 _BLOCK_DTYPES: Final = frozenset({"float32", "float16"})
-#: From so many steps on, putting both kernels into one array costs less than the block saves.
+#: From this number of steps, concatenating both kernels costs less than the block saves.
 _MANY_STEPS: Final = 4
-#: The block reads both kernels in every step: beyond what a cache holds the loop, which reads one, is faster
-#: once all readings of the other come to so many bytes, or the steps to so many. A proof tries one step more.
+#: The block reads both kernels in every step, the loop one. For kernels larger than a cache the loop is
+#: faster once the extra reads exceed `_READ` bytes, or the steps `_FEW_STEPS`. A proof tries one step more.
 _CACHED: Final = 2**20
 _READ: Final = 24 * 2**20
 _FEW_STEPS: Final = 16
-#: Steps of an iteration, of one loop after another: where a cache holds the matrices, and elsewhere, where
-#: what an iteration costs by itself is little. More make the graph larger and little faster. The feeds of a
-#: proof (`verification/judges.py`) take each of them.
+#: Steps an iteration of successive loops, for cached matrices and for others, whose iterations cost more
+#: anyway. Larger numbers make the graph larger and little faster. The feeds of a proof
+#: (`verification/judges.py`) use each of them.
 _SMALL: Final = (16, 4, 1)
 _OTHERS: Final = (10, 1)
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
-    """Whether BlockLSTM, which knows LSTMs of float and half only, computes it, or few steps of it.
+    """Whether BlockLSTM computes the recurrence, for all numbers of steps or for few.
 
-    Its weights are then the block's.
+    It supports LSTMs of float and half only. If so, the weights are `block_weights`.
     """
     sizes, dtype = recurrence.sizes, recurrence.dtype
     if lowering != "fast" or sizes.mode is not Mode.LSTM or dtype.name not in _BLOCK_DTYPES:
@@ -187,12 +198,15 @@ def uses_block(recurrence: Recurrence, lowering: str) -> bool:
 
 
 def layer_weights(cell: Cell, *, block: bool) -> dict[str, Array]:
-    """The arrays that one pseudo-layer's computation takes, by name, in the order it takes them."""
+    """The arrays of one pseudo-layer's computation by name, in its order."""
     return block_weights(cell) if block else while_loop.weights(cell)
 
 
 def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) -> Stack:
-    """What computes a recurrence from the `weights` of its cells; a block adds `forget_bias` to theirs."""
+    """The function that computes a recurrence from its `layer_weights`.
+
+    `forget_bias`: what a block adds to the stored forget bias.
+    """
     sizes = recurrence.sizes
     if not uses_block(recurrence, lowering):
         walk = partial(while_loop.layer, together=_together(sizes, recurrence.dtype, lowering))
@@ -208,9 +222,9 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
 def switch_at_runtime(
     sizes: Sizes, dtype: np.dtype[Any], layout: layouts.Layout, *, time_major: bool, each: int, lowering: str
 ) -> Stack:
-    """A stack of `each` arrays per pseudo-layer in the form of the loop, a GRU's with all gates' columns.
+    """The function of a recurrence with weights in the loop's form, `each` a pseudo-layer.
 
-    Those are the gates in the order of `layout`.
+    Gates are in the order of `layout`; a GRU's arrays have the columns of all gates.
     """
     fast = lowering == "fast"
     block = fast and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
@@ -233,11 +247,14 @@ def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
 
 
 def stack_layers(sizes: Sizes, layer: Layer, each: int, *, time_major: bool) -> Stack:
-    """A stack of `each` arrays per pseudo-layer, which `layer` computes from them, time-major."""
+    """The function of a recurrence whose pseudo-layers `layer` computes.
+
+    `layer` is time-major and takes `each` arrays.
+    """
 
     def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
         x, h0 = (t if time_major else tf.transpose(t, [1, 0, 2]) for t in (x, h0))
-        # Only an LSTM has a cell state; other modes pass whatever they were given, even a scalar.
+        # Only an LSTM has a cell state; other modes return c0 unchanged, even a scalar.
         c0 = tf.transpose(c0, [1, 0, 2]) if sizes.mode is Mode.LSTM and not time_major else c0
         states = []
         for first in range(0, sizes.layers * sizes.directions, sizes.directions):
@@ -269,8 +286,9 @@ def _few_in_block(
     block: Layer,
     added: Array | None,
 ) -> tuple[Any, Any, Any]:
-    """The block where the steps are few, else the loop, from the block's arrays: rows of its kernel are where
-    they are. `added`: what the block adds to its bias.
+    """Use the block for few steps, else the loop, with the block's arrays.
+
+    The loop slices the rows of the block's kernel. `added`: what the block adds to its bias.
     """
     kernel, bias = arrays
     inputs = x.shape[2]
@@ -299,7 +317,7 @@ def _switch_layer(
     loop: Layer,
     layout: layouts.Layout,
 ) -> tuple[Any, Any, Any]:
-    """The block where the steps are many, else the loop, from the loop's arrays."""
+    """Use the block for many steps, else the loop, with the loop's arrays."""
 
     def block() -> tuple[Any, Any, Any]:
         target = layouts.BLOCK_LSTM_V1

@@ -1,15 +1,15 @@
 """Lowers every cuDNN node of a graph, or of functions that stay, to CPU ops.
 
-The weights of a pseudo-layer are stored as `<scope>/layer_<l>/<forward|backward>/<name>`, `<scope>` being
-that of the blob they came from, or of the variables that a computed blob came from; recurrences that share a
-blob share them.
+The weights of a pseudo-layer are stored as `<scope>/layer_<l>/<forward|backward>/<name>`, where `<scope>` is
+that of their blob, or of the variables from which the blob is computed; recurrences that share a blob share
+them.
 
-Inside a SavedModel of TensorFlow 2, cuDNN nodes of functions become calls of CPU functions. Nothing else
-changes: signatures, objects, variables and gradients stay what they are, and the weights in the
-variables they are in.
+In a SavedModel of TensorFlow 2, cuDNN nodes of functions become calls of CPU functions. Nothing else changes:
+signatures, objects, variables and gradients stay, and so do the variables that have the weights.
 Source: tensorflow v2.21.0 core/framework/function.proto (a function's tensors are `node:output:k`),
 core/ops/cudnn_rnn_ops.cc (names of the outputs).
-`slice_blob` takes a parameter blob apart at run time: a program may still change it.
+
+`slice_blob` splits a parameter blob at run time, since a program may still change it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from cudnn_convert.weights.lazy import Layers
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph of CPU ops, and the value of each of its variables by the name a checkpoint calls it."""
+    """A graph of CPU ops, and its variables' values by checkpoint name."""
 
     graph: Graph
     variables: Mapping[str, Tensor]
@@ -57,8 +57,9 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How weights are stored: variable name -> array, and what computes on those, as `layer_stack.stack`
-    does.
+    """How weights are stored, and the function that computes on them.
+
+    `tensors` gives variable name -> array, `compute` what `layer_stack.stack` gives.
 
     The source's own variables then stay references where they are.
     """
@@ -76,7 +77,7 @@ def lower(
     lowering: str = "fast",
     form: Form | None = None,
 ) -> Lowered:
-    """`graph` down to the tensors `outputs`, each cuDNN node replaced in place, all variables resources.
+    """Reduce `graph` to `outputs` and lower each cuDNN node in place, variables to resources.
 
     `lowering` is `fast`, `portable` or `layer_stack.COMPILED`; `values` are those of the source's variables.
     Without `form` the weights are stored as the lowering takes them.
@@ -124,14 +125,14 @@ def lower(
 
 
 def _scopes(recurrences: Iterable[Recurrence]) -> dict[str, str]:
-    """The scope for the weights of each blob: the blob's own, or its name where several lie in one scope."""
+    """The scope for each blob's weights: the blob's, or its name where several share one."""
     blobs = {recurrence.shared: recurrence.shared.rpartition("/")[0] for recurrence in recurrences}
     around = [*blobs.values()]
     return {name: scope if around.count(scope) == 1 else name for name, scope in blobs.items()}
 
 
 def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Tensor]:
-    """Made now, or where they are large when they are written."""
+    """The weights of a recurrence: made at once, or when written where large."""
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
@@ -158,7 +159,7 @@ def _variable(name: str, value: Tensor) -> list[NodeDef]:
 def _carry(
     index: Index, loops: Mapping[str, tuple[str, ...]], recurrence: Recurrence, read: str
 ) -> tuple[str, list[Any]]:
-    """A weight taken through the Switch and Enter nodes that the blob went through, and copies of those."""
+    """Carry a weight through copies of the blob's Switch and Enter nodes."""
     read_name, nodes = read, []
     dtype = tf.as_dtype(recurrence.dtype)
     # A constant or computed blob may stand inside the loop itself, where no Enter shows the way in.
@@ -183,7 +184,7 @@ def _carry(
 
 
 def _side(index: Index, recurrence: Recurrence, passage: str) -> int:
-    """Which output of a node on the parameters' way leads to the recurrence: a Switch has two."""
+    """The output of a Switch or Enter that leads to the recurrence."""
     op, side = split(index.data_inputs(index.nodes[recurrence.node])[PARAMS])
     while op != passage:
         op, side = split(index.data_inputs(index.nodes[op])[0])
@@ -197,7 +198,7 @@ def _without_lengths(compute: layer_stack.Stack) -> layer_stack.Stack:
 def _inline(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
-    """The nodes that compute, the last of them called `node`, and the functions that these call."""
+    """Nodes that compute in place of `node`, which names the last, and their functions."""
     traced = inlining.trace_function(compute, *specs)
     return inlining.call(traced, node, taken), traced.library
 
@@ -205,7 +206,7 @@ def _inline(
 def _compile(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
-    """As `_inline`; the one node is a call that XLA compiles."""
+    """As `_inline`, with one node: a call that XLA compiles."""
     function, functions = inlining.library(compute, *specs, compiled=True)
     call = node_defs.node(node, "")
     inlining.make_call(call, function, taken)
@@ -224,7 +225,7 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
 def _assemble(
     graph: Graph, nodes_by_name: Mapping[str, list[NodeDef]], library: Mapping[str, FunctionDef]
 ) -> Graph:
-    """The graph with each replaced node's successors in its place, new variables first, unused nodes gone."""
+    """Replace nodes of the graph, put new variables first, and drop unused nodes."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
     replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
@@ -238,7 +239,7 @@ _ON_GPU: Final = "GPU"
 
 
 def lower_functions(path: Path, saved: Any, convention: Convention, *, lowering: str) -> Any:
-    """A copy of the SavedModel proto in which each cuDNN node that a program can reach calls CPU ops.
+    """Copy a SavedModel proto with CPU calls for each reachable cuDNN node.
 
     Raises UnsupportedModelError, about the file `path`.
     """
@@ -267,7 +268,7 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
 def _function(
     stored: saved_functions.Stored, convention: Convention, lowering: str
 ) -> tuple[Any, Sequence[Any]]:
-    """`(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)` as functions of a library."""
+    """Functions `(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)`."""
     sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
     direct = stored.matrices is not None
     layout = layouts.KERAS if direct else layouts.LOOP
@@ -308,7 +309,7 @@ def _function_specs(stored: saved_functions.Stored) -> list[Any]:
 
 
 def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
-    """The node becomes a call of the function `called`, and what reads it reads the call."""
+    """Turn the node into a call of `called`, and its readers' inputs into the call's."""
     node = next(candidate for candidate in function.node_def if candidate.name == stored.node)
     inputs = [name for name in node.input if not name.startswith("^")]
     weights = [inputs[PARAMS]] if stored.matrices is None else [*stored.matrices]
@@ -328,16 +329,16 @@ def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
 
 
 def _off_gpu(graph: Any) -> None:
-    """No node is bound to a GPU any more."""
+    """Unbind all nodes from GPUs."""
     for node in (*graph.node, *(inner for function in graph.library.function for inner in function.node_def)):
         if _ON_GPU in node.device.upper():
             node.device = ""
 
 
 def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]:
-    """The tensors of each pseudo-layer in turn, in the form of the loop (`layer_stack.layer_weights`).
+    """The tensors of each pseudo-layer in the loop's form (`layer_stack.layer_weights`).
 
-    Where each lies is asked of `cudnn_blob` and `layouts`, by the places of the blob's elements.
+    Their positions come from `cudnn_blob` and `layouts`, applied to element positions.
     """
     places = np.arange(lazy.length(sizes))
     for number, layer in enumerate(lazy.split(places, sizes, where="params")):
@@ -348,7 +349,7 @@ def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]
 
 
 def count(sizes: Sizes) -> int:
-    """How many tensors a pseudo-layer has."""
+    """The number of tensors of a pseudo-layer."""
     return 3 + (sizes.mode is Mode.GRU) + bool(sizes.projection)
 
 
@@ -363,13 +364,13 @@ def _cell(blob: Any, cell: Cell, *, skipped: bool) -> Iterator[Any]:
 
 
 def _matrix(blob: Any, places: Array, cell: Cell) -> Any:
-    """`[inputs, gates*units]`: the blob has each gate's part as rows."""
+    """`[inputs, gates*units]` from the blob, which stores each gate's rows."""
     parts = np.split(places, len(cell.mode.gates), axis=1)
     return tf.concat([_block(blob, part) for part in parts], 1)
 
 
 def _block(blob: Any, places: Array) -> Any:
-    """A matrix that the blob has transposed, `[columns, rows]`, value after value."""
+    """A matrix from the blob, which stores it transposed, `[columns, rows]`."""
     rows, columns = places.shape
     first = int(places[0, 0])
     return tf.transpose(tf.reshape(blob[first : first + places.size], [columns, rows]))

@@ -1,17 +1,17 @@
 """Weights as variables of TensorFlow 1's CPU cells, with optimizer slots.
 
-The artifact computes on the variables as they are. Each pseudo-layer has those that a hand-written CPU
-network of `MultiRNNCell` or `stack_bidirectional_dynamic_rnn` has, under `<scope><stem><cell>/`: a plain
+The artifact computes on these variables directly. Each pseudo-layer has the variables of a hand-written CPU
+network of `MultiRNNCell` or `stack_bidirectional_dynamic_rnn`, under `<scope><stem><cell>/`: a plain
 `tf.train.Saver` of such a network restores them. `<scope>` is that of the source's canonical keys, else that
-of its blob. An LSTM of float or half goes through `BlockLSTM`, which takes a kernel and a bias in that very
-order; everything else has them taken apart in the graph.
+of its blob. An LSTM of float or half uses `BlockLSTM`, whose kernel and bias have the same order; for others
+the graph splits the variables.
 Source: tensorflow v1.15.0 python/ops/rnn.py, contrib/rnn/python/ops/rnn.py (scopes),
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatible* cells), core/ops/rnn_ops.cc BlockLSTM.
 
-Slots, what optimizers remember of each weight, are kept for training on with these cells. A slot has the key
-`<variable>/<suffix>` and the variable's shape; that of a parameter blob is split like the blob. Its two
-biases became one variable, and the gradient of their sum is that of either of them: one half is taken, not
-the sum. Scalars (`global_step`, `beta1_power`) belong to no variable.
+Slots, an optimizer's state for each weight, are kept so that training can continue with these cells. A slot
+has the key `<variable>/<suffix>` and the variable's shape; that of a parameter blob is split like the blob.
+The blob's two biases became one variable, and the gradient of their sum equals that of each: one half is
+taken, not the sum. Scalars (`global_step`, `beta1_power`) belong to no variable.
 Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, python/training/optimizer.py.
 """
 
@@ -44,7 +44,10 @@ _STEMS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A cell of TensorFlow 1: its variables' scope and order, and what it adds to the forget gate."""
+    """A cell of TensorFlow 1.
+
+    `scope` and `layout` are those of its variables; `forget_bias` is what it adds to the forget gate.
+    """
 
     scope: str
     layout: layouts.Layout
@@ -52,7 +55,7 @@ class _Kind:
 
 
 def _kind(mode: Mode, cell: str) -> _Kind:
-    """The cell of a mode; `cell`, the value of `--cell`, chooses an LSTM's."""
+    """The cell of a mode; for an LSTM the one that `--cell` names."""
     if mode is Mode.GRU:
         return _Kind("cudnn_compatible_gru_cell", layouts.CONTRIB)
     if mode is not Mode.LSTM:
@@ -66,7 +69,7 @@ def _kind(mode: Mode, cell: str) -> _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The CPU cells of a plan: `prefixes` is the scope of each blob's, by `Recurrence.shared`."""
+    """The CPU cells of a plan; `prefixes` has the scope for each `Recurrence.shared`."""
 
     prefixes: Mapping[str, str]
     cell: str
@@ -74,15 +77,16 @@ class Cells:
 
     @property
     def form(self) -> lower.Form:
-        """These cells as a form of `lower.tensorflow.lower.lower`."""
+        """These cells as a `Form` of `lower.tensorflow.lower.lower`."""
         return lower.Form(lambda recurrence: self.tensors(recurrence, recurrence.cells), self.compute)
 
     def tensors(
         self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True
     ) -> dict[str, Array]:
-        """Key -> array for cells `[layer][direction]` of the recurrence's sizes, as `compute` takes them.
+        """The variables of a recurrence by key, in the order that `compute` takes.
 
-        `adjusted`: without the forget bias that the cell adds itself, as weights are and slots are not.
+        `cells` are `[layer][direction]`. `adjusted`: subtract the forget bias that the cell adds, as for
+        weights but not for slots.
         """
         kind = _kind(recurrence.sizes.mode, self.cell)
         added = kind.forget_bias if adjusted else 0.0
@@ -93,7 +97,7 @@ class Cells:
         }
 
     def stems(self, recurrence: Recurrence) -> Iterator[str]:
-        """The scope of each pseudo-layer's variables, with its slash, layer by layer."""
+        """The scope of each pseudo-layer's variables, with trailing slash, layer by layer."""
         sizes, prefix = recurrence.sizes, self.prefixes[recurrence.shared]
         cell = _kind(sizes.mode, self.cell).scope
         for layer in range(sizes.layers):
@@ -101,7 +105,7 @@ class Cells:
                 yield f"{prefix}{stem.format(layer=layer)}{cell}/"
 
     def compute(self, recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
-        """As `layer_stack.stack`, on the arrays of `tensors`."""
+        """The function of `layer_stack.stack`, for the arrays of `tensors`."""
         kind = _kind(recurrence.sizes.mode, self.cell)
         if layer_stack.uses_block(recurrence, self.lowering):
             return layer_stack.stack(recurrence, self.lowering, forget_bias=kind.forget_bias)
@@ -121,9 +125,9 @@ class Cells:
 
 
 def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: str, lowering: str) -> Cells:
-    """The CPU cells of a plan with its `graph`; `cell` and `lowering` are the flags of those names.
+    """The CPU cells of a plan with its `graph`; `cell` and `lowering` are flags.
 
-    Raises UnsupportedModelError where a cell of TensorFlow 1 cannot hold the weights.
+    Raises UnsupportedModelError where the name of a variable is taken.
     """
     result = Cells(_prefixes(model, recurrences, cell), cell, lowering)
     taken = {node.name for node in graph.node}
@@ -139,7 +143,7 @@ def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: 
 
 
 def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dict[str, str]:
-    """The scope of each blob; the blob's own name where two of one scope would have the same keys."""
+    """The scope for each blob: its own, or its name where keys would clash."""
     prefixes: dict[str, tuple[str, str, int]] = {}
     for recurrence in recurrences:
         sizes, name = recurrence.sizes, recurrence.shared
@@ -167,7 +171,7 @@ _AVERAGES: Final = frozenset({"ExponentialMovingAverage"})
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A source's slots: of the artifact's variables, of blobs, and of variables that the artifact has not."""
+    """A source's slots: of kept variables, of blobs, of lost variables, and scalars."""
 
     plain: Mapping[str, Tensor]
     blobs: Mapping[str, Tensor]
@@ -179,7 +183,10 @@ class Slots:
 
 
 def find(model: Model, graph: Graph, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
-    """The slots of the variables of `graph`, which still has its cuDNN nodes; `outputs` are its tensors."""
+    """The slots of the variables of `graph`, which still has its cuDNN nodes.
+
+    `outputs` are its output tensors.
+    """
     gone = parameter_source.parameters_only(graph.index, [split(name)[0] for name in outputs])
     blobs = {recurrence.shared for recurrence in recurrences}
     owners = {checkpoint_key(node): node.name in gone for node in variable_ops(graph)}
@@ -205,7 +212,7 @@ def _same_shape(model: Model, owner: str, tensor: Tensor) -> bool:
 
 
 def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
-    """Key -> tensor: the slots, those of blobs under the cells' variables, and the scalars."""
+    """The slots and scalars by key; slots of blobs are split for the cells' variables."""
     by_blob = {recurrence.shared: recurrence for recurrence in recurrences}
     slots_by_name = {**slots.plain, **slots.scalars}
     for key, tensor in slots.blobs.items():

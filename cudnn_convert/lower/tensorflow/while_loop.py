@@ -1,14 +1,15 @@
 """Lowers one direction of a layer to a `while` loop over its steps.
 
-`cell_steps` states one step of each cell, and what of it can be computed for all steps beforehand; the
-input's product is hoisted out of the loop. Sequences are `[time, batch, columns]`, and their rows have
-lengths; `None` is the whole of each.
+`cell_steps` has one step of each cell, and the part that is computed for all steps before the loop: the
+input's product. Sequences are `[time, batch, columns]`; rows may have lengths, and `lengths=None` means full
+rows.
 
-What TensorFlow spends on an iteration it spends on several steps at once: a first loop takes so many of them
-`together`, a further one fewer of those that are left, the last goes one by one. A single step, as in
-streaming, needs no loop. A loop by itself is plain, with one step an iteration: TensorFlow Lite's converter
-takes it, which knows no items of several sizes.
-Whatever a loop carries or reads costs three ops an iteration, so that it carries no second counter.
+To share TensorFlow's cost of an iteration among several steps, a first loop takes `together[0]` steps an
+iteration, the next loops fewer, the last one step. A single step, as in streaming, needs no loop. A loop
+alone is plain, with one step an iteration: TensorFlow Lite's converter supports no list items of several
+sizes.
+
+Each tensor that a loop carries or reads costs three ops an iteration, so it carries no second counter.
 Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
 core/common_runtime/lower_while_op.cc (what is read goes round with what is carried).
 """
@@ -30,17 +31,17 @@ from cudnn_convert.weights import layouts
 
 
 def backwards(x: Any, lengths: Any) -> Any:
-    """Time reversed inside each row's valid part."""
+    """Reverse time inside each row's valid part."""
     return tf.reverse(x, [0]) if lengths is None else tf.reverse_sequence(x, lengths, 0, 1)
 
 
 def alive(x: Any, lengths: Any) -> Any:
-    """`[time, batch, 1]`: whether a step lies inside its row's length."""
+    """`[time, batch, 1]` mask: whether a step is within its row's length."""
     return tf.transpose(tf.sequence_mask(lengths, tf.shape(x)[0]))[:, :, None]
 
 
 def at_end(first: Any, steps: Any, lengths: Any) -> Any:
-    """The state at each row's own end: `first` at length 0, else the step before the length."""
+    """The state at each row's end: `first` for length 0, else the last valid step."""
     if lengths is None:
         return tf.concat([first[None], steps[-1:]], 0)[-1]
     rows = tf.range(tf.shape(first)[0])
@@ -48,9 +49,9 @@ def at_end(first: Any, steps: Any, lengths: Any) -> Any:
 
 
 def times(x: Any, matrix: Any, bias: Any = None) -> Any:
-    """`x [time, batch, inputs] @ matrix [inputs, outputs]` in one product, plus `bias [outputs]` if given."""
+    """`x [time, batch, inputs] @ matrix [inputs, outputs] + bias [outputs]`, in one product."""
     time, batch = tf.shape(x)[0], tf.shape(x)[1]
-    # A size of -1 would have no answer in TensorFlow Lite where there are no rows.
+    # TensorFlow Lite cannot resolve a size of -1 where there are no rows.
     rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
     rows = rows @ matrix if bias is None else affine(rows, matrix, bias)
     return tf.reshape(rows, tf.stack([time, batch, matrix.shape[1]]))
@@ -59,13 +60,13 @@ def times(x: Any, matrix: Any, bias: Any = None) -> Any:
 def affine(x: Any, matrix: Any, bias: Any) -> Any:
     """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
-    TensorFlow makes one op of a product and a BiasAdd on a CPU, and two of a product and any other sum.
+    TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns.
     """
     return tf.nn.bias_add(x @ matrix, bias)
 
 
-#: The hidden state `[batch, width]`, which is a step's output too, and an LSTM's cell state.
+#: The hidden state `[batch, width]`, which is also a step's output, and for an LSTM the cell state.
 State = tuple[Any, ...]
 #: `(rows of each sum, old state) -> new state`.
 Step = Callable[[Sequence[Any], State], State]
@@ -73,14 +74,14 @@ _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh,
 #: A GRU's kernel, recurrent kernel, bias and recurrent bias, each with the columns of all gates.
 _WHOLE: Final = 4
 
-#: The input's part of each sum, `[time, batch, columns]`, and what takes one row of each.
+#: The input's part of each sum, `[time, batch, columns]`, and the step that takes one row of each.
 Steps = tuple[Sequence[Any], Step]
 
 
 def weights(cell: Cell) -> dict[str, Array]:
-    """The arrays that `cell_steps` takes, by name and in order.
+    """The arrays that `cell_steps` takes, by name, in order.
 
-    A GRU's candidate has matrices of its own: to take the columns of a product apart is to copy them.
+    A GRU's candidate has separate matrices: slicing the columns of a product would copy them.
     """
     kernel, recurrent = layouts.columns(cell, layouts.LOOP)
     if cell.mode is not Mode.GRU:
@@ -102,7 +103,7 @@ def weights(cell: Cell) -> dict[str, Array]:
 
 
 def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
-    """Those of the `weights` of a layer's cells, for which none has to be there."""
+    """The shapes of a layer's `weights`, without making them."""
     inputs, units, width = sizes.inputs(layer), sizes.units, sizes.width
     if sizes.mode is not Mode.GRU:
         columns = len(sizes.mode.gates) * units
@@ -139,7 +140,7 @@ def _rnn(activation: Callable[[Any], Any], recurrent: Any, rows: Sequence[Any], 
 
 
 def _lstm(order: Sequence[Gate], recurrent: Any, *rest: Any) -> State:
-    """`rest`: the projection if there is one, the rows, the state."""
+    """One LSTM step; `rest` is an optional projection, the rows, the state."""
     *projection, (sums,), (h, c) = rest
     gates = _activate(sums + h @ recurrent, order)
     c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
@@ -178,7 +179,7 @@ def _apply_gates(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h:
 
 
 def _activate(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
-    """An LSTM's gates; those with a sigmoid that stand side by side go through one."""
+    """Apply an LSTM's activations; adjacent sigmoid gates share one op."""
     units = sums.shape[1] // len(order)
     runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
     results: dict[Gate, Any] = {}
@@ -188,7 +189,7 @@ def _activate(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
     return results
 
 
-#: Of a plain loop.
+#: `together` of a plain loop.
 PLAIN: Final = (1,)
 
 
@@ -203,9 +204,9 @@ def layer(
     layout: layouts.Layout = layouts.LOOP,
     together: Sequence[int] = PLAIN,
 ) -> tuple[Any, Any, Any]:
-    """`y [time, batch, width]` and the final states of one pseudo-layer.
+    """Compute one pseudo-layer: `y [time, batch, width]` and the final states.
 
-    `together`: the steps of an iteration of one loop after another, of which the last takes one.
+    `together`: the steps an iteration of successive loops, ending in 1.
     """
     sums, step = cell_steps(mode, x, arrays, layout)
     if lengths is None:
@@ -216,7 +217,7 @@ def layer(
 
 
 def _mask_rows(step: Step) -> Step:
-    """The last of the rows tells who goes on; the others keep their state."""
+    """A step that takes the mask as last row: rows outside it keep their state."""
 
     def step_rows(rows: Sequence[Any], old: State) -> State:
         *rows, now = rows
@@ -244,9 +245,9 @@ def _walk(
 
 
 def _on_cpu(step: Step) -> Step:
-    """TensorFlow makes one op of a product and its bias where it knows them to be on a CPU.
+    """Bind a step's nodes to the CPU, so that TensorFlow fuses products and biases.
 
-    In the function of a branch only nodes themselves say so. XLA, whose loop is plain, has no such op.
+    In the function of a branch only the nodes state their device. XLA, whose loop is plain, has no such op.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc NodeIsOnCpu.
     """
 
@@ -290,9 +291,9 @@ def _loop(
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What one of several loops does: `count` steps an item, until the item `end`.
+    """One of several successive loops: `count` steps an item, up to the item `end`.
 
-    Had all items before its own as many, `skipped` would be the steps before the first; None is none.
+    `skipped` corrects the step number: an item begins at step `item * count + skipped`; None is 0.
     """
 
     count: int
@@ -312,7 +313,7 @@ class _Turn:
             done = items * count + skipped
 
     def since(self, item: Any) -> Any:
-        """The steps before an item."""
+        """The number of steps before an item."""
         steps = item if self.count == 1 else item * self.count
         return steps if self.skipped is None else steps + self.skipped
 
@@ -327,7 +328,7 @@ def _order(values: Iterable[Any], backward: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A TensorList of `items`: of single steps, or of as many at once as an iteration took (`several`)."""
+    """A TensorList of `items`: single steps, or with `several` the steps of an iteration."""
 
     handle: Any
     items: Any
@@ -337,7 +338,7 @@ class _List:
 
     @classmethod
     def reserve(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
-        # The shape is given at run time: without a step there would be none to make an empty result of.
+        # The shape is passed at run time: without a step no item would give it for an empty result.
         shape = tf.stack([-1, *step] if several else step)
         handle = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
         return cls(handle, items, shape, dtype, several)
@@ -347,7 +348,7 @@ class _List:
         return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
 
     def join(self, handle: Any) -> Any:
-        """`[time, batch, width]`."""
+        """The list's steps as `[time, batch, width]`."""
         arguments = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
         if not self.several:
             return tf.raw_ops.TensorListStack(**arguments)

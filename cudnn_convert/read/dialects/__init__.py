@@ -23,5 +23,5 @@ DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every set of canonical keys among `tensors`. Raises ReadError where one is incomplete."""
+    """The weights that each dialect recognises among `tensors`. Raises ReadError for an incomplete set."""
     return tuple(parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors))

@@ -1,14 +1,16 @@
 """Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
 
 Beside the raw blob, a layer's saveable writes `<scope><stem><cell>/<key>`, with the stem
+
 * `rnn/multi_rnn_cell/cell_<i>/` for one direction,
 * `stack_bidirectional_rnn/cell_<i>/bidirectional_rnn/<fw|bw>/` for two,
-* `multi_rnn_cell/cell_<i>/` in TensorFlow 1.3, for LSTM and GRU of one direction, which also keeps the
-  biases unsummed under keys of their own: not needed here.
+* `multi_rnn_cell/cell_<i>/` in TensorFlow 1.3, for LSTM and GRU of one direction, which also stores the
+  unsummed biases under separate keys: not needed here.
+
 `<scope>` is the scope that was current when the layer was built: the layer's own where it was called, the
-one around it where `build()` was called first. Tanh and relu share the cell name: names cannot tell them
-apart. An object-based checkpoint (`tf.train.Checkpoint`, TensorFlow 1.8-1.15) holds a unidirectional LSTM as
-`<path>cell-<i>/<key>/.ATTRIBUTES/VARIABLE_VALUE`, the cell unnamed; a single layer without
+enclosing one where `build()` was called first. Tanh and relu share a cell name, so names cannot separate
+them. An object-based checkpoint (`tf.train.Checkpoint`, TensorFlow 1.8-1.15) stores a unidirectional LSTM as
+`<path>cell-<i>/<key>/.ATTRIBUTES/VARIABLE_VALUE`, without a cell name; a single layer also without
 `cell-<i>/`.
 
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py `_create_saveable` and
@@ -44,7 +46,11 @@ _VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How one writer spells a cell: a stem a direction, what follows a key, the cell where it is unnamed."""
+    """How one writer spells keys.
+
+    `stems` has a key prefix for each direction, `suffix` follows the key, `cell` is the cell where the key
+    does not name it.
+    """
 
     stems: tuple[str, ...]
     suffix: str = ""
@@ -53,14 +59,14 @@ class _Form:
     may_be_dense: bool = False
 
     def pattern(self) -> re.Pattern[str]:
-        """Matches the whole key of one tensor of any direction."""
+        """A regular expression for the whole key of a tensor, in any direction."""
         ways = "|".join(re.escape(stem).replace(r"\{layer\}", r"(\d{1,9})") for stem in self.stems)
         cell = "" if self.cell else f"(?P<cell>{'|'.join(CELLS)})/"
         key = r"(?P<key>kernel|bias|gates/(?:kernel|bias)|candidate/\w+/(?:kernel|bias))"
         return re.compile(rf"(?P<scope>(?:.*/)?)(?P<stem>{ways}){cell}{key}{re.escape(self.suffix)}")
 
 
-#: In the order in which a key is tried: the last stem is the end of the first.
+#: Tried in this order: later stems are suffixes of earlier ones.
 _FORMS: Final = (
     _Form(("rnn/multi_rnn_cell/cell_{layer}/",)),
     _Form(
@@ -83,14 +89,14 @@ _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every set of canonical keys among a checkpoint's `tensors`, in the order of their scopes."""
+    """Every set of canonical keys among a checkpoint's `tensors`, sorted by scope. Raises ReadError."""
     numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     objects = variable_keys.variable_names(tensors)
     for key in tensors:
         for number, (form, pattern) in enumerate(_PATTERNS):
             if match := pattern.fullmatch(key):
                 if form.may_be_dense and objects.get(key):
-                    break  # a variable of its own, as a dense layer has it: a piece of a blob has no name
+                    break  # a variable, as in a dense layer: a slice of a blob has no variable name
                 cell = form.cell or match["cell"]
                 numbers[match["scope"], number, cell].add(int((re.findall(r"\d+", match["stem"]) or [0])[0]))
                 break
@@ -113,12 +119,12 @@ class _Set:
     layers: int
 
     def key(self, layer: int, direction: int, name: str) -> str:
-        """The key as it is stored."""
+        """The key as the checkpoint stores it."""
         cell = "" if self.form.cell else f"{self.cell}/"
         return f"{self.scope}{self.form.stems[direction].format(layer=layer)}{cell}{name}{self.form.suffix}"
 
     def plain(self, layer: int, direction: int, name: str) -> str:
-        """The key without scope, as TensorFlow 1.4-1.15 spells it: `tensors` of a `contrib` dialect."""
+        """The key without scope, as TensorFlow 1.4-1.15 spells it, for `CanonicalParameters.tensors`."""
         form = self.form if len(self.form.stems) > 1 else _FORMS[0]
         return f"{form.stems[direction].format(layer=layer)}{self.cell}/{name}"
 
@@ -134,7 +140,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
     bias = keys.tensors.get(keys.key(0, 0, "bias" if summed else "candidate/hidden_projection/bias"))
     kernel = keys.tensors.get(keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel"))
     if bias is None or kernel is None or len(bias.shape) != 1 or len(kernel.shape) != 2:
-        return None  # another project's cells; a cuDNN layer of ours would miss them by name
+        return None  # cells of another kind under these names
     if keys.form.may_be_dense and not _may_be_lstm(keys, kernel.shape, bias.shape):
         return None
     units = bias.shape[0] // (len(modes[0].gates) if summed else 1)
@@ -169,7 +175,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
 
 
 def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> bool:
-    """Keys without a cell: no layer with a recurrent kernel of its own, and sizes that an LSTM can have."""
+    """Whether keys without a cell name fit an LSTM: its sizes, and no `recurrent_kernel`."""
     recurrent = keys.key(0, 0, "recurrent_kernel") in keys.tensors
     return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
 
@@ -177,7 +183,7 @@ def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> 
 def _read_cell(
     keys: _Set, layer: int, direction: int, mode: Mode, *, units: int, inputs: int
 ) -> dict[str, Tensor]:
-    """The tensors of one cell by their names in it. Raises ReadError where one is not there."""
+    """The tensors of one cell by weight name. Raises ReadError where one does not fit."""
     shapes = layouts.contrib_shapes(mode, units=units, inputs=inputs)
     for name, shape in shapes.items():
         key = keys.key(layer, direction, name)

@@ -1,15 +1,16 @@
 """Recognises Keras layers, plain ones too, by names and shapes of their weights.
 
-`<scope>kernel`, `<scope>recurrent_kernel` and `<scope>bias`, one set a layer. `save_weights(...,
-save_format="tf")` and `tf.train.Checkpoint` name them by objects and add `/.ATTRIBUTES/VARIABLE_VALUE`, a
-`tf.train.Saver` by variables; Bidirectional has a `forward_layer/` and a `backward_layer/`, or by variables
-`forward_<name>/` and `backward_<name>/`. The lengths of the biases tell: 8 or 6 times the units are a CuDNN
-layer's, 4 times or `[2, 3*units]` a CPU layer's, which needs no conversion and is left out.
+A layer's keys are `<scope>kernel`, `<scope>recurrent_kernel` and `<scope>bias`. `save_weights(...,
+save_format="tf")` and `tf.train.Checkpoint` name them by objects and add `/.ATTRIBUTES/VARIABLE_VALUE`;
+`tf.train.Saver` names them by variables. The directions of a Bidirectional lie in `forward_layer/` and
+`backward_layer/`, or by variables in `forward_<name>/` and `backward_<name>/`. The shape of the bias
+separates the kinds: 8 or 6 times the units is a CuDNN layer; 4 times, or `[2, 3*units]`, is a CPU layer,
+which needs no conversion and is left out.
 
 Source: tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py `build`, layers/wrappers.py Bidirectional,
 python/training/tracking/graph_view.py; the same keys in v1.12.0-v1.15.0.
 
-`describe_layers` converts nothing: it says what a file without any cuDNN recurrence looks like.
+`describe_layers` converts nothing: it describes the layers of a file without a cuDNN recurrence.
 Source: tensorflow v1.15.0 python/keras/layers (recurrent.py, core.py, convolutional.py, normalization.py,
 embeddings.py), python/ops/rnn_cell_impl.py, contrib/rnn/python/ops/lstm_ops.py.
 """
@@ -31,7 +32,7 @@ from cudnn_convert.weights.lazy import Layers
 _KERNEL: Final = re.compile(r"(?P<scope>(?:.*/)?)kernel(?P<suffix>(?:/\.ATTRIBUTES/VARIABLE_VALUE)?)")
 _WAY: Final = re.compile(r"(?P<around>(?:.*/)?)(?P<way>forward|backward)(?P<layer>_[^/]+)/")
 _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
-#: What `tensors` of the dialect `keras` are keyed by, before the name: by the number of directions.
+#: Prefixes of the keys of `CanonicalParameters.tensors` in this dialect, by the number of directions.
 STEMS: Final = {1: ("",), 2: ("forward_layer/", "backward_layer/")}
 _ALONE: Final = "its keys do not say go_backwards; a layer that has it takes its inputs reversed in time"
 _BOTH: Final = "its keys do not say merge_mode; outputs are both directions side by side, as of concat"
@@ -39,7 +40,7 @@ _BOTH: Final = "its keys do not say merge_mode; outputs are both directions side
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One CuDNN layer, or one direction of a Bidirectional: its tensors by their names in it."""
+    """One CuDNN layer, or one direction of a Bidirectional; `tensors` by weight name."""
 
     mode: Mode
     units: int
@@ -48,7 +49,7 @@ class Layer:
 
 
 def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every CuDNN layer of Keras among a checkpoint's `tensors`, in the order of their scopes."""
+    """Every CuDNN layer of Keras among a checkpoint's `tensors`, sorted by scope."""
     alone: dict[str, Layer] = {}
     for key in tensors:
         if match := _KERNEL.fullmatch(key):
@@ -64,7 +65,7 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
 
 
 def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
-    """The CuDNN layer that `kernel`, `recurrent_kernel` and `bias` make by their shapes, or None."""
+    """The CuDNN layer whose shapes `kernel`, `recurrent_kernel` and `bias` have, or None."""
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None
     if not all(is_float(tensor.dtype) for tensor in tensors.values()):
@@ -78,7 +79,7 @@ def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
 
 
 def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
-    """The scopes of both directions of each Bidirectional, by its own scope."""
+    """The scopes of both directions of each Bidirectional, keyed by the Bidirectional's scope."""
     pairs: dict[str, list[tuple[str, str]]] = {}
     for scope, layer in layers.items():
         match = _WAY.fullmatch(scope)
@@ -86,7 +87,7 @@ def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
             other = f"{match['around']}backward{match['layer']}/"
             if other in layers and _shapes(layers[other]) == _shapes(layer):
                 pairs.setdefault(match["around"], []).append((scope, other))
-    # Two of them in one scope, which Keras does not make, could not be told apart by it.
+    # Keras makes one Bidirectional a scope; two in one scope could not be told apart.
     return {
         around: scopes[0] for around, scopes in pairs.items() if len(scopes) == 1 and around not in layers
     }
@@ -130,21 +131,21 @@ def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
 
 
 _VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
-#: Slots of optimizers and averages, the objects of a checkpoint, counters: of no layer.
+#: Keys that belong to no layer: slots of optimizers and averages, the object graph, counters.
 _BESIDE: Final = re.compile(
     r".*(/\.OPTIMIZER_SLOT/.*|\.ATTRIBUTES/OBJECT_CONFIG_JSON|/Adam(_1)?|/Momentum|/RMSProp(_1)?|/Adagrad|"
     r"/ExponentialMovingAverage)|_CHECKPOINTABLE_OBJECT_GRAPH|(.*/)?(global_step|save_counter|beta[12]_power|"
     r"optimizer/.*)(/\.ATTRIBUTES/VARIABLE_VALUE)?"
 )
 _GATES: Final = {4: "LSTM", 3: "GRU", 1: "SimpleRNN"}
-#: The cells of tf.nn.rnn_cell and contrib.rnn, whose kernel has the input's rows and the state's.
+#: Cells of tf.nn.rnn_cell and contrib.rnn; their kernel has the rows of the input, then of the state.
 _LSTM_CELL: Final = re.compile(r"(.*/)?(basic_|layer_norm_basic_)?lstm(_block)?(_fused)?_cell(_\d+)?")
 _GRU_CELL: Final = re.compile(r"(.*/)?gru(_block)?_cell(_v2)?(_\d+)?/(?P<part>gates|candidate)")
 _NORMAL: Final = frozenset({"gamma", "beta", "moving_mean", "moving_variance"})
 _EMBEDDING: Final = re.compile(r"embeddings?|embedding_weights")
 _FLAT, _TABLE = 1, 2
 
-#: What Keras calls by place alone since 2.13, by how many there are (read/keras_archive.py).
+#: The names of weights that Keras since 2.13 stores by position, by their number (read/keras_archive.py).
 _BY_PLACE: Final = {
     2: ("kernel", "bias"),
     3: ("kernel", "recurrent_kernel", "bias"),
@@ -155,7 +156,7 @@ Weights = dict[str, Tensor]
 
 
 def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[CanonicalParameters]) -> Plain:
-    """What the layers look like beside the recurrences that `canonical` keys may be of."""
+    """Describe the layers of a checkpoint, leaving out the scopes of the `canonical` recurrences."""
     doubtful = [dialect_set.scope for dialect_set in canonical]
     scopes: dict[str, Weights] = {}
     for key, tensor in tensors.items():
@@ -171,14 +172,14 @@ def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[Canonical
 
 
 def _is_below(scope: str, others: Sequence[str]) -> bool:
-    """Whether a scope is one of `others`, or in one that has a name."""
+    """Whether `scope` equals one of `others`, or lies below one other than the root."""
     return any(
         f"{scope}/" == f"{other.rstrip('/')}/" or (other and scope.startswith(other)) for other in others
     )
 
 
 def _phrase(scope: str, weights: Weights) -> str:
-    """What a scope's weights are of, "" where that is not known."""
+    """A description of the layer with these weights, "" where it is not recognised."""
     return next(_readings(scope, weights), "")
 
 

@@ -1,12 +1,12 @@
 """Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
 
-`<name scope>CudnnRNNParamsToCanonical[_<n>]:<k>`, weights first, then as many biases, both in cuDNN's order
-of pseudo-layers and linear layer ids, biases unsummed: laid end to end they are the blob. (TensorFlow 1.3:
-plain RNNs and layers of two directions only.) A weight is stored flat, or as `[inputs, units]` although
-its memory is row-major `[units, inputs]`: so shapes are not looked at, only sizes.
+Keys are `<name scope>CudnnRNNParamsToCanonical[_<n>]:<k>`: all weights, then as many biases, both in cuDNN's
+order of pseudo-layers and linear layer ids, biases not summed. Concatenated they are the blob. (TensorFlow
+1.3: plain RNNs and bidirectional layers only.) A weight may be stored flat, or with the shape
+`[inputs, units]` although its memory is row-major `[units, inputs]`; so only sizes are compared, not shapes.
 
-Of a bidirectional layer these versions saved the first `layers` of `2*layers` pseudo-layers alone, so that a
-set of keys may be half of one.
+These versions saved only the first `layers` of the `2*layers` pseudo-layers of a bidirectional layer, so a
+set of keys may be half a layer.
 Source: tensorflow v1.2.0 and v1.3.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py RNNParamsSaveable, kernels/
 cudnn_rnn_ops.cc CudnnRNNParamsToCanonical.
 """
@@ -31,7 +31,7 @@ _KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every set of such keys, once for each mode that its sizes allow."""
+    """Every set of region keys, once for each mode that fits its sizes. Raises ReadError."""
     groups: dict[str, dict[int, str]] = defaultdict(dict)
     scopes = {}
     for key in tensors:
@@ -51,7 +51,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 @dataclass(frozen=True, slots=True)
 class _Regions:
-    """The outputs of one op, in their order."""
+    """The tensors of one op, in the order of its outputs."""
 
     path: Path
     op: str
@@ -72,7 +72,7 @@ class _Regions:
 
 
 def _readings(regions: _Regions) -> list[CanonicalParameters]:
-    """The sets of layers that the number of weights and their sizes fit, the half of one among them."""
+    """The layers that the number and sizes of the weights fit, half layers included."""
     counts = [math.prod(tensor.shape) for tensor in regions.tensors]
     weights, units = counts[: len(counts) // 2], counts[-1]
     inputs, square = weights[0] // units, units * units

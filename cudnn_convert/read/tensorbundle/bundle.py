@@ -1,20 +1,17 @@
-"""Opens a checkpoint of version 1 or 2: each tensor is read when it is used.
+"""Opens a checkpoint of version 1 or 2; each tensor is read on demand.
 
-V2: `<prefix>.index` and `<prefix>.data-*`. V1: the file `<prefix>` itself, a table of slices, or where the
-saver was sharded `<prefix>-00000-of-00002` and so on. Both are read without TensorFlow.
+V2: `<prefix>.index` and `<prefix>.data-*`. V1: the file `<prefix>`, a table of slices, or where the saver was
+sharded `<prefix>-00000-of-00002` and so on. Both are read without TensorFlow.
 Source: tensorflow v1.15.0 core/util/tensor_bundle/tensor_bundle.h, core/util/tensor_slice_reader.cc,
 core/kernels/save_restore_v2_ops.cc (RestoreV2 reads V1 too).
 
-Checkpoints of the V1 format: a table, or one a shard, of slices as lists of numbers in TensorProtos.
-
-Its first entry announces the tensors, and what slices of them the others are.
+V1 tables store slices as TensorProtos. The first entry of a table lists the tensors and their slices.
 Source: tensorflow v1.15.0 core/util/tensor_slice_{reader,writer}.cc, saved_tensor_slice_util.h (which field
 of a TensorProto holds which type), core/framework/tensor.proto.
 
-Checkpoints of the V2 format: `<prefix>.index`, a table of entries, and `<prefix>.data-00000-of-00001` etc.
-
-Bytes are read into arrays of their own, not mapped: a mapped file that another program cuts off ends the
-process, and one that it changes gives weights that no checksum covers.
+V2: `<prefix>.index` is a table of entries, `<prefix>.data-00000-of-00001` etc. have the bytes. Bytes are read
+into arrays, not memory-mapped: truncation of a mapped file by another program kills the process, and a
+change of it gives weights that no checksum covers.
 Source: tensorflow v2.21.0 core/util/tensor_bundle/tensor_bundle.{h,cc}, naming.cc.
 """
 
@@ -38,7 +35,7 @@ from cudnn_convert.read.tensorbundle.entries import Entry, Extents, Stored, shap
 from cudnn_convert.read.tensorbundle.tables import EXPANSION, MAGIC, Bytes, Table, extend_crc, fill, mask_crc
 from cudnn_convert.weights import lazy
 
-#: What to do where one of its files is missing.
+#: Advice where a file of the checkpoint is missing.
 WHOLE: Final = "copy all files of the checkpoint"
 _SHARDS: Final = "-?????-of-?????"
 _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})")
@@ -46,9 +43,9 @@ _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
-    """One entry of a checkpoint; its bytes are read, and checked against their crc32c, on demand.
+    """One tensor of a checkpoint; its bytes are read and checksummed on demand.
 
-    `slices` is empty for the whole entry, else the slice in the words of a saver: `11 4 0,6:0,4`.
+    `slices` is empty for the whole tensor, else a slice as a saver spells it: `11 4 0,6:0,4`.
     """
 
     path: Path
@@ -59,8 +56,8 @@ class CheckpointTensor:
     slices: str = ""
 
     def read(self) -> Array:
-        """The array, not to be written to. Raises ReadError for bytes of another checksum, AccessError."""
-        # A message is one line, whatever a name is.
+        """Read the array, which is read-only. Raises ReadError for a wrong checksum, AccessError."""
+        # Messages are one line, but a key may contain line breaks.
         where = f"tensor {self.key if self.key.isprintable() else repr(self.key)}"
         whole = self.stored.shape
         shape, wanted = entries.parse_slice(self.slices) if self.slices else (whole, entries.whole(whole))
@@ -73,25 +70,25 @@ class CheckpointTensor:
             raise _damage_error(self.path, where, cause) from cause
 
     def part(self, slices: str) -> CheckpointTensor:
-        """The slice that a saver writes as `slices`, or itself where that is empty. Raises ValueError."""
+        """This tensor restricted to a saver's slice; itself where `slices` is empty. Raises ValueError."""
         return replace(self, slices=slices, shape=part_shape(slices)) if slices else self
 
 
 def part_shape(slices: str) -> tuple[int, ...]:
-    """The shape of a slice: of `11 4 0,6:-` it is `(6, 4)`. Raises ValueError for anything else.
+    """The shape of a slice: `11 4 0,6:-` gives `(6, 4)`. Raises ValueError.
 
-    tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
+    Source: tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
     """
     return entries.shape(entries.parse_slice(slices)[1])
 
 
 def is_v2(prefix: Path) -> bool:
-    """Whether a checkpoint of the V2 format has this prefix."""
+    """Whether `prefix` is the prefix of a V2 checkpoint."""
     return Path(f"{prefix}.index").is_file()
 
 
 def is_v1(prefix: Path) -> bool:
-    """Whether a checkpoint of the V1 format has this prefix."""
+    """Whether `prefix` is the prefix of a V1 checkpoint."""
     return _is_table(prefix) or any(map(_is_table, _shards(prefix)))
 
 
@@ -108,7 +105,7 @@ def _is_table(path: Path) -> bool:
 
 
 def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
-    """Every entry of a checkpoint by its key. Raises ReadError, AccessError."""
+    """Every tensor of a checkpoint by key. Raises ReadError, AccessError."""
     files = _files(prefix)
     try:
         result = read_v1(files) if files else read_v2(prefix)
@@ -121,7 +118,7 @@ def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
 
 
 def _files(prefix: Path) -> list[Path]:
-    """The tables of a V1 checkpoint, none for one of V2."""
+    """The table files of a V1 checkpoint, an empty list for V2. Raises ReadError."""
     if is_v2(prefix):
         if not list(prefix.parent.glob(f"{escape(prefix.name)}.data-*-of-*")):
             expected = f"{prefix.name}.data-*"
@@ -134,7 +131,7 @@ def _files(prefix: Path) -> list[Path]:
 
 
 def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
-    """The shards of one save. Raises ReadError where one is missing, or several saves are there."""
+    """The shards of one save. Raises ReadError where some are missing, or of several saves."""
     matches = [_SHARD.fullmatch(path.name.removeprefix(prefix.name)) for path in shards]
     numbers = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in numbers})
@@ -157,7 +154,7 @@ def _damage_error(path: Path, where: str, cause: Exception) -> ReadError | Acces
 
 
 _ANNOUNCEMENT: Final = b""
-#: The field of each type that the format has, and the bytes of a number where it is no varint.
+#: The TensorProto field of each type, and the width of a number in bytes, 0 for varints.
 _FIELDS: Final = {
     **{entries.FLOAT: (5, 4), entries.DOUBLE: (6, 8), entries.COMPLEX64: (9, 4), entries.COMPLEX128: (12, 8)},
     **{entries.HALF: (13, 0), entries.INT64: (10, 0), entries.BOOL: (11, 0)},
@@ -167,7 +164,7 @@ _STRINGS: Final = 8
 
 
 def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
-    """Every tensor of all the files, by its key. Raises ValueError, OSError."""
+    """Every tensor of a V1 checkpoint by key. Raises ValueError, OSError."""
     stored: dict[str, Stored] = {}
     for path in files:
         table = Table(path)
@@ -190,7 +187,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One entry of a table."""
+    """One entry of a V1 table: a slice of a tensor."""
 
     table: Table
     key: bytes
@@ -198,13 +195,13 @@ class Slice:
     extents: Extents
 
     def check(self) -> None:
-        """Raises ValueError where the entry's block cannot hold it."""
+        """Check that the entry's block can contain the slice. Raises ValueError."""
         size, most = math.prod(shape(self.extents)), self.table.block_size(self.key) * EXPANSION
         if size > most:  # no element is smaller than a byte
             raise ValueError(f"a block too small for {size} elements")
 
     def read(self) -> Array:
-        """The array; the block's checksum is its own. Raises ValueError, OSError."""
+        """Read the slice; the block's checksum covers it. Raises ValueError, OSError."""
         self.check()
         slices = tables.fields(tables.content(tables.fields(self.table.find(self.key)), 2))
         tensor = tables.fields(tables.content(slices, 3))
@@ -224,7 +221,7 @@ class Slice:
             raise ValueError(f"elements of type {self.dtype}, which the format does not have")
         dtype, (field, width) = entries.numeric(self.dtype), _FIELDS[self.dtype]
         values: Any = tables.numbers(tensor, field, width)
-        if width:  # a copy: the block is neither aligned nor to be kept for one of its tensors
+        if width:  # a copy: the block is unaligned, and a view would keep all of it in memory
             if values.size % dtype.itemsize:
                 raise ValueError(f"{values.size} bytes for elements of {dtype.itemsize}")
             array = np.empty(values.size // dtype.itemsize, dtype)
@@ -241,7 +238,7 @@ _WORD: Final = 1 << 32
 
 
 def read_v2(prefix: Path) -> dict[str, Stored]:
-    """Every tensor by its key. Raises ValueError, OSError."""
+    """Every tensor of a V2 checkpoint by key. Raises ValueError, OSError."""
     values = dict(Table(Path(f"{prefix}.index")).entries())
     if _HEADER not in values:
         raise ValueError("no header")
@@ -278,7 +275,7 @@ def _join_slices(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes of a tensor, or of a slice of one, in a data file."""
+    """The bytes of a tensor, or of its slice, in a V2 data file."""
 
     prefix: Path
     shards: int
@@ -286,12 +283,12 @@ class Span:
     extents: Extents
 
     def check(self) -> None:
-        """Raises ValueError where the file cannot hold it, OSError."""
+        """Check that the data file contains the bytes. Raises ValueError, OSError."""
         with self._open():
             pass
 
     def read(self) -> Array:
-        """The array, once its bytes match their checksum. Raises ValueError, OSError."""
+        """Read the array and check its checksum. Raises ValueError, OSError."""
         with self._open() as stream:
             stream.seek(self.entry.offset)
             if self.entry.dtype == entries.STRING:
@@ -309,7 +306,10 @@ class Span:
         return array
 
     def _open(self) -> FileIO:
-        """The data file, once its size and the entry's claims agree: no memory is taken before."""
+        """Open the data file, after checking its size against the entry, before memory is allocated.
+
+        Raises ValueError, OSError.
+        """
         entry = self.entry
         if not 0 <= entry.shard < self.shards:
             raise ValueError(f"a tensor in file {entry.shard} of {self.shards}")
@@ -330,10 +330,10 @@ class Span:
 
 
 def _strings(content: Bytes, count: int) -> tuple[list[bytes], int]:
-    """As many strings as the shape says, and the checksum of them all.
+    """Decode `count` strings, and compute the checksum of the tensor. Raises ValueError.
 
-    varint lengths, the masked checksum of the lengths as words of 32 bits (64 for what is longer), then the
-    strings; the checksum of all goes over the lengths as words too (ReadStringTensor).
+    Layout: varint lengths, the masked checksum of the lengths as words of 32 bits (64 for longer strings),
+    then the strings. The tensor's checksum also covers the lengths as words (ReadStringTensor).
     """
     data, offset = content.data, 0
     if count > len(data):

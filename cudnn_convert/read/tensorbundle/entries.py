@@ -1,17 +1,14 @@
 """Entries of a checkpoint's tables: dtypes, shapes, slices, and tensors made of slices.
 
-TensorFlow's types of elements as NumPy's.
-
+TensorFlow's element types map to NumPy dtypes.
 Source: tensorflow v2.21.0 core/framework/types.proto, python/framework/dtypes.py `_TF_TO_NP`.
 
-What the values of a checkpoint's tables say, and the keys that stand for slices.
-
+The values of a table describe tensors; the keys of stored slices are encoded from name and extents.
 Source: tensorflow v2.21.0 core/protobuf/tensor_bundle.proto, core/util/saved_tensor_slice.proto,
 core/framework/{tensor_shape,tensor_slice,versions}.proto, core/util/saved_tensor_slice_util.cc
 EncodeTensorNameSlice, core/lib/strings/ordered_code.cc.
 
-Tensors put together from the slices that a file stores, all of one or a part.
-
+`Stored` assembles a tensor, or a part of one, from its stored slices.
 Source: tensorflow v2.21.0 core/util/tensor_bundle/tensor_bundle.cc GetSliceValue; core/util/
 tensor_slice_set.cc (what is stored does not overlap); core/framework/tensor_slice.cc and core/kernels/
 save_restore_tensor.cc (the words of a slice).
@@ -40,7 +37,7 @@ _QUANTIZED: Final = {11: ("qint8", "i1"), 12: ("quint8", "u1"), 13: ("qint32", "
     15: ("qint16", "<i2"),
     16: ("quint16", "<u2"),
 }
-#: Of numbers alone: what a file stores byte for byte as NumPy does.
+#: Numeric types, which a file stores byte for byte as NumPy does.
 _NUMBERS: Final = MappingProxyType(
     {
         **{FLOAT: np.float32, DOUBLE: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8},
@@ -56,14 +53,17 @@ _NUMBERS: Final = MappingProxyType(
 
 
 def of(number: int) -> np.dtype[Any]:
-    """The dtype of a type: `object` for strings, and for what has no numbers, which `numeric` refuses."""
+    """The NumPy dtype of a types.proto number; `object` for strings and unknown types."""
     dtype_stored: Any = _NUMBERS.get(number, np.object_)
     dtype: np.dtype[Any] = np.dtype(dtype_stored)
     return dtype
 
 
 def numeric(number: int) -> np.dtype[Any]:
-    """The dtype of numbers. Raises ValueError for resources, variants and types of a later TensorFlow."""
+    """The NumPy dtype of a numeric type.
+
+    Raises ValueError for resources, variants and types of a later TensorFlow.
+    """
     if number not in _NUMBERS:
         raise ValueError(f"elements of type {number}, which are no numbers")
     return of(number)
@@ -80,9 +80,10 @@ _MOST_AXES: Final = 254
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a V2 index, or one stored slice of it: its bytes, or as `slices` those that hold it.
+    """An entry of a V2 index: a tensor or one of its stored slices, unchecked.
 
-    `dtype` is a number of types.proto. Nothing of it is known to be true.
+    `dtype` is a number of types.proto. `slices` is empty where this entry has the bytes; else other entries
+    do.
     """
 
     dtype: int
@@ -96,7 +97,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A tensor as the first entry of a V1 table announces it; each of its slices has an entry of its own."""
+    """A tensor as the first entry of a V1 table lists it.
+
+    Each of its slices has an entry in the table.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -114,7 +118,7 @@ def shards(value: memoryview) -> int:
 
 
 def entry(value: memoryview) -> Entry:
-    """A BundleEntryProto. Raises ValueError."""
+    """Parse a BundleEntryProto. Raises ValueError."""
     parsed = tables.fields(value)
     return Entry(
         dtype=tables.integer(parsed, 1),
@@ -144,7 +148,7 @@ def list_announced(value: memoryview) -> list[Announced]:
 
 
 def text(value: memoryview | bytes) -> str:
-    """A name. Raises ValueError where it is no UTF-8."""
+    """Decode a name. Raises ValueError where it is not UTF-8."""
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as cause:
@@ -166,7 +170,7 @@ def _shape(value: memoryview) -> tuple[int, ...]:
 
 
 def _slice(value: memoryview) -> Extents:
-    """A TensorSliceProto; an axis that is taken whole has the length -1."""
+    """Parse a TensorSliceProto; a whole axis has length -1."""
     axes = [tables.fields(part) for part in tables.contents(tables.fields(value), 1)]
     return tuple(
         (tables.integer(axis, 1), tables.integer(axis, 2) if 2 in axis else _EVERYTHING) for axis in axes
@@ -174,7 +178,10 @@ def _slice(value: memoryview) -> Extents:
 
 
 def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
-    """A stored slice of a tensor of `shape`, each length a number. Raises ValueError where it is none."""
+    """A stored slice of a tensor of `shape`, with whole axes made explicit.
+
+    Raises ValueError where it does not lie in `shape`.
+    """
     whole = tuple((0, size) for size in shape)
     if len(slices) != len(shape):
         raise ValueError(f"a slice {slices} of the shape {shape}")
@@ -188,8 +195,11 @@ def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
 
 
 def slice_key(name: str, slices: Extents) -> bytes:
-    """The key of a stored slice: zero, name, rank, then start and length of each axis, in ordered code."""
-    escaped = name.encode().replace(b"\x00", b"\x00\xff")  # UTF-8 has no byte 255, which is escaped too
+    """The key of a stored slice, in ordered code.
+
+    It encodes zero, name, rank, then start and length of each axis.
+    """
+    escaped = name.encode().replace(b"\x00", b"\x00\xff")  # UTF-8 has no byte 255, escaped too
     parts = [_encode_unsigned(0), escaped + b"\x00\x01", _encode_unsigned(len(slices))]
     return b"".join(parts + [_encode_signed(number) for extent in slices for number in extent])
 
@@ -200,9 +210,10 @@ def _encode_unsigned(number: int) -> bytes:
 
 
 def _encode_signed(number: int) -> bytes:
-    """As many ones as there are bytes, then the number's own bits, all turned where it is negative.
+    """Encode a signed integer in ordered code.
 
-    No negative number but -1 stands in a slice that there is.
+    A prefix of ones counts the bytes, then come the bits of the number; all bits are inverted for a negative
+    number. The only negative number in a valid slice is -1.
     """
     length = number.bit_length() // 7 + 1
     ones = ((1 << length) - 1) << 7 * length
@@ -211,24 +222,25 @@ def _encode_signed(number: int) -> bytes:
 
 
 class Piece(Protocol):
-    """A slice that is stored as such; the whole tensor, mostly."""
+    """A stored slice of a tensor, most often the whole tensor."""
 
     @property
     def extents(self) -> Extents: ...
     def check(self) -> None:
-        """Raises ValueError where the file cannot hold it, OSError. Reads nothing of it."""
+        """Check that the file can contain the slice, without reading it. Raises ValueError, OSError."""
         ...
 
     def read(self) -> Array:
-        """A new array of its own shape. Raises ValueError, OSError."""
+        """Read the slice into a new array of its shape. Raises ValueError, OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor of a checkpoint: its `dtype` by its number in types.proto, and the slices that hold it.
+    """A tensor of a checkpoint, and the stored slices that contain it.
 
-    An array that somebody still has is handed out again, so that nothing is read twice and nothing kept.
+    `dtype` is a number of types.proto. Arrays that a caller still references are returned again: weak
+    references avoid both a second read and a cache.
     """
 
     shape: tuple[int, ...]
@@ -239,7 +251,7 @@ class Stored:
     )
 
     def __post_init__(self) -> None:
-        """Raises ValueError where two slices share an element: which is meant?"""
+        """Check that no two slices overlap. Raises ValueError."""
         bounds: Any = np.array([piece.extents for piece in self.pieces], np.int64)
         bounds = bounds.reshape(len(self.pieces), len(self.shape), 2)
         starts, ends = bounds[..., 0], bounds.sum(-1)
@@ -249,7 +261,7 @@ class Stored:
                 raise ValueError("slices that overlap")
 
     def read(self, wanted: Extents) -> Array:
-        """An array of what is wanted of it, not to be written to. Raises ValueError, OSError."""
+        """The array of the extents `wanted`, read-only. Raises ValueError, OSError."""
         array = self._alive.get(wanted)
         if array is None:
             array = self._assemble(wanted)
@@ -274,7 +286,7 @@ class Stored:
 
 
 def whole(shape: Sequence[int]) -> Extents:
-    """All of a tensor."""
+    """The extents of a whole tensor of `shape`."""
     return tuple((0, size) for size in shape)
 
 
@@ -284,14 +296,17 @@ def shape(extents: Extents) -> tuple[int, ...]:
 
 
 def common(*slices: Extents) -> Extents:
-    """What slices of a tensor share, its lengths 0 where they share nothing."""
+    """The intersection of slices of one tensor; disjoint slices give lengths of 0."""
     axes = zip(*slices, strict=True)
     shared = [(max(start for start, _ in axis), min(sum(extent) for extent in axis)) for axis in axes]
     return tuple((start, max(0, end - start)) for start, end in shared)
 
 
 def parse_slice(words: str) -> tuple[tuple[int, ...], Extents]:
-    """A tensor's shape and a slice of it, as `11 4 0,6:-` says both. Raises ValueError for anything else."""
+    """Parse a saver's slice, `11 4 0,6:-`, into the tensor's shape and the extents.
+
+    Raises ValueError for anything else.
+    """
     *sizes, extents = words.split(" ")
     full = tuple(map(int, sizes))
     slices = tuple(
@@ -312,7 +327,7 @@ def _extent(words: str) -> tuple[int, int]:
 
 
 def _within(extents: Extents, outer: Extents) -> tuple[slice, ...]:
-    """Where `extents` lies in an array of `outer`."""
+    """The index of `extents` in an array that has the extents `outer`."""
     return tuple(
         slice(start - begin, start - begin + length)
         for (start, length), (begin, _) in zip(extents, outer, strict=True)

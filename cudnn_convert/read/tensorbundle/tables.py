@@ -1,18 +1,19 @@
 """Tables of a checkpoint: protocol buffer fields, checksums, LevelDB blocks.
 
-Protocol buffers are read as they lie in a file: fields by number, no descriptors, no copies. A message
-registered here would meet TensorFlow's own of that name, should it be imported later.
+Protocol buffers are parsed in place: fields by number, no descriptors, no copies. A message registered here
+would conflict with TensorFlow's of that name if TensorFlow is imported later.
 Source: protobuf's "Encoding"; groups, which proto3 never had, are refused.
 
 CRC-32C covers every block of a table and every tensor of a checkpoint.
 Source: tensorflow v2.21.0 (tsl) lib/hash/crc32c.h (Mask: a checksum that is stored beside its data is rotated
 and moved, so that it can be covered by another one).
 
-Tables are TensorFlow's own copy of LevelDB's: sorted keys and values in blocks, each with its checksum.
+Tables are TensorFlow's copy of LevelDB's: sorted keys and values in blocks, each with its checksum.
 
     block ... block | meta index | index | footer of 48 bytes: two handles, padding, magic
     block   = entry ... entry, offsets of 32 bits where a key stands in full, their number | kind | checksum
     entry   = shared, unshared, length (varints), the rest of the key, value
+
 Source: tensorflow v2.21.0 (tsl) lib/io/table_format.txt, format.h, format.cc, block.cc; unchanged since 0.5.
 """
 
@@ -36,7 +37,7 @@ _LONGEST: Final = 10
 
 
 def varint(data: memoryview, offset: int) -> tuple[int, int]:
-    """The number at `offset`, of 64 bits without sign, and where it ends. Raises ValueError."""
+    """The unsigned 64-bit varint at `offset`, and the offset after it. Raises ValueError."""
     number = 0
     for count, byte in enumerate(data[offset : offset + _LONGEST]):
         number |= (byte & 0x7F) << 7 * count
@@ -46,7 +47,10 @@ def varint(data: memoryview, offset: int) -> tuple[int, int]:
 
 
 def fields(data: memoryview) -> Fields:
-    """The fields of a message by number, each in order: a number, or the bytes of all else."""
+    """The values of a message by field number, in order. Raises ValueError.
+
+    Varints and fixed-width numbers become integers, length-delimited fields bytes.
+    """
     by_number: Fields = {}
     offset = 0
     while offset < len(data):
@@ -68,7 +72,7 @@ def fields(data: memoryview) -> Fields:
 
 
 def integer(message: Fields, number: int) -> int:
-    """A signed number of 64 bits, 0 where the field is not there. Raises ValueError."""
+    """The last value of a field as a signed 64-bit integer, default 0. Raises ValueError."""
     value = message.get(number, (0,))[-1]
     if not isinstance(value, int):
         raise ValueError(f"bytes for the number in field {number}")
@@ -85,7 +89,7 @@ def contents(message: Fields, number: int) -> list[memoryview]:
 
 
 def content(message: Fields, number: int) -> memoryview:
-    """The bytes of a field, none where it is not there. Raises ValueError where it is there twice."""
+    """The bytes of a field, empty by default. Raises ValueError where it occurs twice."""
     values = contents(message, number)
     if len(values) > 1:
         raise ValueError(f"{len(values)} of field {number}")
@@ -93,7 +97,11 @@ def content(message: Fields, number: int) -> memoryview:
 
 
 def numbers(message: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | Bytes:
-    """A repeated field, packed or not: varints, or where `width` is 4 or 8 the bytes of numbers so wide."""
+    """A repeated field, packed or not.
+
+    `width` 0 means varints, decoded; 4 or 8 means fixed-width numbers, whose raw bytes are returned.
+    Raises ValueError.
+    """
     values = message.get(number, [])
     if not width:
         chunks = [varints(v) if isinstance(v, memoryview) else np.array([v], np.uint64) for v in values]
@@ -103,7 +111,7 @@ def numbers(message: Fields, number: int, width: int) -> npt.NDArray[np.uint64] 
 
 
 def varints(data: memoryview) -> npt.NDArray[np.uint64]:
-    """All the numbers of a packed field. Raises ValueError."""
+    """Decode all varints of a packed field. Raises ValueError."""
     raw = np.frombuffer(data, np.uint8)
     if not raw.size:
         return np.zeros(0, np.uint64)
@@ -126,23 +134,26 @@ def varints(data: memoryview) -> npt.NDArray[np.uint64]:
 Bytes = npt.NDArray[np.uint8]
 _MOVED_BY: Final = 0xA282EAD8
 _WORD: Final = 0xFFFFFFFF
-#: Small enough to be in the processor's cache still when the checksum goes over what was read.
+#: Fits the processor's cache, so that the checksum reads from the cache what was just read.
 _CHUNK: Final = 1 << 18
 
 
 def extend_crc(checksum: int, data: Bytes) -> int:
-    """The CRC-32C of what `checksum` is that of, followed by `data`."""
-    given: Any = data  # an array is as good as bytes, since google-crc32c 1.7 to its Python stand-in too
+    """Extend a CRC-32C by `data`."""
+    given: Any = data  # accepts arrays as well as bytes, since google-crc32c 1.7 in its Python fallback too
     return int(google_crc32c.extend(checksum, given))
 
 
 def mask_crc(checksum: int) -> int:
-    """A checksum as files store it."""
+    """Mask a checksum as files store it."""
     return ((checksum >> 15 | checksum << 17 & _WORD) + _MOVED_BY) & _WORD
 
 
 def fill(stream: FileIO, array: Bytes) -> int:
-    """Reads on into a flat array and gives its CRC-32C, in one pass. Raises ValueError, OSError."""
+    """Fill a flat array from the stream and compute its CRC-32C in one pass.
+
+    Raises ValueError at the end of the file, OSError.
+    """
     checksum, offset = 0, 0
     while offset < array.size:
         chunk = array[offset : offset + _CHUNK]
@@ -158,21 +169,21 @@ def fill(stream: FileIO, array: Bytes) -> int:
 MAGIC: Final = bytes.fromhex("57fb808b247547db")
 _FOOTER: Final = 48
 _PLAIN, _SNAPPY = 0, 1
-#: Snappy's longest copy is 64 bytes in three; a block that claims more was made to fill memory.
+#: Snappy's longest copy gives 64 bytes from three; a block that claims more is a decompression bomb.
 EXPANSION: Final = 22
-#: A key is written in full every 16 entries: no block of a table spells out more than this times its size.
+#: Bound on decoded key bytes over block size: a key is written in full every 16 entries.
 _SPELT: Final = 64
-#: The last block that was looked into stays where it is no larger: TensorFlow begins another one at 256 KiB.
+#: The largest block that is cached after a look-up; TensorFlow begins a new block at 256 KiB.
 _KEPT: Final = 1 << 20
 
 Handle = tuple[int, int]
 
 
 class Table:
-    """One file of keys and values, of which only the index is held."""
+    """One sorted table file; only its index is kept in memory."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the index. Raises ValueError, OSError."""
+        """Read the index. Raises ValueError, OSError."""
         self.path = path
         with FileIO(str(path)) as stream:
             self.size = stream.seek(0, 2)
@@ -201,7 +212,7 @@ class Table:
                 yield from self._iterate_entries(position, self._block(stream, handle))
 
     def block_size(self, key: bytes) -> int:
-        """The bytes of the file that hold the block of `key`."""
+        """The bytes of the stored block that contains `key`, 0 past the last key."""
         position = bisect_left(self._lasts, key)
         return self._handles[position][1] if position < len(self._handles) else 0
 
@@ -221,7 +232,7 @@ class Table:
         return items[key]
 
     def _iterate_entries(self, position: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-        """The entries of one block, whose keys rise from the index's key before it to its own there."""
+        """The entries of one block, checked to be sorted and within the index's bounds."""
         before = self._lasts[position - 1] if position else None
         for key, value in _entries(block):
             if (before is not None and key <= before) or key > self._lasts[position]:
