@@ -19,11 +19,11 @@ import numpy.typing as npt
 from cudnn_convert.errors import InvalidModelError
 
 Array = npt.NDArray[Any]
-#: A function that iterates the contiguous parts of one constant.
+#: Gives the parts of one constant, contiguous, one after the other.
 Parts = Callable[[], Iterator[Array]]
 #: The directions of a layer, in order.
 WAYS: Final = ("forward", "backward")
-#: The default signature of a SavedModel.
+#: The signature that users of a SavedModel get who name none.
 SERVING: Final = "serving_default"
 
 
@@ -267,17 +267,19 @@ class KerasFile(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A source as read: its graph, its values, its signatures.
+    """A source, read: its graph, its values, and what it says about its own signature.
 
-    `graph` is a `tensorflow.GraphDef`, or None where the source has weights alone; `variables` maps the op
-    name of each variable to its value; `keys` has the keys of variables restored from another key.
-    `together`: all signatures belong to one artifact, so none has to be chosen. `notes` are the choices that
-    the reader made. `assets` maps the tensors that hold file names to the files; `initializers` are the ops
-    that fill tables once variables are restored. `architecture`: the layers of a Keras file; such a model has
-    no graph until it is traced. `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects
-    an artifact may keep. `plain`: other layers of weights without a graph. `checkpoint`: the origin of the
-    values, where an op of the file restores them. `kind` is a description for messages; `keras` is the kind
-    of Keras file, if it is one.
+    `graph` is a GraphDef, a `node_defs.Graph` once calls are inlined, or None where the source has weights
+    alone; `variables` maps the op name of each variable to its value; `keys` has the keys of those that are
+    restored from another.
+    `together` says that all signatures belong into one artifact, not that one is to be chosen. `notes` are
+    the choices that the reader made. `assets` maps the tensors that hold file names to the files;
+    `initializers` are the ops that fill tables once variables are restored.
+    `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
+    `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
+    `plain`: what weights without a graph hold beside cuDNN recurrences.
+    `checkpoint`: what the values are restored from, where an op of the file's own does it.
+    `kind` is for people; `keras` says which of Keras' own files it is, if one.
     """
 
     path: Path

@@ -76,8 +76,8 @@ def refuse(
     _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
 
 
-def _calling(graph: AnyGraph, calls: Iterable[Call]) -> Any:
-    return node_defs.with_nodes(graph, (node_defs.node(call.function, call.function) for call in calls))
+def _calling(graph: AnyGraph, calls: Iterable[Call]) -> node_defs.Graph:
+    return node_defs.Graph(graph, (node_defs.node(call.function, call.function) for call in calls))
 
 
 def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], saver: Any) -> None:
@@ -97,7 +97,7 @@ def _refuse_evaluated(path: Path, graph: AnyGraph) -> None:
     """Of what loaders import, all that they may run by that, whether anything needs it or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(
-            path, node_defs.with_nodes(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
+            path, node_defs.Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
         )
 
 

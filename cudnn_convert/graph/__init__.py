@@ -3,16 +3,16 @@
 It knows neither plans nor cuDNN's weights.
 
 * ops            : The names of TensorFlow's ops, in the sets that share a meaning.
-* index          : Lookups in a GraphDef: tensor names, producers, consumers, ancestors.
-* node_defs      : Constructors and static facts of GraphDefs, and constant folding.
+* index          : Lookups in a graph: tensor names, producers, consumers, ancestors.
+* node_defs      : Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
 * safe_ops       : Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
-* control_flow   : Control flow of TensorFlow 1 (`cond`, `while_loop` frames), and known function arguments.
+* control_flow   : Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 * session        : Runs a graph whose variables come from files, and freezes variables into constants.
-* recurrent_state: Recurrent state in variables: what writes them, and in which order.
+* recurrent_state: Recurrent state in variables: which they are, what writes them, and in which order.
 * lookup_tables  : Lookup tables: which ops fill those that a graph reads.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
-* passes         : Passes over a GraphDef: each takes a graph and gives a changed copy.
+* passes         : Passes over a graph: each takes a graph and gives one.
 
 May import: errors, private, model.
-Entry: `index.Index`, the lookups that all others begin with; `session.session` runs a graph.
+Entry: `node_defs.Graph`, a graph with its lookups; `session.session` runs one.
 """

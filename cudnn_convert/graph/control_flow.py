@@ -1,17 +1,11 @@
-"""Control flow of TensorFlow 1 (`cond`, `while_loop` frames), and known function arguments.
+"""Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 
-The `while` frames of TensorFlow 1's control flow: which loops a node stands in.
-
-An Enter takes a tensor into a frame, an Exit out of it; every other node stands where its inputs do.
+A branch begins with Switch nodes and ends in a Merge. A loop is a frame: an Enter takes a tensor into it, an
+Exit out of it; every other node stands where its inputs do. Loops have Switch and Merge nodes too: their
+Switch reads a LoopCond, their Merge a NextIteration. What stands in either has a value only on the way.
 Source: tensorflow v2.21.0 core/graph/control_flow.cc BuildControlFlowInfo.
 
-What in TensorFlow 1's `tf.cond` and `tf.while_loop` has a value only on the way: in a branch, in a step.
-
-A branch begins with Switch nodes and ends in a Merge. Loops have both too: their Switch reads a LoopCond,
-their Merge a NextIteration. Source: tensorflow v2.21.0 core/graph/control_flow.cc.
-
-Which arguments of functions hold a known tensor, such as the name of an asset, at every call.
-
+`holding` says which arguments of functions have a known tensor, such as the name of an asset, at every call.
 A function may be called with anything, from the graph, from another function, or by a loader: only what each
 call gives counts. What is called in another way than one argument an input counts as given nothing.
 """
@@ -20,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
@@ -42,7 +36,7 @@ _SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
     """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
     frames_by_name: dict[str, tuple[str, ...]] = {}
-    todo: list[tuple[Any, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
+    todo: list[tuple[NodeDef, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
     while todo:
         node, around = todo.pop()
         if node.name in frames_by_name:
@@ -62,7 +56,7 @@ def certain(index: Index) -> set[str]:
     A Merge ends what a Switch began; an Exit ends the Switch of its loop.
     """
     depths: dict[str, int] = {}
-    todo: list[tuple[Any, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
+    todo: list[tuple[NodeDef, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
     while todo:
         node, depth = todo.pop()
         if node.op in _SWITCHES:
@@ -77,7 +71,7 @@ def certain(index: Index) -> set[str]:
     return {name for name, depth in depths.items() if depth == 0 and not around.get(name)}
 
 
-def enter(index: Index, name: str, source: str, frame: str, dtype: Any) -> Any:
+def enter(index: Index, name: str, source: str, frame: str, dtype: tf.DType) -> NodeDef:
     """An Enter that takes the constant `source` into a frame of the graph."""
     like = next(
         node
@@ -183,7 +177,7 @@ class Call:
 
 
 def holding(
-    graph: AnyGraph, known: Callable[[Any], Collection[str]], calls: Iterable[Call] = ()
+    graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[Call] = ()
 ) -> Mapping[str, frozenset[str]]:
     """The arguments of each function in the library of `graph` that hold a known tensor at every call.
 

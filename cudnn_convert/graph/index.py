@@ -1,6 +1,6 @@
-"""Lookups in a GraphDef: tensor names, producers, consumers, ancestors.
+"""Lookups in a graph: tensor names, producers, consumers, ancestors.
 
-The GraphDef stays the one in-memory form of a graph; an `Index` only points into it. A tensor is named
+NodeDefs stay the one in-memory form of a graph; an `Index` only points at them. A tensor is named
 `op:k` throughout, a control input `^op`.
 Source: tensorflow v2.21.0 core/framework/node_def.proto (input forms).
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor
 from cudnn_convert.model import Model
 
 #: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
@@ -23,7 +23,10 @@ _ELSEWHERE: Final = ops.RESTORES | ops.PLACEHOLDERS
 
 
 def fills(
-    model: Model, graph: Any, inputs: Mapping[str, str] = MappingProxyType({}), outputs: Iterable[str] = ()
+    model: Model,
+    graph: AnyGraph,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    outputs: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """The ops of the model that fill the tables of `graph`, a cut of the model's own, in order of the tables.
 
@@ -33,7 +36,7 @@ def fills(
     tables = [node for node in graph.node if node.op in ops.TABLES]
     if not tables:
         return ()
-    index, filled, reasons, unfilled = Index(model.graph), [], [], []
+    index, filled, reasons, unfilled = node_defs.Graph.of(model.graph).index, [], [], []
     for table in {_key(node): node for node in tables}.values():
         ways = _ways(model, index, table)
         reason = _obstacle(model, index, ways)
@@ -49,7 +52,7 @@ def fills(
     return tuple(filled)
 
 
-def with_fills(graph: Any, model: Model, filling: Sequence[str]) -> Any:
+def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> node_defs.Graph:
     """`graph` with the ops `filling` of the model, and what they need, added where it lacks them.
 
     Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
@@ -57,34 +60,32 @@ def with_fills(graph: Any, model: Model, filling: Sequence[str]) -> Any:
     """
     if not filling:
         return graph
-    index = Index(model.graph)
+    index = node_defs.Graph.of(model.graph).index
     tables = [node for node in graph.node if node.op in ops.TABLES]
     name_by_key = {_key(node): node.name for node in reversed(tables)}
     known = (node for node in index.nodes.values() if node.op in ops.TABLES and _key(node) in name_by_key)
     twins = {node.name: name_by_key[_key(node)] for node in known}
     present = {node.name for node in graph.node}
     needed = index.ancestors(filling) - present - twins.keys()
+    added = node_defs.extract_nodes(model.graph, needed)
+    moved = {f"{name}:0": new for name, new in twins.items()}
+    moved |= {tensor(f"^{name}"): f"^{new}" for name, new in twins.items()}
     nodes = [
-        *node_defs.strip_devices(graph).node,
-        *node_defs.extract_nodes(node_defs.strip_devices(model.graph), needed).node,
+        node_defs.redirect(node, moved)
+        for node in node_defs.share_without_devices(node_defs.Graph(graph, [*graph.node, *added.node])).node
+        if twins.get(node.name, node.name) == node.name
     ]
-    nodes = [node for node in nodes if twins.get(node.name, node.name) == node.name]
-    for node in nodes:
-        for position, name in enumerate(node.input):
-            op, k = split(name)
-            if op in twins:
-                node.input[position] = f"^{twins[op]}" if k < 0 else twins[op]
-    return node_defs.with_nodes(graph, nodes)
+    return node_defs.Graph(graph, nodes)
 
 
-def _key(node: Any) -> tuple[bool, str]:
+def _key(node: NodeDef) -> tuple[bool, str]:
     """Tables of one shared name are one table; without one a table is its node's alone."""
     named = node.attr["shared_name"].s.decode()
     is_shared = bool(named or node.attr["use_node_name_sharing"].b)
     return is_shared, named or str(node.name)
 
 
-def _ways(model: Model, index: Index, table: Any) -> list[str]:
+def _ways(model: Model, index: Index, table: NodeDef) -> list[str]:
     """The ops that fill a table: those that the model itself calls initializers where there are several."""
     candidates = [
         node.name
@@ -99,11 +100,11 @@ def _ways(model: Model, index: Index, table: Any) -> list[str]:
     return candidates
 
 
-def _table(index: Index, node: Any) -> tuple[bool, str]:
+def _table(index: Index, node: NodeDef) -> tuple[bool, str]:
     return _key(index.nodes[split(node.input[0])[0]])
 
 
-def _is_restored(model: Model, index: Index, node: Any) -> bool:
+def _is_restored(model: Model, index: Index, node: NodeDef) -> bool:
     assets = {split(name)[0] for name in model.assets}
     needed = index.ancestors([node.name], stop=assets) - assets
     return any(index.nodes[name].op in _ELSEWHERE for name in needed)
@@ -119,7 +120,7 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
     return None
 
 
-def _behind(index: Index, table: Any) -> list[str]:
+def _behind(index: Index, table: NodeDef) -> list[str]:
     """The tensors behind which a graph needs a table no more."""
     cuts = []
     for lookup in index.consumers(table.name):
@@ -143,7 +144,7 @@ def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-def refuse(path: Path, graph: Any, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
+def refuse(path: Path, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
     """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill.
 
     `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
@@ -162,10 +163,10 @@ _OTHERS: Final = "choose other --outputs"
 
 
 def _cure(
-    graph: Any, tables: Sequence[Any], inputs: Mapping[str, str], outputs: Iterable[str]
+    graph: AnyGraph, tables: Sequence[NodeDef], inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> Remedy | None:
     """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
-    index, ends = Index(graph), [split(name)[0] for name in outputs]
+    index, ends = node_defs.Graph.of(graph).index, [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)
     cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]
     left = index.ancestors(ends, stop={split(name)[0] for name in cuts})

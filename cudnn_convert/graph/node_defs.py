@@ -1,29 +1,39 @@
-"""Constructors and static facts of GraphDefs, and constant folding.
+"""Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
 
-A `Graph` is a GraphDef with its index and shapes, each derived once. A pass takes one and returns one, the
-same where nothing changes.
+A `Graph` is what passes take and give: nodes that nothing changes any more, shared with the graphs that it
+was made from, and what is derived from them, once. Only where TensorFlow needs a proto is one made of it.
 
-Constant folding: the value of a tensor that depends on no input, or None.
-
-Only pure ops run, and only small subgraphs: this serves predicates, dropout rates and shapes, not weights.
+Constant folding gives the value of a tensor that depends on no input. Only pure ops run, and only small
+subgraphs: it serves predicates, dropout rates and shapes, not weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import ops, safe_ops
-from cudnn_convert.graph.index import Index, NodeDef, all_nodes, library, split, unique
+from cudnn_convert.graph.index import (
+    AnyGraph,
+    AttrValue,
+    FunctionDef,
+    FunctionDefLibrary,
+    GraphDef,
+    Index,
+    NodeDef,
+    all_nodes,
+    library,
+    split,
+    tensor,
+    unique,
+)
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 
@@ -32,16 +42,16 @@ ON_CPU: Final = "/device:CPU:0"
 FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
-def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> Any:
+def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> NodeDef:
     """A NodeDef; an attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes."""
-    result = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
+    result: NodeDef = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
     for key, value in attributes.items():
         result.attr[key].CopyFrom(_attribute(value))
     return result
 
 
-def _attribute(value: Any) -> Any:
-    attr = tf.compat.v1.AttrValue()
+def _attribute(value: Any) -> AttrValue:
+    attr: AttrValue = tf.compat.v1.AttrValue()
     match value:
         case tf.DType():
             attr.type = value.as_datatype_enum
@@ -62,23 +72,23 @@ def _attribute(value: Any) -> Any:
     return attr
 
 
-def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> Any:
+def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> NodeDef:
     """A Const node."""
     return node(name, "Const", control, dtype=tf.as_dtype(value.dtype), value=value)
 
 
-def string_constant(name: str, values: list[str], *, scalar: bool = False) -> Any:
+def string_constant(name: str, values: list[str], *, scalar: bool = False) -> NodeDef:
     """A Const of strings, `[len(values)]` or, for one value, a scalar."""
     strings = np.array(values[0] if scalar else values, dtype=object)
     return node(name, "Const", dtype=tf.string, value=strings)
 
 
-def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> Any:
+def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> NodeDef:
     """A Placeholder node."""
     return node(name, "Placeholder", dtype=dtype, shape=shape)
 
 
-def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> Any:
+def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> NodeDef:
     """An Identity node; `dtype` is the enum's number, as NodeDefs hold it."""
     return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
 
@@ -86,80 +96,141 @@ def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ())
 def copy_node(
     original: NodeDef, *, name: str | None = None, op: str | None = None, inputs: Iterable[str] | None = None
 ) -> NodeDef:
-    """A copy of a node, with another name, op or other inputs."""
-    copy = deepcopy(original)
-    copy.name, copy.op = name or original.name, op or original.op
+    """A copy of a node, which may be changed; what is given stands in the place of the original's."""
+    result: NodeDef = node_def_pb2.NodeDef()
+    result.CopyFrom(original)
+    result.name = original.name if name is None else name
+    result.op = original.op if op is None else op
     if inputs is not None:
-        copy.input[:] = inputs
-    return copy
-
-
-def with_nodes(graph: Any, nodes: Iterable[Any]) -> Any:
-    """A GraphDef with `nodes` and the versions and function library of `graph`."""
-    result = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
-    result.node.extend(nodes)
+        result.ClearField("input")
+        result.input.extend(inputs)
     return result
 
 
-def replace_nodes(graph: Any, changes: Mapping[str, Any]) -> Any:
-    """A copy of `graph` in which each node named in `changes` is replaced in its place."""
-    return with_nodes(graph, (changes.get(item.name, item) for item in graph.node))
+def with_inputs(node: NodeDef, inputs: Sequence[str]) -> NodeDef:
+    """A copy of a node with other inputs; the node itself where they are the same."""
+    return node if inputs == [*node.input] else copy_node(node, inputs=inputs)
 
 
-def extract_nodes(graph: Any, names: Iterable[str]) -> Any:
+def redirect(node: NodeDef, moved: Mapping[str, str]) -> NodeDef:
+    """The node with `moved[tensor]` for each input `op:k` named there, as `with_inputs` has it."""
+    return with_inputs(node, [moved.get(tensor(name), name) for name in node.input])
+
+
+class Graph:
+    """A graph that nothing changes any more, and what is derived from it, once.
+
+    It is read as a GraphDef is. Its nodes and library are shared with other graphs.
+    """
+
+    def __init__(
+        self,
+        source: AnyGraph,
+        nodes: Iterable[NodeDef] | None = None,
+        functions: Iterable[FunctionDef] | None = None,
+    ) -> None:
+        """`source` with other `nodes` or another library of `functions`, or as it is; then a GraphDef."""
+        self.node: Sequence[NodeDef] = source.node if nodes is None else tuple(nodes)
+        self.library: FunctionDefLibrary = source.library
+        self.versions = source.versions
+        if functions is not None:
+            gradient = source.library.gradient
+            self.library = function_pb2.FunctionDefLibrary(function=functions, gradient=gradient)
+        self._is_source = nodes is None and functions is None
+        self._source: Any = source
+
+    @classmethod
+    def of(cls, graph: AnyGraph) -> Graph:
+        """The graph itself, or a GraphDef as one."""
+        return graph if isinstance(graph, Graph) else cls(graph)
+
+    @cached_property
+    def definition(self) -> GraphDef:
+        """A GraphDef of it for TensorFlow, not to be changed."""
+        return self._source if self._is_source else copy_graph(self)
+
+    @cached_property
+    def index(self) -> Index:
+        """Its nodes by name, and what reads them."""
+        return Index(self)
+
+    @cached_property
+    def shapes(self) -> tf.Graph:
+        """`import_checked` of it."""
+        return import_checked(self)
+
+    @cached_property
+    def functions(self) -> dict[str, FunctionDef]:
+        """The functions of its library by name."""
+        return {function.signature.name: function for function in self.library.function}
+
+
+def copy_graph(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
+    """A GraphDef with copies of everything, which may be changed; `target` is an empty one to fill."""
+    result: GraphDef = graph_pb2.GraphDef() if target is None else target
+    result.node.extend(graph.node)
+    result.library.CopyFrom(graph.library)
+    result.versions.CopyFrom(graph.versions)
+    return result
+
+
+def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterable[NodeDef] = ()) -> Graph:
+    """`graph` with each node named in `changes` replaced in its place, and those `added` at its end."""
+    added = [*added]
+    if not changes and not added:
+        return Graph.of(graph)
+    return Graph(graph, [*(changes.get(item.name, item) for item in graph.node), *added])
+
+
+def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
     """The subgraph of `names`, in the graph's own order; control inputs from elsewhere are dropped."""
     wanted = set(names)
     nodes = []
     for original in graph.node:
         if original.name in wanted:
             inputs = [name for name in original.input if not name.startswith("^") or name[1:] in wanted]
-            nodes.append(copy_node(original, inputs=inputs))
-    return with_nodes(graph, nodes)
-
-
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """A GraphDef that nothing changes any more, and what is derived from it, once."""
-
-    definition: Any
-
-    @cached_property
-    def index(self) -> Index:
-        """Its nodes by name, and what reads them."""
-        return Index(self.definition)
-
-    @cached_property
-    def shapes(self) -> tf.Graph:
-        """`import_checked` of it."""
-        return import_checked(self.definition)
-
-    @cached_property
-    def library(self) -> dict[str, Any]:
-        """Its functions by name."""
-        return library(self.definition)
+            nodes.append(with_inputs(original, inputs))
+    return Graph(graph, nodes)
 
 
 def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
     """`graph` down to what the tensors `outputs` need; itself where that is all of it."""
     needed = graph.index.ancestors(split(name)[0] for name in outputs)
-    is_whole = len(needed) == len(graph.definition.node)
-    return graph if is_whole else Graph(extract_nodes(graph.definition, needed))
+    return graph if len(needed) == len(graph.node) else extract_nodes(graph, needed)
 
 
-def strip_devices(graph: Any) -> Any:
+#: Attributes that name other nodes, or say what TensorFlow infers itself, and trusts where it is said.
+_NOTES: Final = ("_class", "_output_shapes")
+
+
+def strip_devices(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
     """A copy without devices and colocation, which name machines and nodes that need not exist here.
 
-    `ON_CPU` stays.
+    `ON_CPU` stays. `target` is as for `copy_graph`.
     """
-    result = deepcopy(graph)
+    result = copy_graph(graph, target)
     for inner in all_nodes(result):
-        inner.device = ON_CPU if inner.device == ON_CPU else ""
-        inner.attr.pop("_class", None)
-        inner.attr.pop("_output_shapes", None)  # TensorFlow infers them itself, and trusts these
+        _strip_device(inner)
     return result
 
 
-def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
+def _strip_device(inner: NodeDef) -> None:
+    inner.device = ON_CPU if inner.device == ON_CPU else ""
+    for key in _NOTES:
+        inner.attr.pop(key, None)
+
+
+def share_without_devices(graph: AnyGraph) -> Graph:
+    """The graph with its own nodes as `strip_devices` leaves them; only those that it changes are copies."""
+    changes = {}
+    for node in graph.node:
+        if node.device not in ("", ON_CPU) or any(key in node.attr for key in _NOTES):
+            changes[node.name] = copy_node(node)
+            _strip_device(changes[node.name])
+    return replace_nodes(graph, changes)
+
+
+def floats_as(attributes: Iterable[AttrValue], dtype: tf.DType) -> None:
     """Changes attributes of nodes in place: each float type and constant becomes `dtype`."""
     others, wanted = {kind.as_datatype_enum for kind in FLOATS if kind != dtype}, dtype.as_datatype_enum
     for value in attributes:
@@ -172,7 +243,7 @@ def floats_as(attributes: Iterable[Any], dtype: tf.DType) -> None:
             value.tensor.CopyFrom(tf.make_tensor_proto(array))
 
 
-def import_graph(graph: Any) -> tf.Graph:
+def import_graph(graph: AnyGraph) -> tf.Graph:
     """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
     scratch = tf.Graph()
     with scratch.as_default():
@@ -180,7 +251,7 @@ def import_graph(graph: Any) -> tf.Graph:
     return scratch
 
 
-def _disable_evaluation(graph: Any) -> Any:
+def _disable_evaluation(graph: GraphDef) -> GraphDef:
     """`graph`, changed in place: what is not arithmetic does not run while it is imported.
 
     Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
@@ -200,7 +271,7 @@ def _disable_evaluation(graph: Any) -> Any:
     return graph
 
 
-def _first_input(node_def: Any) -> tf.DType | None:
+def _first_input(node_def: NodeDef) -> tf.DType | None:
     """The type of a node's first input, None where it has none."""
     for argument in tf_private.find_op(node_def.op).input_arg:
         types = node_def.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
@@ -211,13 +282,13 @@ def _first_input(node_def: Any) -> tf.DType | None:
     return None
 
 
-def unknown(graph: Any) -> list[Any]:
+def unknown(graph: AnyGraph) -> list[NodeDef]:
     """The nodes whose op TensorFlow does not know, such as those of another package."""
     functions = library(graph)
     return [item for item in graph.node if tf_private.find_op(item.op) is None and item.op not in functions]
 
 
-def _replace_unknown_ops(graph: Any) -> Any:
+def _replace_unknown_ops(graph: AnyGraph) -> Graph:
     """`graph` with placeholders for ops that TensorFlow does not know, as far as their types are told.
 
     What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
@@ -227,10 +298,10 @@ def _replace_unknown_ops(graph: Any) -> Any:
         for unknown_node in unknown(graph)
         if (dtype := unknown_node.attr["T"].type or unknown_node.attr["dtype"].type)
     }
-    return replace_nodes(graph, stand_ins) if stand_ins else graph
+    return replace_nodes(graph, stand_ins)
 
 
-def import_checked(graph: Any) -> tf.Graph:
+def import_checked(graph: AnyGraph) -> tf.Graph:
     """`import_graph` for a graph that comes from a file, of which ops may be unknown; not to be run.
 
     Raises InvalidModelError where TensorFlow refuses it.
@@ -266,7 +337,7 @@ def fold_constant(
         for name in sorted(needed)
     ]
     try:
-        graph = import_checked(extract_nodes(with_nodes(graph_pb2.GraphDef(), nodes), needed))
+        graph = import_checked(extract_nodes(Graph(graph_pb2.GraphDef(), nodes), needed))
     except InvalidModelError:
         return None
     sizes = [
@@ -281,7 +352,7 @@ def fold_constant(
             return None
 
 
-def _replace_with_constant(node: Any, given: Mapping[str, float]) -> Any:
+def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
     dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
     return constant(node.name, np.asarray(given[node.name], dtype))
 

@@ -1,14 +1,11 @@
-"""Recurrent state in variables: what writes them, and in which order.
-
-Recurrent state that lives in variables: which variables those are, and what writes them.
+"""Recurrent state in variables: which they are, what writes them, and in which order.
 
 A variable is state where its value reaches an output through data and an assignment that the outputs need
 writes into it what a recurrence computed. Moving averages are written by subtraction and are none
 (tensorflow v1.15.0 python/training/moving_averages.py assign_moving_average), nor is a step counter.
 
-Assignments seen from outside: named as outputs, left out, or found for a variable's first value.
-
-In which order a variable is read and assigned, as far as a graph says.
+`Order` puts the assignments of a variable in stages, as far as the graph says; `passes/state_io.py` takes
+variables out of a graph by it.
 """
 
 from __future__ import annotations
@@ -18,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import AnyGraph, Index, split, tensor, unique, walk
+from cudnn_convert.graph.index import (
+    AnyGraph,
+    Index,
+    NodeDef,
+    split,
+    tensor,
+    unique,
+    walk,
+)
 from cudnn_convert.model import Array
 
 
@@ -50,13 +55,9 @@ class State:
         return f"{self.variable}:0"
 
 
-def find(graph: AnyGraph, outputs: Iterable[str]) -> tuple[State, ...]:
+def find(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
-    return tuple(
-        state
-        for state in find_assigned_variables(node_defs.Graph(graph), outputs)
-        if state.read and state.recurs
-    )
+    return tuple(state for state in find_assigned_variables(graph, outputs) if state.read and state.recurs)
 
 
 def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
@@ -64,7 +65,7 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
     index = graph.index
     ends = {split(name)[0] for name in outputs}
     states = []
-    for node in graph.definition.node:
+    for node in graph.node:
         if node.op in ops.VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
@@ -104,13 +105,15 @@ def root(index: Index, op: str) -> str | None:
 
 def copy_through_control_flow(
     index: Index, source: str, passage: Iterable[tuple[str, int]], prefix: str, dtype: Any
-) -> tuple[str, list[Any]]:
+) -> tuple[str, list[NodeDef]]:
     """A tensor taken through copies of the carriers of a passage, named under `prefix`; and the copies."""
-    nodes: list[Any] = []
+    nodes: list[NodeDef] = []
     for name, side in passage:
         original = index.nodes[name]
-        copy = node_defs.copy_node(original, name=f"{prefix}/{name}", op=original.op.removeprefix("Ref"))
-        copy.input[0] = source
+        inputs = [source, *original.input[1:]]
+        copy = node_defs.copy_node(
+            original, name=f"{prefix}/{name}", op=original.op.removeprefix("Ref"), inputs=inputs
+        )
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
         source = f"{copy.name}:{side}" if side else copy.name
@@ -129,7 +132,7 @@ def _recurs(index: Index, write: str) -> bool:
     )
 
 
-def ops_of_assignment(index: Index, write: Any) -> set[str]:
+def ops_of_assignment(index: Index, write: NodeDef) -> set[str]:
     """What the value needs that an assignment writes."""
     return index.ancestors([split(write.input[1])[0]], control=False)
 
@@ -177,22 +180,23 @@ def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str]
     return tuple(updates)
 
 
-def with_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
-    """The graph with a read behind each update without an output among `outputs`, and their new names."""
-    index, reads, names = graph.index, [], []
+def read_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
+    """The graph with a read of each resource variable among the tensors `outputs`, and behind each update of
+    one that is among them; and what has the values of the outputs then.
+    """
+    index, reads, names = graph.index, dict[str, NodeDef](), []
     for name in outputs:
         node = index.nodes[split(name)[0]]
-        if node.op in ops.WRITES and node.op.endswith("VariableOp"):
-            read_name = unique(f"{node.name}/value", index.nodes)
-            read = node_defs.node(read_name, "ReadVariableOp", [node.input[0], f"^{node.name}"])
+        is_update = node.op in ops.WRITES and node.op.endswith("VariableOp")
+        if is_update or node.op == "VarHandleOp":
+            handle = [node.input[0], f"^{node.name}"] if is_update else [node.name]
+            read = node_defs.node(unique(f"{node.name}/value", index.nodes), "ReadVariableOp", handle)
             read.attr["dtype"].CopyFrom(node.attr["dtype"])
-            reads.append(read)
-            names.append(f"{read_name}:0")
+            reads[read.name] = read
+            names.append(f"{read.name}:0")
         else:
             names.append(name)
-    if not reads:
-        return graph, names
-    return node_defs.Graph(node_defs.with_nodes(graph.definition, [*graph.definition.node, *reads])), names
+    return node_defs.replace_nodes(graph, {}, reads.values()), names
 
 
 def initial(index: Index, variable: str) -> Array | None:

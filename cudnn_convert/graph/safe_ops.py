@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import AnyGraph, NodeDef, callees, walk
+from cudnn_convert.graph.index import AnyGraph, FunctionDef, NodeDef, callees, walk
 from cudnn_convert.private import tf_private
 
 _LIST: Final = "pure_ops.txt"
@@ -52,7 +52,7 @@ def refuse(
     *,
     cure: str,
     doing: str = "verifying",
-    known: Callable[[Any, str], bool] = lambda node, function: False,
+    known: Callable[[NodeDef, str], bool] = lambda node, function: False,
 ) -> None:
     """Raises UnsupportedModelError where running all of `graph` runs an op that is not on the list.
 
@@ -71,14 +71,14 @@ def refuse(
         raise UnsupportedModelError(path, reasons)
 
 
-def others(graph: AnyGraph) -> Iterator[Any]:
+def others(graph: AnyGraph) -> Iterator[NodeDef]:
     """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
     return (node for node, _ in _locate_nodes(graph))
 
 
-def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[Any, str]]:
+def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
     """The same nodes, each with the function that it lies in, "" for the graph itself."""
-    library: dict[str, list[Any]] = {}
+    library: dict[str, list[FunctionDef]] = {}
     twins: dict[bytes, list[str]] = {}
     for function in graph.library.function:
         library.setdefault(function.signature.name, []).append(function)
@@ -96,7 +96,7 @@ def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[Any, str]]:
                 called += twins.pop(function.attr[TWINS].s, ()) if TWINS in function.attr else ()
 
 
-def ops_run_by_converter(graph: AnyGraph) -> Iterator[Any]:
+def ops_run_by_converter(graph: AnyGraph) -> Iterator[NodeDef]:
     """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
     for node in others(graph):
         definition = tf_private.find_op(node.op)
@@ -104,7 +104,7 @@ def ops_run_by_converter(graph: AnyGraph) -> Iterator[Any]:
             yield node
 
 
-def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
+def ops_run_by_import(nodes: Iterable[NodeDef]) -> Iterator[NodeDef]:
     """The `nodes` of a graph or a function that may not run, and yet do where TensorFlow imports them.
 
     To tell static shapes it computes ops on constants, any that it calls stateless: ReadFile too
@@ -116,7 +116,7 @@ def ops_run_by_import(nodes: Iterable[Any]) -> Iterator[Any]:
             yield node
 
 
-def _is_constant(nodes: Mapping[str, Any], node: NodeDef) -> bool:
+def _is_constant(nodes: Mapping[str, NodeDef], node: NodeDef) -> bool:
     def above(name: str) -> Iterator[str]:
         return (source.partition(":")[0] for source in nodes[name].input if not source.startswith("^"))
 

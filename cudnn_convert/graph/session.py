@@ -1,13 +1,11 @@
 """Runs a graph whose variables come from files, and freezes variables into constants.
 
-Running a graph whose variables get their values from files: for freezing and for verification.
-
-Variables become constants, by TensorFlow's own rewriting, which knows reads inside branches and loops.
+Freezing is TensorFlow's own rewriting, which knows reads inside branches and loops. The parameters of
+recurrences are left out before it, for they go to the target by the side.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,22 +21,24 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import INPUT, PARAMS, Index, split, unique
+from cudnn_convert.graph.index import INPUT, PARAMS, AnyGraph, NodeDef, split, unique
 from cudnn_convert.model import Array, Recurrence, Tensor
 
 
-def handle(name: str, key: str, value: Any) -> Any:
+def handle(name: str, key: str, value: Any) -> NodeDef:
     """A VarHandleOp for a value; `key` is what a checkpoint calls it."""
     dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
     return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=key, container="")
 
 
-def checkpoint_key(node: Any) -> str:
+def checkpoint_key(node: NodeDef) -> str:
     """What a checkpoint calls the variable of a node."""
     return node.attr["shared_name"].s.decode() or str(node.name)
 
 
-def check_values(path: Path, graph: Any, values: Mapping[str, Tensor], *, decoded: Collection[str]) -> None:
+def check_values(
+    path: Path, graph: AnyGraph, values: Mapping[str, Tensor], *, decoded: Collection[str]
+) -> None:
     """Raises UnsupportedModelError where a variable, but for the `decoded`, has no value of its shape."""
     reasons = []
     for node in graph.node:
@@ -86,21 +86,21 @@ def answering(
     return run
 
 
-def variable_ops(graph: Any) -> list[Any]:
-    """The nodes of a GraphDef that hold a variable."""
+def variable_ops(graph: AnyGraph) -> list[NodeDef]:
+    """The nodes of a graph that hold a variable."""
     return [node for node in graph.node if node.op in ops.VARIABLES]
 
 
 @contextmanager
 def session(
-    graph: Any,
+    graph: AnyGraph,
     variables: Mapping[str, Tensor],
     *,
     initializers: Sequence[str] = (),
     assets: Mapping[str, Path] = MappingProxyType({}),
     restores: Sequence[Restore] = (),
 ) -> Iterator[Any]:
-    """A Session over a GraphDef with its variables set, through placeholders: a Const is copied often.
+    """A Session over a graph with its variables set, through placeholders: a Const is copied often.
 
     Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
     `assets` by the tensors that hold their names.
@@ -129,7 +129,7 @@ def session(
         yield running
 
 
-def _assign(running: Any, nodes: Iterable[Any], variables: Mapping[str, Tensor]) -> None:
+def _assign(running: Any, nodes: Iterable[NodeDef], variables: Mapping[str, Tensor]) -> None:
     """Sets variable ops of the session's graph to their values.
 
     A run costs what it takes to prepare one: small values share it, large ones are not in memory together.
@@ -148,7 +148,7 @@ def _assign(running: Any, nodes: Iterable[Any], variables: Mapping[str, Tensor])
         running.run(assigned, fed)
 
 
-def _assignment(graph: tf.Graph, node: Any, value: Any) -> Any:
+def _assignment(graph: tf.Graph, node: NodeDef, value: Any) -> Any:
     """What gives a variable op a value, whichever of the two kinds it is."""
     target = graph.get_tensor_by_name(f"{node.name}:0")
     if node.op == "VarHandleOp":
@@ -161,7 +161,7 @@ def _assignment(graph: tf.Graph, node: Any, value: Any) -> Any:
 _LIMIT: Final = 2**31 - 2**20
 
 
-def freeze_variables(graph: Any, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> Any:
+def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> AnyGraph:
     """`graph` with each variable op a Const of the same name; `outputs`, tensors `op:k`, are what stays.
 
     Raises UnsupportedModelError where the constants would not fit a GraphDef.
@@ -180,10 +180,12 @@ def freeze_variables(graph: Any, variables: Mapping[str, Tensor], outputs: Itera
     with session(graph, variables) as running:
         for op in ops:
             _ensure_read(running.graph, op)
-        return tf.compat.v1.graph_util.convert_variables_to_constants(running, graph, names)
+        definition = node_defs.Graph.of(graph).definition
+        frozen: AnyGraph = tf.compat.v1.graph_util.convert_variables_to_constants(running, definition, names)
+        return frozen
 
 
-def _ensure_read(graph: tf.Graph, op: Any) -> None:
+def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:
     """The rewriting fetches a resource's value by the name that `tf.Variable` gives its own first read."""
     name = f"{op.name}/Read/ReadVariableOp"
     if op.op == "VarHandleOp" and name not in {operation.name for operation in graph.get_operations()}:
@@ -191,19 +193,18 @@ def _ensure_read(graph: tf.Graph, op: Any) -> None:
         tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(op.attr["dtype"].type), name=name)
 
 
-def without_parameters(graph: Any, recurrences: Iterable[Recurrence], outputs: Iterable[str]) -> Any:
+def without_parameters(
+    graph: AnyGraph, recurrences: Iterable[Recurrence], outputs: Iterable[str]
+) -> node_defs.Graph:
     """`graph` with an empty constant for each recurrence's blob; its weights go to the target by the side."""
-    index, changes, added = Index(graph), {}, []
+    graph = node_defs.Graph.of(graph)
+    index, changes, added = graph.index, {}, []
     for recurrence in recurrences:
-        node = copy.deepcopy(index.nodes[recurrence.node])
-        empty = node_defs.constant(
-            unique(f"{node.name}/parameters", index.nodes), np.zeros(0, recurrence.dtype)
-        )
+        node = index.nodes[recurrence.node]
+        name = unique(f"{node.name}/parameters", index.nodes)
         # Inside a loop's frame a node without inputs needs this edge to be in the frame.
-        empty.input.append(f"^{split(node.input[INPUT])[0]}")
-        node.input[PARAMS] = empty.name
-        changes[node.name] = node
-        added.append(empty)
-    without = node_defs.replace_nodes(graph, changes)
-    without.node.extend(added)
-    return node_defs.prune(node_defs.Graph(without), outputs).definition
+        wait = [f"^{split(node.input[INPUT])[0]}"]
+        added.append(node_defs.constant(name, np.zeros(0, recurrence.dtype), control=wait))
+        inputs = [*node.input[:PARAMS], name, *node.input[PARAMS + 1 :]]
+        changes[node.name] = node_defs.copy_node(node, inputs=inputs)
+    return node_defs.prune(node_defs.replace_nodes(graph, changes, added), outputs)

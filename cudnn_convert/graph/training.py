@@ -11,12 +11,18 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
+from cudnn_convert.graph.index import (
+    OUTPUTS,
+    Index,
+    NodeDef,
+    split,
+    tensor,
+)
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -120,7 +126,7 @@ class Walk:
     def _is_cudnn(self, name: str) -> bool:
         return self.index.nodes[name].op in ops.CUDNN
 
-    def _is_open(self, reader: Any, name: str) -> bool:
+    def _is_open(self, reader: NodeDef, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):
             return False
         # What is printed is a record; what is handed on is the first input.
@@ -137,7 +143,7 @@ class Walk:
             return True
         return node.op not in _FORMS and is_named(node) and all(map(self._is_record, readers))
 
-    def _is_record(self, reader: Any) -> bool:
+    def _is_record(self, reader: NodeDef) -> bool:
         if _SUMMARY.fullmatch(reader.op) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
             return True
         readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []

@@ -76,7 +76,7 @@ def hollow(model: Model) -> Model:
     )
     return replace(
         model,
-        graph=node_defs.with_nodes(graph, node_of_placeholder),
+        graph=node_defs.Graph(graph, node_of_placeholder).definition,
         variables={**model.variables, **constants},
     )
 

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.index import AnyGraph, Index, library, reference
+from cudnn_convert.graph import control_flow
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
@@ -28,19 +29,20 @@ from cudnn_convert.recurrences.resolve import Block
 _NODE: Final = "cudnn"
 
 
-def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Any, tuple[Recurrence, ...]]:
+def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Graph, tuple[Recurrence, ...]]:
     """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
 
     `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
     would lie inside a loop of the graph, which tf2onnx (v1.17.0) cannot convert.
     """
+    graph = Graph.of(graph)
     wanted = resolve.blocks(graph, outputs)
     if not wanted:
         return graph, ()
-    _refuse_nested(Index(graph), wanted)
-    replacements: dict[str, list[Any]] = {}
+    _refuse_nested(graph.index, wanted)
+    replacements: dict[str, list[NodeDef]] = {}
     recurrences = []
-    functions = library(graph)
+    functions = dict(graph.functions)
     for block in wanted:
         fused = _is_fused(block)
         body = inlining.trace_function(_fuse(block) if fused else _loop(block), *_specs(block))
@@ -51,12 +53,8 @@ def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Any, tupl
         replacements[block.node.name] = nodes
         functions |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
-    result = node_defs.with_nodes(
-        graph, (node for old in graph.node for node in replacements.get(old.name, [old]))
-    )
-    del result.library.function[:]
-    result.library.function.extend(functions[name] for name in sorted(functions))
-    return result, tuple(recurrences)
+    replaced = (node for old in graph.node for node in replacements.get(old.name, [old]))
+    return Graph(graph, replaced, (functions[name] for name in sorted(functions))), tuple(recurrences)
 
 
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:

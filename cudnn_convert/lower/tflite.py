@@ -19,7 +19,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import INPUT, Index, split, tensor, unique
+from cudnn_convert.graph.index import INPUT, split, tensor, unique
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
@@ -56,7 +56,8 @@ def lower_tflite(
     """
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
-    lowered = _drop_checks(_single(_lower(lowered, blocks, {}, ends) if blocks else lowered))
+    lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
+    lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -82,10 +83,10 @@ def _lower(
     graph = _behind_switches(graph, recurrences)
     lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     resource = tf1_ops.to_resource_variables(
-        tf1_ops.convert_assigned_variables(node_defs.Graph(lowered.graph), lowered.variables),
+        tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables),
         lowered.variables,
     )
-    return session.freeze_variables(resource, lowered.variables, ends)
+    return node_defs.Graph.of(session.freeze_variables(resource, lowered.variables, ends))
 
 
 def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
@@ -94,19 +95,17 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
     Constants in the replaced node get a control edge from the op of its input, and a Switch runs on either
     branch: the converter would not know to which branch they belong.
     """
-    index, changes, added = Index(graph), {}, []
+    graph = node_defs.Graph.of(graph)
+    index, changes, added = graph.index, {}, []
     for recurrence in recurrences:
         node = index.nodes[recurrence.node]
         if index.nodes[split(node.input[INPUT])[0]].op in ops.SWITCHES:
             dtype = tf.as_dtype(recurrence.dtype).as_datatype_enum
             name = unique(f"{node.name}/input", index.nodes)
             added.append(node_defs.identity(name, node.input[INPUT], dtype))
-            changes[node.name] = type(node)()
-            changes[node.name].CopyFrom(node)
-            changes[node.name].input[INPUT] = name
-    replaced = node_defs.replace_nodes(graph, changes)
-    replaced.node.extend(added)
-    return replaced
+            inputs = [name, *node.input[INPUT + 1 :]]
+            changes[node.name] = node_defs.copy_node(node, inputs=inputs)
+    return node_defs.replace_nodes(graph, changes, added)
 
 
 def _drop_checks(graph: Any) -> Any:

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 class Plan:
     """A model cut down to its chosen signature.
 
-    `source` has the signature with the file's tensor names, `signature` with those of `graph`: they differ
-    where a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact
-    has several. `whole` is the cut graph before inference passes, with state in variables: verification runs
-    it. `states` says what became of the state. `initializers` are the ops of both graphs that fill tables.
-    Recurrences without a graph have `singles`, one for each of `parts`; then `whole` is None, and so is
-    `graph` unless their weights are computed from it.
+    `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where
+    a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
+    several. `whole` and `graph` are each a `node_defs.Graph`: `whole` is the cut graph with everything that
+    inference does not need still in it, state in its variables: verification runs that one. `states` says
+    what became of the state. `initializers` are the ops of both graphs that fill tables. Recurrences that
+    stand alone need no graph: `singles` then has one for each of `parts`, `whole` is None, and so is `graph`
+    but for what their weights are computed from.
     """
 
     model: Model
@@ -51,5 +52,5 @@ class Plan:
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
     singles: tuple[Single, ...] = ()
-    #: For formats of layers: `cpu_layers.Rewritten`, or for Keras 3 the `translate.Modern` of it.
+    #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
@@ -190,9 +190,9 @@ class Choice:
     training: tuple[str, ...] = ()
 
 
-def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
+def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
     """Choose the outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
-    graph, index = context.definition, context.index
+    index = graph.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
     if not nodes:
         reason = "graph: expected a node CudnnRNN, BlockLSTM or LSTMBlockCell, found none"
@@ -216,8 +216,8 @@ def infer_outputs(path: Path, context: node_defs.Graph) -> Choice:
     return Choice(candidates, left, tuple(name for name in others if name in needed))
 
 
-def _inference(index: Index, nodes: list[Any]) -> list[Any]:
-    twins: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+def _inference(index: Index, nodes: list[NodeDef]) -> list[NodeDef]:
+    twins: dict[tuple[str, ...], list[NodeDef]] = defaultdict(list)
     for node in nodes:
         leaves = parameter_source.find_parameters(index, node).leaves
         if not any(parameter_source.is_copy(index, name) for name in leaves):
@@ -324,7 +324,7 @@ def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
     return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
 
 
-def _refuse_equal_twins(path: Path, index: Index, wanted: list[Any], names_chosen: list[str]) -> None:
+def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_chosen: list[str]) -> None:
     """Refuse applications of one layer that lead to disjoint outputs: the user must choose.
 
     Raises AmbiguousSourceError.

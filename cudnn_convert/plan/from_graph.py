@@ -1,10 +1,10 @@
 """Plans a model that has a graph: a subgraph, or its recurrences alone.
 
-The part of a model's graph between the inputs and the outputs of a request.
+`plan_graph` inlines all calls, resolves the request, and takes the graph through the passes of `section`:
+from what the file has to what inference needs between the inputs and outputs of the request.
 
-The plan for a model with a graph.
-
-The plan of a graph's recurrences alone: nothing is cut, and what stands around them need not run.
+`plan_recurrences` plans the recurrences of a graph alone: nothing is cut, and what stands around them need
+not run.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ def section(
     parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
     cuts += [Cut(cut.tensor) for cut in parsed]
     whole, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=request.constants, outputs=names)
-    whole, kept = subgraphs.with_values(whole, [moved.get(name, name) for name in names])
-    whole, kept = recurrent_state.with_values(whole, kept)
+    whole, kept = recurrent_state.read_values(whole, [moved.get(name, name) for name in names])
     stateful = inference.simplify_for_inference(whole, kept)
     settled = state_io.place_state(
         model,
@@ -106,7 +105,7 @@ def _inputs(
     keys = {state.tensor: Spec(state.key, state.tensor) for state in parsed}
     keys |= {spec.tensor: spec for spec in request.inputs}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
-    nodes = graph.definition.node
+    nodes = graph.node
     state, missing = (
         [],
         subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=()),
@@ -147,15 +146,14 @@ def plan_graph(
     Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
     inputs, the features parsed out of them are.
     """
-    model = inline_model(model)
-    model, copy = from_weights.use_moving_averages(model, weights)
-    original = Graph(model.graph)
+    model, copy = from_weights.use_moving_averages(inline_model(model), weights)
+    original = Graph.of(model.graph)
     index = original.index
     wanted = request(
         model, original, inputs=inputs, outputs=outputs, constants=constants, signature=signature
     )
     source = inference.drop_reserve_space(original, wanted.names)
-    model = replace(model, graph=source.definition)
+    model = replace(model, graph=source)
     cut_out = section(
         model,
         source,
@@ -163,13 +161,12 @@ def plan_graph(
         keeps_variables=keeps_variables,
         keeps_examples=keeps_examples or model.together,
     )
-    model, planned = cut_out.settled.model, cut_out.settled.graph
-    graph = planned.definition
+    model, graph = cut_out.settled.model, cut_out.settled.graph
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None
-    obstacles.check_runs_on_cpu(model.path, planned, outputs=[*cut_out.signature.outputs.values()], hint=hint)
-    recurrences = resolve.recurrences(model, planned, copy=copy, convention=convention)
+    obstacles.check_runs_on_cpu(model.path, graph, outputs=[*cut_out.signature.outputs.values()], hint=hint)
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
     )
@@ -192,16 +189,14 @@ def plan_graph(
     words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())
     named = dict(zip(cut_out.signature.inputs.values(), words, strict=True))
     fills = lookup_tables.fills(model, graph, named, cut_out.signature.outputs.values())
-    whole, graph = (
-        lookup_tables.with_fills(recurrence, model, fills) for recurrence in (cut_out.whole.definition, graph)
-    )
+    whole, graph = (lookup_tables.with_fills(each, model, fills) for each in (cut_out.whole, graph))
     return Plan(
         model, whole, graph, cut_out.source, cut_out.signature, parts, recurrences, choices, flags,
         cut_out.settled.carried, fills,
     )  # fmt: skip
 
 
-def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -> list[str]:
+def _without_training(model: Model, index: Index, wanted: Request, graph: Graph) -> list[str]:
     """The recurrences for training whose branches the planned `graph` no longer has.
 
     Raises AmbiguousSourceError where it has one and the user did not say so.
@@ -225,27 +220,23 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Any) -
     return [name for name in wanted.training if name not in kept]
 
 
-def _variables(graph: Any, recurrences: Sequence[Recurrence]) -> set[str]:
+def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
     """The names of the variables that a graph and its recurrences take their weights from."""
     return {node.name for node in graph.node} | {recurrence.shared for recurrence in recurrences}
 
 
 def inline_model(model: Model) -> Model:
-    """The model with a graph without calls; a model with signatures is asked for nothing else."""
-    graph: Any = model.graph
-    signatures = model.signatures.values()
-    keep = [
+    """The model with a `Graph` without calls; a model with signatures is asked for nothing else."""
+    graph = Graph.of(model.graph)
+    ends = [
         name
-        for signature in signatures
+        for signature in model.signatures.values()
         for of in (signature.inputs, signature.outputs)
         for name in of.values()
     ]
-    keep = [*keep, *model.initializers] if keep else [node.name for node in graph.node]
-    return (
-        replace(model, graph=inlining.inline_functions(graph, keep))
-        if inlining.calls_functions(Graph(graph), keep)
-        else model
-    )
+    keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
+    calls = inlining.calls_functions(graph, keep)
+    return replace(model, graph=inlining.inline_functions(graph, keep) if calls else graph)
 
 
 def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
@@ -273,8 +264,7 @@ def plan_recurrences(
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
-    model = inline_model(model)
-    model, copy = from_weights.use_moving_averages(model, weights)
+    model, copy = from_weights.use_moving_averages(inline_model(model), weights)
     graph = _extract_needed(model)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     if not recurrences:
@@ -299,13 +289,13 @@ def plan_recurrences(
             ),
         ),
         flags=from_weights.describe_choices(graphless.Interface(), signature, weights),
-        graph=graph.definition,
+        graph=graph,
     )
 
 
 def _extract_needed(model: Model) -> Graph:
     """The graph as far as the recurrences need it. Raises UnsupportedModelError where it is not sound."""
-    graph = Graph(model.graph)
+    graph = Graph.of(model.graph)
     needed = prune(graph, [node.name for node in parameter_source.recurrences(graph.index)])
     try:
         _ = needed.shapes

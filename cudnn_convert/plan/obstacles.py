@@ -1,8 +1,8 @@
 """Collects what keeps a graph from a CPU, a target or a proof.
 
-Every op must have a CPU kernel and give the same result in each run; all reasons are reported at once. A
-proof with random inputs needs inputs whose rank and meaning are known; a reason names the flags that state
-them.
+`check_runs_on_cpu`: what stays in the graph must run on a CPU, always with the same result; else all reasons
+are raised at once. `undrawable`: what a proof by random inputs must know of a plan's inputs, and the flags
+that say it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import INPUT, OUTPUTS, AnyGraph, Index, NodeDef, split
+from cudnn_convert.graph.index import INPUT, OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import mask
 from cudnn_convert.plan import Plan
@@ -35,13 +35,13 @@ def check_runs_on_cpu(
 
     Raises UnsupportedModelError with one line for each kind of obstacle, and the `hint`.
     """
-    whole, definition = graph.index, graph.definition
+    whole = graph.index
     hidden = parameters_only(whole, {split(name)[0] for name in outputs})
-    index = Index(node_defs.extract_nodes(definition, whole.nodes.keys() - hidden)) if hidden else whole
+    index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
     reasons = [
         *_random(index),
         *_training(index, whole),
-        *_without_kernel(definition, index),
+        *_without_kernel(graph, index),
         *reserve_space_readers(index, outputs),
     ]
     if reasons:
@@ -97,11 +97,10 @@ def _training(index: Index, whole: Index) -> Iterator[str]:
             yield Reason(f"{node.name}: {expected}; {cure or other}", cure)
 
 
-def _without_kernel(graph: AnyGraph, index: Index) -> Iterator[str]:
-    library = {function.signature.name for function in graph.library.function}
+def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
-        if node.op in library or node.op in ops.CUDNN:
+        if node.op in graph.functions or node.op in ops.CUDNN:
             continue
         if tf_private.find_op(node.op) is None:
             nodes.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)

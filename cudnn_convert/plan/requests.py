@@ -1,6 +1,8 @@
 """Requested inputs, outputs and states: from flags, signatures or the graph.
 
-State has keys, inputs and outputs in the request, and notes that say what became of it.
+A `Request` is what is asked of a model by the flags, by the signatures of its file, or by its graph. State is
+asked for in the same words: this module has the inputs and outputs that name it, their keys, and the notes on
+it.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state
-from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
+from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part
 from cudnn_convert.plan import choose_outputs, notes
@@ -39,11 +42,9 @@ def _key(variable: str) -> str:
     return variable.replace("/", "_")
 
 
-def find_requested_states(
-    index: Index, graph: AnyGraph, outputs: Sequence[str], inputs: Iterable[Spec]
-) -> set[str]:
+def find_requested_states(graph: node_defs.Graph, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
     """The requested inputs that are state: they leave their variables in every format."""
-    tensors = [spec.tensor for spec in inputs]
+    index, tensors = graph.index, [spec.tensor for spec in inputs]
     named = {name for name in tensors if index.nodes[split(name)[0]].op in ops.VARIABLES}
     if not named:
         return set()
@@ -55,8 +56,7 @@ def find_requested_states(
 def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Refuse `--set` of a state. Raises UsageError."""
     if any(graph.index.nodes[split(name)[0]].op in ops.VARIABLES for name in bound):
-        needed = node_defs.prune(graph, outputs)
-        for state in recurrent_state.find(needed.definition, outputs):
+        for state in recurrent_state.find(node_defs.prune(graph, outputs), outputs):
             if state.tensor in bound:
                 what = f"found {state.tensor}, which {state.writes[-1].op} writes"
                 cure = "leave it out, or name it with --inputs in the place of --set"
@@ -153,10 +153,10 @@ def request(
     writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
     read = [name for name in names if name not in writes]
     subgraphs.check_tensors_exist(model.path, index, [*read, *(spec.tensor for spec in wanted)])
-    bound = _constants(model, index, constants, names)
+    bound = _constants(model.path, graph, constants, names)
     _refuse_bound(wanted, bound)
     refuse_bound(graph, names, bound)
-    asked = frozenset(find_requested_states(index, model.graph, names, wanted))
+    asked = frozenset(find_requested_states(graph, names, wanted))
     return Request(
         given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
     )
@@ -227,12 +227,15 @@ def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
     return [Spec(part.prefix + key, name) for key, name in tensors.items()]
 
 
-def _constants(model: Model, index: Index, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:
+def _constants(
+    path: Path, graph: node_defs.Graph, settings: Sequence[str], outputs: list[str]
+) -> dict[str, Array]:
     """The values that `--set` binds, by tensor; globs match tensors that the outputs need."""
     if not settings:
         return {}
+    index = graph.index
     needed = index.ancestors(split(name)[0] for name in outputs)
-    seen = node_defs.import_checked(node_defs.extract_nodes(model.graph, needed))
+    seen = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
     bound: dict[str, Array] = {}
     for setting in settings:
         pattern, equals, text = setting.rpartition("=")
@@ -240,7 +243,7 @@ def _constants(model: Model, index: Index, settings: Sequence[str], outputs: lis
             raise UsageError(f"--set: expected TENSOR=VALUE, found {setting!r}")
         ops = [op for op in index.nodes if op in needed and fnmatchcase(op, pattern.removesuffix(":0"))]
         names = [f"{op}:0" for op in ops] or [tensor(pattern)]
-        subgraphs.check_tensors_exist(model.path, index, names)
+        subgraphs.check_tensors_exist(path, index, names)
         for name in names:
             if split(name)[0] in needed:
                 bound[name] = subgraphs.parse_value(seen, name, text)

@@ -142,7 +142,7 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
     reasons = [f"{origin.op}: {reason}" for reason in _obstacles(below)]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
-    graph = node_defs.with_nodes(tf.compat.v1.GraphDef(), _plain(below))
+    graph = node_defs.Graph(tf.compat.v1.GraphDef(), _plain(below))
     check_values(model.path, graph, model.variables, decoded=())
     try:
         with session(graph, model.variables) as running:

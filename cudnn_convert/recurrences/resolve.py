@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, Index, split, tensor
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, AnyGraph, Index, split, tensor
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
@@ -252,14 +252,16 @@ class Block:
     full: bool
 
 
-def blocks(graph: Any, outputs: Iterable[str]) -> list[Block]:
+def blocks(graph: node_defs.Graph, outputs: Iterable[str]) -> list[Block]:
     """The BlockLSTM nodes of a graph with the given outputs, in graph order."""
-    index = Index(graph)
-    ends = [split(name) for name in outputs]
-    return [_block(index, node, ends) for node in graph.node if node.op in ops.BLOCK_LSTMS]
+    nodes, ends = (
+        [node for node in graph.node if node.op in ops.BLOCK_LSTMS],
+        [split(name) for name in outputs],
+    )
+    return [_block(graph.index, node, ends) for node in nodes]
 
 
-def dtypes(graph: Any) -> set[tf.DType]:
+def dtypes(graph: AnyGraph) -> set[tf.DType]:
     """The dtypes of the graph's block LSTMs and block cells."""
     fused = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
     return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in fused}

@@ -151,7 +151,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
                 for position, argument in enumerate(functions[name].signature.output_arg)
             }
             signatures[name] = Signature(inputs, outputs)
-    return node_defs.with_nodes(graph, [*graph.node, *nodes]), signatures
+    return node_defs.Graph(graph, [*graph.node, *nodes]).definition, signatures
 
 
 def _variables(meta: Any) -> dict[int, str]:
@@ -317,9 +317,9 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = node_defs.extract_nodes(node_defs.with_nodes(tf.compat.v1.GraphDef(), nodes), needed)
+        names = node_defs.extract_nodes(node_defs.Graph(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
-        tf.import_graph_def(names, inputs, name="packing")
+        tf.import_graph_def(names.definition, inputs, name="packing")
         with tf.compat.v1.Session(graph=graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)

@@ -22,7 +22,15 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import AnyGraph, callees, library, reachable_functions, reference, split
+from cudnn_convert.graph.index import (
+    AnyGraph,
+    GraphDef,
+    callees,
+    library,
+    reachable_functions,
+    reference,
+    split,
+)
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import SERVING, Mode, Part, Tensor
@@ -100,7 +108,7 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
-    meta.graph_def.CopyFrom(_with_library(graph))
+    _copy_with_library(graph, meta.graph_def)
     meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
     bundle.add_variables(meta, variable_ops(meta.graph_def), values)
     tf_private.strip_defaults(meta)
@@ -112,17 +120,13 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
     return meta
 
 
-def _with_library(graph: AnyGraph) -> Any:
-    """A copy whose library has only the functions that its nodes call.
-
-    Others may contain ops that TensorFlow 1 lacks.
-    """
+def _copy_with_library(graph: AnyGraph, target: GraphDef) -> None:
+    """Copies a graph; the library has what its nodes call alone: other functions may have unknown ops."""
     functions = library(graph)
     wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
-    result = node_defs.strip_devices(graph)
+    result = node_defs.strip_devices(graph, target)
     del result.library.function[:], result.library.gradient[:]
     result.library.function.extend(functions[name] for name in sorted(wanted))
-    return result
 
 
 #: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.
@@ -196,7 +200,7 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
-    return node_defs.with_nodes(graph, nodes)
+    return node_defs.Graph(graph, nodes)
 
 
 def _reference(name: str, changed: Mapping[str, str]) -> str:

@@ -7,12 +7,10 @@ underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.formats import FROZEN_KEY
-from cudnn_convert.graph import session
+from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph.index import AnyGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.targets.saved_model import lower_plan
@@ -33,17 +31,16 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write a plan's CPU graph, with variables as constants, to the file `path`."""
     lowered = lower_plan(plan, options)
-    # Users still feed inputs that became unread, such as lengths that are always full.
+    # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     kept = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
     write(path, session.freeze_variables(lowered.graph, lowered.variables, kept), provenance=provenance)
     return ()
 
 
-def write(path: Path, graph: Any, *, provenance: str) -> None:
+def write(path: Path, graph: AnyGraph, *, provenance: str) -> None:
     """Write `graph` to `path` with deterministic bytes."""
-    result = graph_pb2.GraphDef()
-    result.CopyFrom(graph)
-    for node in result.node:  # left by an earlier conversion
+    result = node_defs.copy_graph(graph)
+    for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]
     result.node[0].attr[FROZEN_KEY].s = provenance.encode()

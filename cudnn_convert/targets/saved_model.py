@@ -30,7 +30,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import AnyGraph, reference, split, tensor, unique
+from cudnn_convert.graph.index import AnyGraph, GraphDef, reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
@@ -100,13 +100,14 @@ def write(
     `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
     `graph` that fill its tables, `files` the assets by the tensors that hold their names.
     """
-    meta = meta_graph_pb2.MetaGraphDef()
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
     meta.meta_info_def.tags.append("serve")
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
     signatures = [part.signature for part in parts]
     signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
-    meta.graph_def.CopyFrom(without_case_clashes(graph, keep=[*signature_ops, *initializers]))
+    _rename_case_clashes(node_defs.strip_devices(graph, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:
         bundle.add_variables(meta, ops, variables)
@@ -116,7 +117,6 @@ def write(
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     add(meta, folder, initializers, files)
-    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1, meta_graphs=[meta])
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:
         (folder / "variables").mkdir()
@@ -128,17 +128,16 @@ def write(
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
 
 
-def without_case_clashes(graph: AnyGraph, *, keep: Iterable[str]) -> Any:
-    """A copy of `graph` in which no two op names differ by case alone.
+def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
+    """Changes a graph so that no two ops differ by case alone; those in `keep` are the last to be renamed.
 
-    Ops in `keep` are renamed last. tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores
-    case: its loader would rename one of the two and then not find it.
+    tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
+    the two another name and then not find it.
     """
-    result = node_defs.strip_devices(graph)
     first = set(keep)
     taken: set[str] = set()
     renamed: dict[str, str] = {}
-    for node in sorted(result.node, key=lambda node: node.name not in first):
+    for node in sorted(graph.node, key=lambda node: node.name not in first):
         name, count = node.name, 0
         while name.lower() in taken:
             count += 1
@@ -146,11 +145,10 @@ def without_case_clashes(graph: AnyGraph, *, keep: Iterable[str]) -> Any:
         taken.add(name.lower())
         if name != node.name:
             renamed[node.name] = name
-    for node in result.node:
+    for node in graph.node if renamed else ():
         node.name = renamed.get(node.name, node.name)
         for position, source in enumerate(node.input):
             node.input[position] = _rename(source, renamed)
-    return result
 
 
 def _rename(name: str, renamed: Mapping[str, str]) -> str:

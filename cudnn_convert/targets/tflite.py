@@ -81,15 +81,15 @@ def write(
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
     ends = [*signature.inputs.values(), *signature.outputs.values()]
-    pruned = node_defs.prune(node_defs.Graph(graph), ends)
-    graph, index = pruned.definition, pruned.index
+    pruned = node_defs.prune(node_defs.Graph.of(graph), ends)
+    index = pruned.index
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
-    if others := [*safe_ops.ops_run_by_converter(graph)]:
+    if others := [*safe_ops.ops_run_by_converter(pruned)]:
         names = {node.name for node in others}
         reasons = [_unknown([op.name], op.op, cuts.before(op.name, names)) for op in others]
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        write_saved_model.write(Path(folder), graph, [Part(SERVING, signature)], {}, provenance="")
+        write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
         content = _run_converter(folder, cuts, built_in=built_in)
     model = unpack_model(content)
     model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))

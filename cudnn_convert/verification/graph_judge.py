@@ -102,10 +102,9 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
     needed += [write.op for state in plan.states for write in state.state.writes]
     needed += plan.initializers
-    graph = node_defs.extract_nodes(graph, Index(graph).ancestors(needed))
-    model = plan.model
+    model, pruned = plan.model, node_defs.prune(node_defs.Graph(graph), needed)
     with session.session(
-        graph, model.variables, initializers=plan.initializers, assets=model.assets
+        pruned, model.variables, initializers=plan.initializers, assets=model.assets
     ) as running:
         memory = Memory(running, plan)
         # A feed that was tried when it was chosen is not run again for its answers.

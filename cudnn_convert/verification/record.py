@@ -20,6 +20,7 @@ import tensorflow as tf
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -166,19 +167,18 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
     return None, ()
 
 
-def runnable(plan: Plan, restores: Collection[Restore]) -> Any:
+def runnable(plan: Plan, restores: Collection[Restore]) -> Graph:
     """The cut graph with its own cuDNN nodes, and what restores its variables."""
-    whole = node_defs.strip_devices(plan.whole)
-    whole = node_defs.extract_nodes(whole, Index(whole).ancestors(_ends(plan)))
+    whole = node_defs.prune(Graph.of(plan.whole), _ends(plan))
     if not restores:
         return whole
     present = {node.name for node in whole.node}
     needed = Index(plan.model.graph).ancestors([restore.op for restore in restores]) - present
-    savers = node_defs.extract_nodes(node_defs.strip_devices(plan.model.graph), needed | present)
-    return node_defs.with_nodes(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
+    savers = node_defs.extract_nodes(plan.model.graph, needed | present)
+    return Graph(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
-def _without(graph: AnyGraph, restores: Collection[Restore], ends: Iterable[str]) -> Any:
+def _without(graph: Graph, restores: Collection[Restore], ends: Iterable[str]) -> Graph:
     """The graph but for what reads the source's own checkpoint and sets its own variables."""
     left_out = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
@@ -187,7 +187,7 @@ def _without(graph: AnyGraph, restores: Collection[Restore], ends: Iterable[str]
     own = index.ancestors(left_out) - index.ancestors(ends)
     reads = (index.nodes[name] for name in own if index.nodes[name].op in ops.RESTORES)
     left_out |= {node.name for node in reads if tensor(node.input[0]) in files}
-    return node_defs.with_nodes(graph, (node for node in graph.node if node.name not in left_out))
+    return Graph(graph, (node for node in graph.node if node.name not in left_out))
 
 
 def _answers(

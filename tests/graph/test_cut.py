@@ -10,7 +10,7 @@ import tensorflow as tf
 from graphs import PATH, drawing, ops, placeholder, resource, v1, variable
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut
@@ -218,7 +218,7 @@ def test_indices_that_become_an_input_leave_the_gather_its_handle() -> None:
 def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
     with drawing() as graph:
         kind("w", [3])
-    found, names = subgraphs.with_values(node_defs.Graph(graph.as_graph_def()), ["w:0"])
+    found, names = recurrent_state.read_values(node_defs.Graph(graph.as_graph_def()), ["w:0"])
     dtype = found.shapes.get_tensor_by_name(names[0]).dtype
     assert dtype.base_dtype == tf.float32
 

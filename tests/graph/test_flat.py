@@ -22,7 +22,7 @@ def run(
 ) -> list[Any]:
     """What the calls of a Session give, one after the other, once the op `first` has run."""
     with tf.Graph().as_default(), v1.Session() as session:
-        tf.import_graph_def(graph, name="")
+        tf.import_graph_def(Graph.of(graph).definition, name="")
         if first is not None:
             session.run(first)
         return [session.run(fetches, feed) for feed in feeds]

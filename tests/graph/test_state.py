@@ -176,10 +176,10 @@ class Judge:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool) -> None:
     graph = drawn(case, resource=resource)
-    (found,) = recurrent_state.find(graph, ["y:0"])
+    (found,) = recurrent_state.find(node_defs.Graph(graph), ["y:0"])
     assert (found.variable, found.tensor) == ("v", "v:0")
     judge, held = Judge(graph), START
-    made, (end,) = state_io.promote_state_to_io(Path("m"), graph, [found], {"v": START_NODE})
+    made, (end,) = state_io.promote_state_to_io(Path("m"), node_defs.Graph(graph), [found], {"v": START_NODE})
     made = node_defs.extract_nodes(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
     assert not [node.op for node in made.node if node.op in ops.WRITES | {"VarHandleOp", "VariableV2"}]
     names = {node.name for node in made.node}
@@ -198,7 +198,7 @@ def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_reference_that_became_a_resource(case: Callable[[Any], Any]) -> None:
     graph = drawn(case, resource=False)
-    made = tf1_ops.convert_assigned_variables(node_defs.Graph(graph), {"v": InMemory(START)}).definition
+    made = tf1_ops.convert_assigned_variables(graph, {"v": InMemory(START)})
     assert not [
         node.name for node in made.node if node.op.startswith("Ref") or node.op in ("VariableV2", "Assign")
     ]
@@ -237,7 +237,7 @@ def left_alone(v: Any) -> Any:
     "case", [nothing_recurrent, moving_average, only_written, left_alone], ids=lambda case: case.__name__
 )
 def test_what_is_no_state(case: Callable[[Any], Any], resource: bool) -> None:
-    assert recurrent_state.find(drawn(case, resource=resource), ["y:0"]) == ()
+    assert recurrent_state.find(node_defs.Graph(drawn(case, resource=resource)), ["y:0"]) == ()
 
 
 def racing(v: Any) -> Any:
@@ -268,7 +268,7 @@ def scattered(v: Any) -> Any:
 )
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
 def test_what_cannot_be_told_is_refused(case: Callable[[Any], Any], resource: bool, reason: str) -> None:
-    graph = drawn(case, resource=resource)
+    graph = node_defs.Graph(drawn(case, resource=resource))
     with pytest.raises(UnsupportedModelError) as refused:
         state_io.promote_state_to_io(
             Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
@@ -289,12 +289,12 @@ def in_a_loop(v: Any) -> Any:
 
 
 def test_an_assignment_in_a_loop_is_refused() -> None:
-    graph = drawn(in_a_loop, resource=False)
+    graph = node_defs.Graph(drawn(in_a_loop, resource=False))
     with pytest.raises(
         UnsupportedModelError, match="expected no assignment inside a loop, found while/Assign"
     ):
         state_io.promote_state_to_io(
             Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
         )
-    made = tf1_ops.convert_assigned_variables(node_defs.Graph(graph), {"v": InMemory(START)}).definition
+    made = tf1_ops.convert_assigned_variables(graph, {"v": InMemory(START)})
     assert "Assign" in {node.op for node in made.node}

@@ -282,7 +282,7 @@ def test_a_graph_without_a_block_stays_as_it_is() -> None:
         given.library.function.add().signature.name = name
     before = given.SerializeToString()
     found, recurrences = block_lstm.lower_block_lstm(given, ["y:0"])
-    assert (found.SerializeToString(), recurrences) == (before, ())
+    assert (found.definition.SerializeToString(), recurrences) == (before, ())
 
 
 def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:

@@ -181,7 +181,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
     np.testing.assert_array_equal(answer["scores"], x * np.array([1.0, -2.5, 6.0], np.float32))
     bare = tf.Graph()
     with bare.as_default():
-        v1.import_graph_def(made.whole, name="")
+        v1.import_graph_def(made.whole.definition, name="")
     lost = dataclasses.replace(made.model, graph=bare.as_graph_def())
     with pytest.raises(UnsupportedModelError) as caught:
         record.restoring(dataclasses.replace(made, model=lost))

@@ -1,4 +1,4 @@
-"""Passes over a GraphDef: each takes a graph and gives a changed copy.
+"""Passes over a graph: each takes a graph and gives one.
 
 * inlining : Inlines functions: all calls of a graph, or one body in place of one node.
 * subgraphs: Extracts the subgraph between inputs and outputs, and finds where it may be cut.

@@ -2,36 +2,46 @@
 
 Each pass takes a graph and returns one, the same where nothing changes; names keep their meaning.
 
-Defaults, dead branches, dropout: placeholders with a default, branches that are never taken, and dropout
-whose rate is 0 go.
+`simplify_for_inference`: placeholders with a default, branches never taken, and dropout at rate 0 go.
 
-Reserve space: what a cuDNN node keeps for its gradient goes, for inference needs none.
+    before:  s = Switch(x, false); m = Merge(f(s:0), g(s:1)); d = Mul(m, Floor(1 + RandomUniform))
+    after:   s = Identity(x); m = Identity(f(s)); d = Identity(m)
+
+`drop_reserve_space`: what a cuDNN node keeps for its gradient goes, for inference needs none.
 Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc (reserve_space of type T, host_reserved of int8).
 
-Loop invariants: what a loop carries unchanged enters it once, as TensorFlow 1 writes its loops. A While of
-TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge nodes, such a
-variable hides its shape, and that a recurrence's weights are the same in every step.
+    before:  stack = StackPush(CudnnRNN:3)
+    after:   CudnnRNN/reserved_3 = Const([], ^CudnnRNN); stack = StackPush(CudnnRNN/reserved_3)
+
+`hoist_loop_invariants`: what a loop carries unchanged enters it once, as TensorFlow 1 writes its loops. A
+While of TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge nodes,
+such a variable hides its shape, and that a recurrence's weights are the same in every step.
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc; core/ops/control_flow_ops.cc (Enter with
 `is_constant` keeps the shape).
 
-Layer normalisation (`separate_sums`): on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is
-around it, where the other parts are constants or the input has a known rank. That op's epsilon is 0.001,
-whatever the constant. Taking the negated constant away gives the same numbers to the last bit, and is none of
-the patterns.
+    before:  e = Enter(w); m = Merge(e, next); s = Switch(m, cond); f(s:1); next = NextIteration(s:1)
+    after:   the same, but f(e/constant), and e/constant = Enter(w, is_constant=True)
+
+`separate_sums`: on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is around it, where the
+other parts are constants or the input has a known rank. That op's epsilon is 0.001, whatever the constant.
+Taking the negated constant away gives the same numbers to the last bit, and is none of the patterns.
 Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm, AddMklLayerNorm.
+
+    before:  sum = AddV2(Mean, epsilon); Rsqrt(sum)
+    after:   sum = Sub(Mean, epsilon/negated); Rsqrt(sum)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import OUTPUTS, Index, reference, split, tensor, unique
-from cudnn_convert.graph.node_defs import Graph, prune
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, reference, split, tensor, unique
+from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, replace_nodes
 
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
@@ -45,16 +55,16 @@ def _with_defaults(graph: Graph) -> Graph:
     """A PlaceholderWithDefault that nobody named as an input becomes its default."""
     changes = {
         node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
-        for node in graph.definition.node
+        for node in graph.node
         if node.op == "PlaceholderWithDefault"
     }
-    return Graph(node_defs.replace_nodes(graph.definition, changes)) if changes else graph
+    return replace_nodes(graph, changes)
 
 
 def _without_dead_branches(graph: Graph) -> Graph:
     """Switches on a constant become identities, the merges behind them too; the dead side goes."""
     index, changes, dead = graph.index, {}, set()
-    for node in graph.definition.node:
+    for node in graph.node:
         if node.op in ops.SWITCHES:
             predicate = node_defs.fold_scalar(index, tensor(node.input[1]))
             if predicate is not None:
@@ -63,7 +73,7 @@ def _without_dead_branches(graph: Graph) -> Graph:
         return graph
     _spread(index, dead)
     moved = {}
-    for node in graph.definition.node:
+    for node in graph.node:
         inputs = index.data_inputs(node)
         live = [name for name in inputs if name not in dead]
         if node.op == "Merge" and len(live) == 1 < len(inputs):
@@ -74,8 +84,8 @@ def _without_dead_branches(graph: Graph) -> Graph:
                 changes[node.name].op = "RefIdentity"  # an assignment behind it needs the reference
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
-    live_side = node_defs.replace_nodes(graph.definition, changes)
-    return _without_dead_branches(Graph(_redirect(live_side, moved)))
+    nodes = (redirect(node, moved) for node in replace_nodes(graph, changes).node)
+    return _without_dead_branches(Graph(graph, nodes))
 
 
 def _spread(index: Index, dead: set[str]) -> None:
@@ -96,33 +106,24 @@ def _spread(index: Index, dead: set[str]) -> None:
             dead.update(outputs)
 
 
-def _outputs(index: Index, node: Any) -> int:
+def _outputs(index: Index, node: NodeDef) -> int:
     used = [
         k for reader in index.consumers(node.name) for op, k in map(split, reader.input) if op == node.name
     ]
     return max(used, default=0) + 1
 
 
-def _redirect(graph: Any, moved: dict[str, str]) -> Any:
-    result = node_defs.strip_devices(graph)
-    for node in result.node:
-        for position, name in enumerate(node.input):
-            if not name.startswith("^") and tensor(name) in moved:
-                node.input[position] = moved[tensor(name)]
-    return result
-
-
 def _without_dropout(graph: Graph) -> Graph:
     """`x * mask` becomes `x` where the mask is known to be all ones whatever the random numbers are."""
     index, changes = graph.index, {}
-    for node in graph.definition.node:
+    for node in graph.node:
         if node.op == "Mul":
             for position in (0, 1):
                 if always_one(index, tensor(node.input[position])):
                     changes[node.name] = node_defs.identity(
                         node.name, node.input[1 - position], node.attr["T"].type
                     )
-    return Graph(node_defs.replace_nodes(graph.definition, changes)) if changes else graph
+    return replace_nodes(graph, changes)
 
 
 def always_one(index: Index, name: str) -> bool:
@@ -177,37 +178,33 @@ def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
     A loop that was made for gradients too collects them beside what it is for.
     """
     index, ends = graph.index, {split(name)[0] for name in outputs}
-    moved: dict[str, Any] = {}
-    for node in graph.definition.node:
+    moved: dict[str, str] = {}
+    empty = []
+    for node in graph.node:
         for k in (OUTPUTS, _HOST) if node.op in ops.CUDNN else ():
             readers = [reader.name for reader in index.consumers(node.name, k)]
             if readers and not index.descendants(readers) & ends:
                 dtype = np.int8 if k == _HOST else tf.as_dtype(node.attr["T"].type).as_numpy_dtype
-                name = unique(f"{node.name}/reserved_{k}", index.nodes)
+                name = moved[f"{node.name}:{k}"] = unique(f"{node.name}/reserved_{k}", index.nodes)
                 # The edge puts it into the node's frame.
-                moved[f"{node.name}:{k}"] = node_defs.constant(
-                    name, np.zeros(0, dtype), control=[f"^{node.name}"]
-                )
-    if not moved:
-        return graph
-    result = node_defs.with_nodes(graph.definition, [*graph.definition.node, *moved.values()])
-    for node in result.node:
-        for position, name in enumerate(node.input):
-            if not name.startswith("^") and tensor(name) in moved:
-                node.input[position] = moved[tensor(name)].name
-    return Graph(result)
+                empty.append(node_defs.constant(name, np.zeros(0, dtype), control=[f"^{node.name}"]))
+    return Graph(graph, [*(redirect(node, moved) for node in graph.node), *empty]) if moved else graph
 
 
-def hoist_loop_invariants(graph: Any) -> Any:
+_ROUND: Final = frozenset({"Merge", "Switch", "Exit", "NextIteration"})
+
+
+def hoist_loop_invariants(graph: Graph) -> Graph:
     """`graph` with each unchanged loop variable as one constant Enter; its own may be left unread."""
-    index = Index(graph)
+    index = graph.index
     moved: dict[str, str] = {}
     constant = []
     for merge in graph.node:
         enter = _enter(index, merge)
         if enter is None:
             continue
-        lifted = _constant_enter(enter, unique(f"{enter.name}/constant", index.nodes))
+        lifted = copy_node(enter, name=unique(f"{enter.name}/constant", index.nodes))
+        lifted.attr["is_constant"].b = True
         constant.append(lifted)
         moved[f"{merge.name}:0"] = lifted.name
         for switch in index.consumers(merge.name, 0):
@@ -215,19 +212,11 @@ def hoist_loop_invariants(graph: Any) -> Any:
                 moved[f"{switch.name}:1"] = lifted.name
                 exits = [reader for reader in index.consumers(switch.name, 0) if reader.op == "Exit"]
                 moved |= {f"{reader.name}:0": enter.input[0] for reader in exits}
-    result = node_defs.with_nodes(graph, [*graph.node, *constant])
-    for node in result.node:
-        for position, name in enumerate(node.input):
-            # The loop variable's own way round stays as it was, for others may wait for it.
-            if not name.startswith("^") and node.op not in ("Merge", "Switch", "Exit", "NextIteration"):
-                node.input[position] = reference(_behind(tensor(name), moved))
-    return result
-
-
-def _constant_enter(enter: Any, name: str) -> Any:
-    copy = node_defs.copy_node(enter, name=name)
-    copy.attr["is_constant"].b = True
-    return copy
+    behind = {tensor(name): "" for node in graph.node for name in node.input if not name.startswith("^")}
+    behind = {name: reference(_behind(name, moved)) for name in behind}
+    # The loop variable's own way round stays as it was, for others may wait for it.
+    nodes = [node if node.op in _ROUND else redirect(node, behind) for node in graph.node]
+    return Graph(graph, [*nodes, *constant])
 
 
 def _behind(name: str, moved: dict[str, str]) -> str:
@@ -236,7 +225,7 @@ def _behind(name: str, moved: dict[str, str]) -> str:
     return name
 
 
-def _enter(index: Index, merge: Any) -> Any | None:
+def _enter(index: Index, merge: NodeDef) -> NodeDef | None:
     """The Enter of a loop variable that the body hands on as it is, else None."""
     if merge.op != "Merge":
         return None
@@ -255,9 +244,9 @@ _LEADS: Final = frozenset({"Identity", "Enter"})
 def separate_sums(graph: Graph) -> Graph:
     """`graph` with `mean - (-constant)` for each `mean + constant` of which an Rsqrt is taken."""
     index = graph.index
-    changes: dict[str, Any] = {}
-    added: dict[str, Any] = {}
-    for node in graph.definition.node:
+    changes: dict[str, NodeDef] = {}
+    added: dict[str, NodeDef] = {}
+    for node in graph.node:
         if node.op in ops.SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
             sides = index.data_inputs(node)
             constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
@@ -269,29 +258,25 @@ def separate_sums(graph: Graph) -> Graph:
                 changes[node.name] = node_defs.node(
                     node.name, "Sub", [reference(sides[1 - k]), less, *control], T=kind
                 )
-    if not changes:
-        return graph
-    result = node_defs.replace_nodes(graph.definition, changes)
-    result.node.extend(added.values())
-    return Graph(result)
+    return replace_nodes(graph, changes, added.values())
 
 
-def _lead(index: Index, tensor: str) -> Any:
+def _lead(index: Index, tensor: str) -> NodeDef:
     """The node that a tensor comes from, past those that only hand it on."""
     return index.maker(tensor, _LEADS)
 
 
-def _constant(index: Index, tensor: str) -> Any | None:
+def _constant(index: Index, tensor: str) -> NodeDef | None:
     node = _lead(index, tensor)
     return node if node.op == "Const" else None
 
 
-def _negate_constant(index: Index, name: str, added: dict[str, Any]) -> str:
+def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
     """The name of a copy of a constant, and of what hands it on, that has the negated value."""
     negated = unique(f"{name}/negated", index.nodes)
     if negated not in added:
         original = index.nodes[name]
-        copy = node_defs.copy_node(original, name=negated)
+        copy = copy_node(original, name=negated)
         if original.op == "Const":
             value = tf.make_ndarray(original.attr["value"].tensor)
             copy.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(-value, shape=value.shape))

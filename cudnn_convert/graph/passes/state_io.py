@@ -1,11 +1,12 @@
 """Keeps state in variables, or makes it inputs and outputs of the graph.
 
-Where the state of a graph goes: it stays in its variables, or becomes inputs and outputs.
-
-State leaves its variables: each becomes an input, and what it would hold after a call an output.
-
-Formats of constants have nowhere to keep state. An assignment becomes its value; a read gets what the
+Formats with variables keep state in them. Formats of constants have nowhere to: each variable becomes an
+input, and what it would hold after a call an output. An assignment becomes its value; a read gets what the
 variable held at its place in the order of assignments. A read that may come before or after one is refused.
+
+    before:  v = VariableV2; read = Identity(v); y = CudnnRNN(x, read, ...); Assign(v, y:1)
+    after:   v = Placeholder; read = Identity(v); y = CudnnRNN(x, read, ...); Assign = Identity(y:1)
+             v/next = Identity(Assign)
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state
-from cudnn_convert.graph.index import Index, reference, unique
+from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
 from cudnn_convert.private import tf_private
@@ -94,12 +95,12 @@ def place_state(
         state.variable: node_defs.constant(state.variable, model.variables[state.key].read())
         for state in others
     }
-    detached, ends = promote_state_to_io(model.path, graph.definition, [*leaving, *others], starts)
+    detached, ends = promote_state_to_io(model.path, graph, [*leaving, *others], starts)
     by_variable = {state.variable: end for state, end in zip(leaving, ends, strict=False)}
     last = {write: state.variable for state in leaving for write in recurrent_state.last_writes(index, state)}
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
     kept = [*outputs, *by_variable.values(), *(state.tensor for state in leaving)]
-    settled = node_defs.prune(graph if detached is graph.definition else node_defs.Graph(detached), kept)
+    settled = node_defs.prune(detached, kept)
     carried = [
         Carried(state, state.tensor, by_variable[state.variable], from_scalar=state.variable in written)
         for state in leaving
@@ -157,7 +158,7 @@ def _find_written_shapes(
     """The shapes that assignments write into variables that are scalars until then, where all agree."""
     if not scalars:
         return {}
-    index, seen, starts = graph.index, node_defs.import_graph(graph.definition), {}
+    index, seen, starts = graph.index, node_defs.import_graph(graph), {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
         shapes = [seen.get_tensor_by_name(name).shape for name in values]
@@ -176,7 +177,7 @@ def _start(
     state: recurrent_state.State,
     wanted: Shape | None,
     written: tf.TensorShape | None,
-) -> Any:
+) -> NodeDef:
     """The placeholder for a variable, of its shape or what the user says of it.
 
     A variable declared without a shape has the one that is `written`, or the rank of its value.
@@ -198,14 +199,19 @@ _HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableS
 
 
 def promote_state_to_io(
-    path: Path, graph: Any, states: Sequence[recurrent_state.State], starts: Mapping[str, Any]
-) -> tuple[Any, list[str]]:
+    path: Path,
+    graph: node_defs.Graph,
+    states: Sequence[recurrent_state.State],
+    starts: Mapping[str, NodeDef],
+) -> tuple[node_defs.Graph, list[str]]:
     """`graph` without the variables of `states`, and the tensor `op:k` of each one's next value.
 
     `starts` has the node that takes a variable's place, by its op and of its name. Raises
     UnsupportedModelError where the order of reads and assignments is not certain.
     """
     names, reasons = [], []
+    if states:  # each is taken out of one copy, whose nodes change
+        graph = node_defs.Graph(node_defs.strip_devices(graph))
     for state in states:
         change = _Detachment(graph, state, starts[state.variable])
         graph, name = change.run()
@@ -217,17 +223,17 @@ def promote_state_to_io(
 
 
 class _Detachment:
-    """One variable's way out of a graph."""
+    """One variable's way out of a graph, whose nodes are changed in place."""
 
-    def __init__(self, graph: Any, state: recurrent_state.State, start: Any) -> None:
-        self.graph, self.state, self.start = node_defs.strip_devices(graph), state, start
-        self.index = Index(self.graph)
+    def __init__(self, graph: node_defs.Graph, state: recurrent_state.State, start: NodeDef) -> None:
+        self.graph, self.state, self.start = graph, state, start
+        self.index = graph.index
         self.nodes = self.index.nodes
         self.dtype = tf.as_dtype(self.nodes[state.variable].attr["dtype"].type)
-        self.added: list[Any] = []
+        self.added: list[NodeDef] = []
         self.order = recurrent_state.Order(self.index, state)
 
-    def run(self) -> tuple[Any, str]:
+    def run(self) -> tuple[node_defs.Graph, str]:
         uses = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
         places = [(use, self.order.stage_of(use)) for use in uses]
@@ -240,7 +246,7 @@ class _Detachment:
         end = unique(f"{self.state.variable}/next", self.nodes)
         self.added.append(node_defs.identity(end, aliases[-1], self.dtype.as_datatype_enum))
         kept = [node for node in self.graph.node if node.name != self.state.variable]
-        return node_defs.with_nodes(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
+        return node_defs.Graph(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
 
     def _trace_held(self) -> list[str]:
         """What the variable holds before each stage, and at the end."""
@@ -283,9 +289,9 @@ class _Detachment:
             node.op = "Shape"
             node.attr["T"].type = self.dtype.as_datatype_enum
         elif not is_write:
-            subgraphs.read_value(node)
+            node.CopyFrom(subgraphs.read_value(node))
 
-    def _assign(self, node: Any) -> None:
+    def _assign(self, node: NodeDef) -> None:
         """An assignment becomes its value; what waited for it waits for that."""
         old, value, *control = node.input
         if node.op in ops.OVERWRITES:

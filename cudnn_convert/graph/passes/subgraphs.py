@@ -1,13 +1,15 @@
 """Extracts the subgraph between inputs and outputs, and finds where it may be cut.
 
-Serialized tf.Examples as inputs: the features that a graph parses out of them, where a cut may be.
+Inputs become placeholders, `--set` values constants, and what the outputs do not need goes:
 
-A sparse feature that becomes dense at once is cut where it is dense; else its indices, values and shape are.
+    before:  x = IteratorGetNext; training = Placeholder; y = Cond(training, f(x:1)); loss = g(y, x:2)
+    after:   x_1 = Placeholder; training = Const; y = Cond(training, f(x_1))
+
+`features` lists what a graph parses out of serialized tf.Examples, where a cut may be: a sparse feature that
+becomes dense at once is cut where it is dense; else its indices, values and shape are.
 Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
 
-Outputs that leave out a node which a target does not take, and as little else as they can.
-
-Cutting a graph down to what its outputs need: inputs become placeholders, `--set` values constants.
+`Cuts` finds the outputs that leave out a node which a target does not take, and as little else as they can.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from cudnn_convert.errors import Remedy, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import (
     Index,
+    NodeDef,
     reference,
     split,
     tensor,
@@ -61,7 +64,7 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
     ]
 
 
-def _is_made_dense(index: Index, node: Any) -> bool:
+def _is_made_dense(index: Index, node: NodeDef) -> bool:
     """Whether a node takes a parser's sparse feature and gives the dense one."""
     if node.op != "SparseToDense":
         return False
@@ -73,13 +76,13 @@ def _is_made_dense(index: Index, node: Any) -> bool:
     return 0 <= indices[1] < count and (values[1], shape[1]) == (indices[1] + count, indices[1] + 2 * count)
 
 
-def _sparse(parser: Any) -> int:
+def _sparse(parser: NodeDef) -> int:
     """How many sparse features a parser gives, 0 for one of sequences, whose order is another."""
     attribute = "Nsparse" if parser.op == "ParseExample" else "num_sparse"
     return int(parser.attr[attribute].i) if attribute in parser.attr else 0
 
 
-def _key(index: Index, parser: Any, k: int, *, whole: bool) -> str | None:
+def _key(index: Index, parser: NodeDef, k: int, *, whole: bool) -> str | None:
     """The name of output `k` by the feature's; None where it is no word, or the parser is of sequences."""
     count = _sparse(parser)
     names = [*_names(index, parser)]
@@ -90,7 +93,7 @@ def _key(index: Index, parser: Any, k: int, *, whole: bool) -> str | None:
     return key if whole or k >= 3 * count else f"{key}_{_SPARSE[k // count]}"
 
 
-def _names(index: Index, parser: Any) -> Iterator[str]:
+def _names(index: Index, parser: NodeDef) -> Iterator[str]:
     """The features' names, the sparse ones first."""
     if parser.op == "ParseSingleExample":
         keys = (parser.attr[name].list.s for name in ("sparse_keys", "dense_keys"))
@@ -150,11 +153,11 @@ class Cuts:
         node: Any = self._index.nodes[op]
         if op not in self._known or self._frames.get(op) or node.op in _SHAPED | ops.PLACEHOLDERS:
             return False
-        types = [*_types(node)]
+        types = [*output_types(node)]
         return k < len(types) and types[k] in _FLOATS
 
 
-def _types(node: Any) -> Iterator[int]:
+def output_types(node: NodeDef) -> Iterator[int]:
     """The types of a node's outputs, by their numbers in types.proto; none where its op is unknown."""
     definition = tf_private.find_op(node.op)
     for argument in () if definition is None else definition.output_arg:
@@ -162,7 +165,8 @@ def _types(node: Any) -> Iterator[int]:
             yield from node.attr[argument.type_list_attr].list.type
             continue
         count = node.attr[argument.number_attr].i if argument.number_attr else 1
-        yield from [argument.type or node.attr[argument.type_attr].type] * count
+        is_said = argument.type_attr in node.attr  # to read it where it is not would set it
+        yield from [argument.type or (node.attr[argument.type_attr].type if is_said else 0)] * count
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         raise UsageError(*reasons)
 
 
-def _outputs(node: Any) -> int | None:
+def _outputs(node: NodeDef) -> int | None:
     """How many outputs a node has, or None where its op is unknown here or a function of the graph."""
     definition = tf_private.find_op(node.op)
     if definition is None:
@@ -226,7 +230,7 @@ def extract_subgraph(
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
         cut_off = _ancestors(index, inputs, constants)
-        seen = node_defs.import_checked(node_defs.extract_nodes(graph.definition, cut_off))
+        seen = node_defs.import_checked(node_defs.extract_nodes(graph, cut_off))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, placeholders = set(index.nodes), {}, []
     for cut in inputs:
@@ -244,26 +248,7 @@ def extract_subgraph(
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
         placeholders.append(node_defs.constant(fresh, value))
-    return _redirect(
-        graph.definition, placeholders, moved, [moved.get(name, name) for name in outputs]
-    ), moved
-
-
-def with_values(graph: node_defs.Graph, outputs: Sequence[str]) -> tuple[node_defs.Graph, list[str]]:
-    """The graph with a read of each resource variable among the tensors `outputs`, and their new names."""
-    index, reads = graph.index, {}
-    for name in outputs:
-        op, _ = split(name)
-        if index.nodes[op].op == "VarHandleOp":
-            dtype = tf.as_dtype(index.nodes[op].attr["dtype"].type)
-            reads[name] = node_defs.node(
-                unique(f"{op}/value", index.nodes), "ReadVariableOp", [op], dtype=dtype
-            )
-    names = [f"{reads[name].name}:0" if name in reads else name for name in outputs]
-    if not reads:
-        return graph, names
-    nodes = [*graph.definition.node, *reads.values()]
-    return node_defs.Graph(node_defs.with_nodes(graph.definition, nodes)), names
+    return _redirect(graph, placeholders, moved, [moved.get(name, name) for name in outputs]), moved
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
@@ -276,7 +261,7 @@ def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShap
     return placed.dtype.base_dtype, placed.shape
 
 
-def _read_noted_shape(node: Any, k: int) -> tf.TensorShape:
+def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
     """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
     try:
@@ -312,30 +297,30 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
 
 
 def _redirect(
-    graph: Any, placeholders: list[Any], moved: Mapping[str, str], outputs: list[str]
+    graph: node_defs.Graph, placeholders: list[NodeDef], moved: Mapping[str, str], outputs: list[str]
 ) -> node_defs.Graph:
     """`graph` with `placeholders` in front; readers of moved tensors read those; down to `outputs`."""
     fresh = {node.name for node in placeholders}
-    nodes = [node for node in node_defs.strip_devices(graph).node if node.name not in fresh]
-    for node in nodes:
-        places = [
-            k for k, name in enumerate(node.input) if not name.startswith("^") and tensor(name) in moved
-        ]
-        for position in places:
-            node.input[position] = reference(moved[tensor(node.input[position])])
-        if 0 in places:  # where a handle would stand; indices of a gather may move too
-            read_value(node)
-    return node_defs.prune(node_defs.Graph(node_defs.with_nodes(graph, [*placeholders, *nodes])), outputs)
+    references = {name: reference(new) for name, new in moved.items()}
+    nodes = []
+    for old in graph.node:
+        node = node_defs.redirect(old, references)
+        if old.input and tensor(old.input[0]) in moved:  # where a handle would stand; indices may move too
+            node = read_value(node)
+        nodes += [] if node.name in fresh else [node]
+    needed = node_defs.prune(node_defs.Graph(graph, [*placeholders, *nodes]), outputs)
+    return node_defs.share_without_devices(needed)
 
 
-def read_value(node: Any) -> None:
-    """A read of a resource variable that became a plain tensor reads that tensor."""
+def read_value(node: NodeDef) -> NodeDef:
+    """What takes the place of a node where a resource variable that it reads becomes a plain tensor."""
     if node.op == "ReadVariableOp":
         source, *control = node.input
-        node.CopyFrom(node_defs.identity(node.name, source, node.attr["dtype"].type, control=control))
-    elif node.op == "ResourceGather":
+        return node_defs.identity(node.name, source, node.attr["dtype"].type, control=control)
+    if node.op == "ResourceGather":
         dtype, indices = (tf.as_dtype(node.attr[key].type) for key in ("dtype", "Tindices"))
-        node.CopyFrom(node_defs.node(node.name, "Gather", node.input, Tparams=dtype, Tindices=indices))
+        return node_defs.node(node.name, "Gather", node.input, Tparams=dtype, Tindices=indices)
+    return node
 
 
 def parse_value(seen: tf.Graph, name: str, text: str) -> Array:

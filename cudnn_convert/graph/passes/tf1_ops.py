@@ -1,11 +1,18 @@
 """Replaces ops of TensorFlow 1: reference variables and GatherTree.
 
 Reference variables become resource variables, the only kind that TensorFlow 2 fully knows. A variable `w`
-keeps its tensor name `w:0`: `w` turns into the read of a handle `w/handle`. `to_resource_variables` leaves
-one that an op of the graph writes by reference as it is. `convert_assigned_variables` takes those that the
-graph assigns as a whole and outside loops, each read and write in its place: an assignment still returns the
-value that it wrote. A reference is read when the op that takes it runs, so each such op gets a read of its
-own that waits for the same.
+keeps its tensor name `w:0`: `w` turns into the read of a handle. `to_resource_variables` leaves one that an
+op of the graph writes by reference as it is.
+
+    before:  w = VariableV2; w/read = Identity(w)
+    after:   w/handle = VarHandleOp; w = ReadVariableOp(w/handle); w/read = Identity(w)
+
+`convert_assigned_variables` takes those that the graph assigns as a whole and outside loops, each read and
+write in its place: an assignment still returns the value that it wrote. A reference is read when the op that
+takes it runs, so each such op gets a read of its own that waits for the same.
+
+    before:  Assign(w, x)
+    after:   Assign/assign = AssignVariableOp(w/handle, x); Assign = ReadVariableOp(w/handle, ^Assign/assign)
 
 GatherTree of TensorFlow 1's beam search, which TensorFlow 2 lacks, becomes a loop of gathers.
 `GatherTree(step_ids, parent_ids, max_sequence_lengths, end_token)` walks the beams back from their last step:
@@ -25,7 +32,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import Index, split, unique
+from cudnn_convert.graph.index import GraphDef, Index, NodeDef, split, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
@@ -35,28 +42,28 @@ from cudnn_convert.private import tf_private
 _CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
-def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> Any:
-    """A GraphDef whose variables are resources where they can be; `values` gives shape and dtype by op."""
+def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
+    """A graph whose variables are resources where they can be; `values` gives shape and dtype by op."""
     index = graph.index
-    handles: dict[str, Any] = {}
-    for node in graph.definition.node:
+    handles: dict[str, NodeDef] = {}
+    for node in graph.node:
         if node.op in ops.REFERENCE_VARIABLES and not _is_written(index, node):
             value = values[node.name]
             handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
     nodes = []
-    for node in node_defs.strip_devices(graph.definition).node:
+    for node in node_defs.share_without_devices(graph).node:
         if node.name in handles:
             resource = handles[node.name]
             dtype = tf.as_dtype(values[node.name].dtype)
             nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
         if node.op in _CARRIERS and index.maker(node.name, _CARRIERS).name in handles:
-            node.op = node.op.removeprefix("Ref")
+            node = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))  # noqa: PLW2901
         nodes.append(node)
-    return node_defs.with_nodes(graph.definition, nodes)
+    return node_defs.Graph(graph, nodes)
 
 
-def _is_written(index: Index, node: Any) -> bool:
+def _is_written(index: Index, node: NodeDef) -> bool:
     """Whether an op takes the variable, or a carried reference to it, by reference."""
     for reader in index.consumers(node.name):
         if reader.op in _CARRIERS:
@@ -76,11 +83,11 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 
 def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
     """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
-    for name in [node.name for node in graph.definition.node if node.op in ops.REFERENCE_VARIABLES]:
+    for name in [node.name for node in graph.node if node.op in ops.REFERENCE_VARIABLES]:
         index = graph.index
         users = [*uses(index, name)]
         if any(_is_write(index, use) for use in users) and all(_can_change(index, use) for use in users):
-            graph = node_defs.Graph(_as_resource(graph.definition, index, name, values[name]))
+            graph = _as_resource(graph, name, values[name])
     return graph
 
 
@@ -96,7 +103,8 @@ def _can_change(index: Index, use: Use) -> bool:
     return (is_read or _is_write(index, use)) and not in_loop
 
 
-def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
+def _as_resource(graph: node_defs.Graph, variable: str, value: Tensor) -> node_defs.Graph:
+    index = graph.index
     declared = tf.TensorShape(index.nodes[variable].attr["shape"].shape)
     shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
     dtype = tf.as_dtype(index.nodes[variable].attr["dtype"].type)
@@ -118,11 +126,10 @@ def _as_resource(graph: Any, index: Index, variable: str, value: Tensor) -> Any:
     for node in index.nodes.values():
         if node.op.startswith("Ref") and root(index, node.name) == variable:
             replaced.setdefault(node.name, node_defs.copy_node(node)).op = node.op.removeprefix("Ref")
-    changed = node_defs.replace_nodes(graph, replaced)
-    return node_defs.with_nodes(changed, [*changed.node, *added])
+    return node_defs.replace_nodes(graph, replaced, added)
 
 
-def _write(index: Index, node: Any, taken: str, dtype: tf.DType) -> Any:
+def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
     """The assignment; `node`, changed in place, becomes a read of what it wrote."""
     old, value, *control = node.input
     # Where the reference came from another assignment, that one runs first.
@@ -133,7 +140,7 @@ def _write(index: Index, node: Any, taken: str, dtype: tf.DType) -> Any:
     return write
 
 
-def _read(node: Any, use: Use, taken: str, dtype: tf.DType) -> Iterator[Any]:
+def _read(node: NodeDef, use: Use, taken: str, dtype: tf.DType) -> Iterator[NodeDef]:
     """The read that a node takes, when what else it waits for is done; an Identity is that read itself."""
     control = [name for name in node.input if name.startswith("^")]
     if node.op == "Identity":
@@ -154,7 +161,7 @@ MARK: Final = "_gather_tree"
 _SPECS: Final = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None] * 3, [None] * 3, [None], []))
 
 
-def replace_gather_tree(graph: Any) -> Any:
+def replace_gather_tree(graph: GraphDef) -> GraphDef:
     """`graph` with each GatherTree computed by ops that TensorFlow 2 has. Raises InvalidModelError."""
     trees = [node for node in graph.node if node.op == _OP]
     for node in graph.node:
@@ -177,10 +184,9 @@ def replace_gather_tree(graph: Any) -> Any:
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
     nodes = [replaced for node in graph.node for replaced in calls.get(node.name, [node])]
-    result = node_defs.with_nodes(graph, nodes)
-    known = {function.signature.name for function in result.library.function}
-    result.library.function.extend(added for added in body.library if added.signature.name not in known)
-    return result
+    known = node_defs.Graph.of(graph).functions
+    added = (function for function in body.library if function.signature.name not in known)
+    return node_defs.Graph(graph, nodes, [*graph.library.function, *added]).definition
 
 
 def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
-from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.model import Mode, Recurrence, Signature
@@ -196,18 +196,23 @@ def _prepare(
     name. The Identity lets two keys share a tensor, and an input be an output.
     """
     ends = {*signature.inputs.values(), *signature.outputs.values()}
-    graph_without = session.without_parameters(graph, recurrences, ends)
-    nodes = {node.name: node for node in graph_without.node}
-    for number, recurrence in enumerate(recurrences):
-        if recurrence.node in nodes:
-            nodes[recurrence.node].attr["seed2"].i = number
-    seen, outputs = node_defs.import_graph(graph_without), {}
+    without = session.without_parameters(graph, recurrences, ends)
+    nodes, outputs = {node.name: node for node in without.node}, {}
+    numbers = {recurrence.node: number for number, recurrence in enumerate(recurrences)}
     for key, tensor in signature.outputs.items():
         name = unique("output", nodes)
-        nodes[name] = node_defs.identity(name, tensor, seen.get_tensor_by_name(tensor).dtype.as_datatype_enum)
-        graph_without.node.append(nodes[name])
+        op, k = split(tensor)
+        types = [*output_types(nodes[op])]
+        dtype = types[k] if k < len(types) else 0
+        # TensorFlow is asked where the node does not say it.
+        dtype = dtype or without.shapes.get_tensor_by_name(tensor).dtype.as_datatype_enum
+        nodes[name] = node_defs.identity(name, tensor, dtype)
         outputs[f"{name}:0"] = key
-    return _widen_bfloat16(node_defs.strip_devices(graph_without)), outputs
+    own = node_defs.strip_devices(node_defs.Graph(without, nodes.values()))
+    for node in own.node:
+        if node.name in numbers:
+            node.attr["seed2"].i = numbers[node.name]
+    return _widen_bfloat16(own), outputs
 
 
 def _widen_bfloat16(graph: Any) -> Any:

@@ -31,13 +31,17 @@ from cudnn_convert.graph.index import (
     INPUT_H,
     LENGTHS,
     PARAMS,
+    AnyGraph,
+    FunctionDef,
     Index,
+    NodeDef,
     all_nodes,
     library,
     reference,
     split,
     unique,
 )
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inference, inlining, tf1_ops
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
@@ -51,7 +55,7 @@ from cudnn_convert.weights.lazy import Layers
 class Lowered:
     """A graph of CPU ops, and its variables' values by checkpoint name."""
 
-    graph: Any
+    graph: Graph
     variables: Mapping[str, Tensor]
 
 
@@ -69,7 +73,7 @@ class Form:
 
 
 def lower(
-    graph: Any,
+    graph: AnyGraph,
     recurrences: Sequence[Recurrence],
     values: Mapping[str, Tensor],
     *,
@@ -82,11 +86,12 @@ def lower(
     `lowering` is `fast`, `portable` or `layer_stack.COMPILED`; `values` are those of the source's variables.
     Without `form` the weights are stored as the lowering takes them.
     """
-    index = Index(graph)
+    graph = Graph.of(graph)
+    index = graph.index
     loops, scopes = control_flow.frames(index), _scopes(recurrences)
-    replacements: dict[str, list[Any]] = {}
+    replacements: dict[str, list[NodeDef]] = {}
     variables: dict[str, Tensor] = dict(values)
-    functions = library(graph)
+    functions = dict(graph.functions)
     for recurrence in recurrences:
         block = layer_stack.uses_block(recurrence, lowering)
         tensors = index.data_inputs(index.nodes[recurrence.node])
@@ -114,9 +119,9 @@ def lower(
         replacements[recurrence.node] = [*nodes, *computing]
         functions |= {function.signature.name: function for function in added}
     whole = _assemble(graph, replacements, functions)
-    pruned = inference.separate_sums(node_defs.prune(node_defs.Graph(whole), outputs))
+    pruned = inference.separate_sums(node_defs.prune(whole, outputs))
     if form:
-        return Lowered(pruned.definition, variables)
+        return Lowered(pruned, variables)
     return Lowered(
         tf1_ops.to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables),
         variables,
@@ -150,7 +155,7 @@ def _layer_tensors(recurrence: Recurrence, block: bool, layer: int, direction: i
     return {name: InMemory(value) for name, value in matrices.items()}
 
 
-def _variable(name: str, value: Tensor) -> list[Any]:
+def _variable(name: str, value: Tensor) -> list[NodeDef]:
     read = node_defs.node(f"{name}/read", "ReadVariableOp", [name], dtype=tf.as_dtype(value.dtype))
     return [handle(name, name, value), read]
 
@@ -171,9 +176,11 @@ def _carry(
     for name in recurrence.passage:
         original = index.nodes[name]
         copy = node_defs.copy_node(
-            original, name=f"{recurrence.node}/{read}/{name}", op=original.op.removeprefix("Ref")
+            original,
+            name=f"{recurrence.node}/{read}/{name}",
+            op=original.op.removeprefix("Ref"),
+            inputs=[read_name, *original.input[1:]],
         )
-        copy.input[0] = read_name
         copy.attr["T"].type = dtype.as_datatype_enum
         nodes.append(copy)
         read_name = reference(f"{copy.name}:{_side(index, recurrence, name)}")
@@ -219,15 +226,14 @@ def _specs(recurrence: Recurrence, arrays: Iterable[Tensor]) -> list[Any]:
     return specs + [tf.TensorSpec(value.shape, tf.as_dtype(value.dtype)) for value in arrays]
 
 
-def _assemble(graph: Any, nodes_by_name: Mapping[str, list[Any]], functions: Mapping[str, Any]) -> Any:
+def _assemble(
+    graph: Graph, nodes_by_name: Mapping[str, list[NodeDef]], functions: Mapping[str, FunctionDef]
+) -> Graph:
     """Replace nodes of the graph, put new variables first, and drop unused nodes."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
     replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
-    result = node_defs.with_nodes(graph, [*fresh, *replaced])
-    del result.library.function[:]
-    result.library.function.extend(functions[name] for name in sorted(functions))
-    return result
+    return Graph(graph, [*fresh, *replaced], (functions[name] for name in sorted(functions)))
 
 
 #: The outputs of a cuDNN op, in order; the last two serve its gradient alone.

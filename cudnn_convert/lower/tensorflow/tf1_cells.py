@@ -23,7 +23,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.index import split
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import layer_stack, lower
 from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, Tensor
@@ -164,7 +165,7 @@ def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
     return (cell for layer in layers for cell in layer)
 
 
-#: tensorflow v1.15.0 python/training/moving_averages.py: copies of weights, not optimizer slots.
+#: tensorflow v1.15.0 python/training/moving_averages.py: a copy of the weights, not an optimizer's memory.
 _AVERAGES: Final = frozenset({"ExponentialMovingAverage"})
 
 
@@ -181,12 +182,12 @@ class Slots:
         return len(self.plain) + len(self.blobs) + len(self.lost)
 
 
-def find(model: Model, graph: Any, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
+def find(model: Model, graph: Graph, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
     """The slots of the variables of `graph`, which still has its cuDNN nodes.
 
     `outputs` are its output tensors.
     """
-    gone = parameter_source.parameters_only(Index(graph), [split(name)[0] for name in outputs])
+    gone = parameter_source.parameters_only(graph.index, [split(name)[0] for name in outputs])
     blobs = {recurrence.shared for recurrence in recurrences}
     owners = {checkpoint_key(node): node.name in gone for node in variable_ops(graph)}
     plain, split_up, lost, scalars = {}, {}, [], {}

@@ -166,7 +166,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
     fed = frozenset(source for copy in nodes.values() for source in copy.input) & {*ends.values()}
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
     placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
-    return _Carved(node_defs.with_nodes(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
+    return _Carved(node_defs.Graph(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
 
 
 def _carry(name: str, index: Index) -> str:
@@ -229,7 +229,8 @@ def inline_artifact(artifact: Artifact) -> Laid:
                 _close(node)
     ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
     there = {node.name for node in graph.node}
-    laid = inlining.inline_functions(graph, [name for name in ends if split(name)[0] in there])
+    wanted = [name for name in ends if split(name)[0] in there]
+    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted))
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
     others = (other for other in meta.graph_def.library.function if other.signature.name not in known)

@@ -159,8 +159,7 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
         with np.errstate(over="ignore"):
             return value.astype(dtype).astype(value.dtype)
 
-    graph = type(plan.whole)()
-    graph.CopyFrom(plan.whole)
+    graph = node_defs.copy_graph(plan.whole)
     for node in graph.node:
         if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
             value = round_off(tf.make_ndarray(node.attr["value"].tensor))
