@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert import context, read, report
+from cudnn_convert import context, read, report, storage, targets
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
@@ -18,8 +18,6 @@ from cudnn_convert.options import READING, Options, from_provenance, is_seed, wi
 from cudnn_convert.plan import Plan, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.storage import atomic_output
-from cudnn_convert.targets import registry
 from cudnn_convert.verification import check, recordings
 from cudnn_convert.version import __version__
 from cudnn_convert.weights import lazy
@@ -38,18 +36,18 @@ def convert(
     `ready` is called with the report once all is done but for putting the artifact in its place; what it
     raises ends the conversion.
     """
-    registry.check_options(options)
+    targets.check_options(options)
     read.require(source)
-    destination = atomic_output.Target(out, origin.is_ours, apart(source, options), options.force)
-    atomic_output.refuse(destination)
+    destination = storage.Target(out, origin.is_ours, apart(source, options), options.force)
+    storage.refuse(destination)
     model = prepare.read_source(source, options, tag=options.tag)
     if prepare.is_portable(model, options) and not options.force_convert:
         summary = _report_portable(model, source, options)
         ready(summary)
         return summary
-    registry.check_source(model, options)
-    plan = registry.with_target_model(prepare.make_plan(model, options), options)
-    plan = replace(plan, notes=(*plan.notes, *registry.target_notes(plan, options)))
+    targets.check_source(model, options)
+    plan = targets.with_target_model(prepare.make_plan(model, options), options)
+    plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
     folder, target = _target(plan, out, options)
     summary = _report(plan, source, target, options)
     text = report.provenance(
@@ -57,24 +55,24 @@ def convert(
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_options_record(options)},
     )
-    with atomic_output.atomic_output(destination, folder=folder) as fresh:
+    with storage.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         context.report_progress("lowering")
         with lazy.buffer_pool():
-            notes_of_target = registry.write_artifact(plan, artifact, options, provenance=text)
+            notes_of_target = targets.write_artifact(plan, artifact, options, provenance=text)
         notes_of_target += notes.late(plan.recurrences, summary.notes)
         summary = replace(summary, notes=(*summary.notes, *notes_of_target))
         if options.lineage:
             summary = replace(summary, weights=_weights(plan, artifact, options))
         if folder and not FORMATS[options.format].has_own_record:
-            (fresh / atomic_output.RECORD).write_text(text, encoding="utf-8")
+            (fresh / storage.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")
             summary = _proven(summary, plan, artifact, options)
         if options.quantize and (proof := summary.verification):
-            summary = replace(summary, notes=(*summary.notes, registry.note(proof, options)))
+            summary = replace(summary, notes=(*summary.notes, targets.note(proof, options)))
             if folder:
-                (fresh / atomic_output.RECORD).write_text(registry.add_errors(text, proof), encoding="utf-8")
+                (fresh / storage.RECORD).write_text(targets.add_errors(text, proof), encoding="utf-8")
         ready(summary)
     return summary
 
@@ -143,7 +141,7 @@ def verify_plan(
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
     if not result.passed:
-        reasons = [registry.failure_message(result, options)] if options.quantize else _failures(result)
+        reasons = [targets.failure_message(result, options)] if options.quantize else _failures(result)
         raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
     if result.unproven:
         raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
@@ -167,7 +165,7 @@ def _check_weight_map(
     result: Verification, plan: Plan, artifact: Path, options: Options, *, is_copy: bool
 ) -> Verification:
     """A verification that also fails where weights lie in the artifact as they should not."""
-    from cudnn_convert.weight_map.search import objections
+    from cudnn_convert.weight_map import objections
 
     try:
         misplaced = objections(plan, options.format, artifact, is_copy=is_copy)
@@ -205,7 +203,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
 def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
-    settings |= registry.gate_provenance(options) | {"seed": check.choose_seed(options)}
+    settings |= targets.gate_provenance(options) | {"seed": check.choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
     }
@@ -335,8 +333,8 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     read.require(source)
-    destination = atomic_output.Target(out, recordings.is_ours, apart(source, options), options.force)
-    atomic_output.refuse(destination)
+    destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
+    storage.refuse(destination)
     model = prepare.read_source(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
@@ -344,7 +342,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import record_source
 
     plan = prepare.make_plan(model, options)
-    with atomic_output.atomic_output(destination, folder=False) as fresh, mute_output():
+    with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
         return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
 

@@ -17,7 +17,7 @@ from cudnn_convert import pipeline
 from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_weights import join_plans
+from cudnn_convert.plan.prepare import join_plans
 from cudnn_convert.recurrences import graphless, named_weights
 
 try:

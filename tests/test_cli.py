@@ -19,11 +19,10 @@ from samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
 from sources import beside, command, contents, copied, make_foreign, make_symlink, refused
 
 import cudnn_convert
-from cudnn_convert import cli
+from cudnn_convert import cli, targets
 from cudnn_convert.cli import terminal
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.report import RecurrenceReport, Report
-from cudnn_convert.targets import registry
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
@@ -358,7 +357,7 @@ def test_a_failing_writer_leaves_all_as_it_was(
     if old:
         assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
     before = contents(tmp_path)
-    monkeypatch.setattr(registry, "write_artifact", failing(error))
+    monkeypatch.setattr(targets, "write_artifact", failing(error))
     ended = command(source, tmp_path / name, "--format", form, "--force", "--quiet")
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr

@@ -14,13 +14,13 @@ from samples import ROOT
 from cudnn_convert.artifacts.runners import Opener
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Mode
-from cudnn_convert.targets.registry import Target
+from cudnn_convert.targets import Target
 from cudnn_convert.verification.pieces.ask import Asker
 
 PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
-    "targets": {"__init__", "registry", "bundle"},
+    "targets": {"__init__", "bundle"},
     "artifacts": {"__init__", "origin", "runners", "safety", "tflite_file"},
 }
 

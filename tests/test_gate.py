@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cudnn_convert import targets
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import OutputReport, Verification
-from cudnn_convert.targets import registry
 
 GIVEN: dict[str, Any] = {
     "format": "onnx",
@@ -34,8 +34,8 @@ def result(*outputs: OutputReport) -> Verification:
 
 
 def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
-    registry.check_gate_options(Options(**GIVEN))
-    registry.check_gate_options(Options())
+    targets.check_gate_options(Options(**GIVEN))
+    targets.check_gate_options(Options())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
 )
 def test_what_the_gate_cannot_do_without_is_asked_for(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        registry.check_gate_options(Options(**GIVEN | changed))
+        targets.check_gate_options(Options(**GIVEN | changed))
     assert str(caught.value) == message
 
 
@@ -86,7 +86,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
     found = result(
         output("good", 0.25), output("bad", 0.5, passed=False), output("worse", 0.75, passed=False)
     )
-    assert registry.failure_message(found, Options(**GIVEN)) == (
+    assert targets.failure_message(found, Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on feeds.npz, found 7.50e-01 in output worse, "
         "5.00e-01 in output bad; raise --max-error, or leave out --quantize and --max-error"
     )
@@ -96,7 +96,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
 def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | None) -> None:
     """Choices that differ, a missing output, a NaN that only the artifact has."""
     bad = output("tags", 3.0, passed=False, message="3 of 6 values differ", max_abs=largest)
-    assert registry.failure_message(result(bad), Options(**GIVEN)) == (
+    assert targets.failure_message(result(bad), Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on feeds.npz, found 3 of 6 values differ in output tags; "
         "leave out --quantize and --max-error"
     )
@@ -105,16 +105,16 @@ def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | 
 def test_a_gate_that_holds_tells_the_largest_error() -> None:
     found = result(output("a", 0.125), output("b", 0.1875), output("tags", 0.0, max_abs=None))
     said = "int8: largest error 1.88e-01 in output b, on feeds.npz; --max-error 0.25"
-    assert registry.note(found, Options(**GIVEN)) == said
-    assert registry.errors(found) == {"a": 0.125, "b": 0.1875}
+    assert targets.note(found, Options(**GIVEN)) == said
+    assert targets.errors(found) == {"a": 0.125, "b": 0.1875}
     choices = result(output("tags", 0.0, max_abs=None))
     said = "int8: all outputs are choices, on feeds.npz; --max-error 0.25"
-    assert registry.note(choices, Options(**GIVEN)) == said
+    assert targets.note(choices, Options(**GIVEN)) == said
 
 
 def test_the_provenance_tells_the_gate_and_what_was_measured() -> None:
-    assert registry.gate_provenance(Options()) == {}
-    assert registry.gate_provenance(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
+    assert targets.gate_provenance(Options()) == {}
+    assert targets.gate_provenance(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
     text = json.dumps({"format": "onnx", "options": {"quantize": "int8"}}, indent=2)
-    told = registry.add_errors(text, result(output("a", 0.125)))
+    told = targets.add_errors(text, result(output("a", 0.125)))
     assert told == json.dumps({**json.loads(text), "errors": {"a": 0.125}}, indent=2)

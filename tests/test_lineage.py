@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from samples import fixture
 from sources import command
 
-from cudnn_convert.weight_map.search import Form, find, matrix_forms, whole
+from cudnn_convert.weight_map import Form, find, matrix_forms, whole
 
 LSTM, GRU = fixture("1.15.5-lstm_bi_2l_states").prefix, fixture("1.15.5-gru_bi").prefix
 RAW, KERAS = fixture("1.15.5-raw_only").prefix, fixture("1.15.5-keras_gru_bi").prefix

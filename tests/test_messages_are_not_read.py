@@ -32,7 +32,7 @@ WRITTEN_OUT: Final = {
     "graph/passes/subgraphs.py": "a call that is wrong",
     "inspection/inspect.py": "other commands",
     "plan/from_graph.py": "a call repeated",
-    "plan/from_weights.py": "a note, and a call that is wrong",
+    "plan/prepare.py": "a note, and a call that is wrong",
     "plan/notes.py": "notes",
     "plan/obstacles.py": "a value that only the user knows, and a call that is wrong",
     "plan/requests.py": "a note",

@@ -15,10 +15,10 @@ from samples import GRAPHLESS, ROOT
 from sources import command, contents, copied, refused
 
 import cudnn_convert
+from cudnn_convert import storage
 from cudnn_convert.artifacts import origin
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import page
-from cudnn_convert.storage import atomic_output
 
 FAST = ("--no-verify", "--quiet")
 #: A SavedModel of TensorFlow 1.
@@ -118,7 +118,7 @@ def test_a_report_that_fails_leaves_no_artifact(
 def test_where_an_artifact_stands_a_report_changes_no_exit_code(
     graphless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved = atomic_output._move
+    moved = storage._move
 
     def failing(fresh: Path, out: Path) -> None:
         if out.suffix == ".json":
@@ -126,7 +126,7 @@ def test_where_an_artifact_stands_a_report_changes_no_exit_code(
             raise OSError(errno.EIO, "Input/output error")
         moved(fresh, out)
 
-    monkeypatch.setattr(atomic_output, "_move", failing)
+    monkeypatch.setattr(storage, "_move", failing)
     words = (graphless, tmp_path / "out.npz", "--format", "npz", "--mode", "lstm", *FAST)
     ended = command(*words, "--report", tmp_path / "report.json")
     assert (ended.code, ended.stdout) == (0, f"{tmp_path / 'out.npz'}\n")

@@ -29,7 +29,7 @@ def test_of_another_file():
 """
 #: As git: `diff` names a changed file, `ls-files` a new one.
 GIT = """#!/bin/sh
-case "$1" in diff) echo cudnn_convert/storage/atomic_output.py;; ls-files) echo docs/new.md;; *) exit 1;; esac
+case "$1" in diff) echo cudnn_convert/storage/__init__.py;; ls-files) echo docs/new.md;; *) exit 1;; esac
 """
 
 

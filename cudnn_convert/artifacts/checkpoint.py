@@ -11,7 +11,7 @@ import numpy as np
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.graph.index import AnyGraph, all_nodes
 from cudnn_convert.model import Array, Part
-from cudnn_convert.storage.atomic_output import RECORD
+from cudnn_convert.storage import RECORD
 
 
 def provenance(path: Path) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import Any
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
 from cudnn_convert.formats import FORMATS, PROVENANCE
-from cudnn_convert.storage.atomic_output import RECORD
+from cudnn_convert.storage import RECORD
 
 
 def identify(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:

@@ -27,10 +27,9 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Any, Final
 
-from cudnn_convert import context
+from cudnn_convert import context, storage
 from cudnn_convert.context import Limits, machine_memory
 from cudnn_convert.errors import CudnnConvertError, WriteError, visible
-from cudnn_convert.storage import atomic_output
 
 #: How long a child has to clean up after it was told to stop.
 _GRACE: Final = 10
@@ -66,7 +65,7 @@ def run_in_child(
     if why:
         if out is not None:
             with suppress(OSError):
-                atomic_output.remove_stale(Path(os.path.realpath(out)))
+                storage.remove_stale(Path(os.path.realpath(out)))
         _wipe()
         # What a conversion has just written is nothing that its user knows.
         where = subject if out is not None else shared.artifact or subject
@@ -133,9 +132,9 @@ def _scratch() -> Iterator[Path]:
     common = Path(tempfile.gettempdir(), _SCRATCH)
     with ExitStack() as stack:
         try:
-            for left in atomic_output.stale_folders(common):
+            for left in storage.stale_folders(common):
                 shutil.rmtree(left, ignore_errors=True)
-            folder = stack.enter_context(atomic_output.staging_folder(common))
+            folder = stack.enter_context(storage.staging_folder(common))
         except OSError as cause:
             raise WriteError(common.parent, f"cannot write: {cause.strerror or cause}") from cause
         yield folder

@@ -7,9 +7,8 @@ It knows neither plans nor cuDNN's weights.
 * node_defs      : Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
 * safe_ops       : Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
 * control_flow   : Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
-* session        : Runs a graph whose variables come from files, and freezes variables into constants.
+* session        : Gives a graph its values: runs it, freezes variables, and finds what fills lookup tables.
 * recurrent_state: Recurrent state in variables: which they are, what writes them, and in which order.
-* lookup_tables  : Lookup tables: which ops fill those that a graph reads.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 * passes         : Passes over a graph: each takes a graph and gives one.
 

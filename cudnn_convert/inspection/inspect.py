@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cudnn_convert import targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
@@ -19,7 +20,6 @@ from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offe
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
-from cudnn_convert.targets import registry
 
 if TYPE_CHECKING:
     from cudnn_convert.inspection.graph_recurrences import Graph
@@ -172,7 +172,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
     where the options do not fit it, AmbiguousSourceError where `source` is not one model.
     """
     options = replace(options, format=form or "savedmodel")
-    registry.check_options(options)
+    targets.check_options(options)
     try:
         model = prepare.read_source(source, options, tag=options.tag)
     except AmbiguousSourceError as error:
@@ -180,7 +180,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         if options.tag is not None or not tags:
             raise
         return _by_tag(source, options, tags, error.reasons, form)
-    registry.check_source(model, options)
+    targets.check_source(model, options)
     if model.architecture is not None:
         return keras_model.inspect_keras(source, model, options, form)
     if prepare.is_portable(model, options) and not options.force_convert:

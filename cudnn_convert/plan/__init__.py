@@ -2,10 +2,9 @@
 
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
 
-* prepare       : Makes a plan from a model and options. Imports TensorFlow for graphs only.
+* prepare       : Makes a plan from a model and options; plans weights that have no graph.
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
-* from_weights  : Plans weights that have no graph, with or without moving averages.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.

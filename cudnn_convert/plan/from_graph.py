@@ -21,13 +21,13 @@ from cudnn_convert.errors import (
     UnsupportedModelError,
     UsageError,
 )
-from cudnn_convert.graph import control_flow, lookup_tables, ops, recurrent_state, session
+from cudnn_convert.graph import control_flow, ops, recurrent_state, session
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan, from_weights, notes, obstacles, requests
+from cudnn_convert.plan import Plan, notes, obstacles, prepare, requests
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
 from cudnn_convert.recurrences import graphless, parameter_source, resolve
@@ -146,7 +146,7 @@ def plan_graph(
     Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
     inputs, the features parsed out of them are.
     """
-    model, copy = from_weights.use_moving_averages(inline_model(model), weights)
+    model, copy = prepare.use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
     index = original.index
     wanted = request(
@@ -176,7 +176,7 @@ def plan_graph(
         *notes.note_examples(cut_out.features),
         *notes.note_other_outputs(wanted.left, wanted.names),
         *notes.untaken(left),
-        *from_weights.describe_unused_averages(model, weights, _variables(graph, recurrences)),
+        *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(
             cut_out.settled, recurrent_state.find_dropped_updates(index, graph), wanted.names
         ),
@@ -188,8 +188,8 @@ def plan_graph(
     parts = _parts(model, wanted.given, cut_out.signature)
     words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())
     named = dict(zip(cut_out.signature.inputs.values(), words, strict=True))
-    fills = lookup_tables.fills(model, graph, named, cut_out.signature.outputs.values())
-    whole, graph = (lookup_tables.with_fills(each, model, fills) for each in (cut_out.whole, graph))
+    fills = session.fills(model, graph, named, cut_out.signature.outputs.values())
+    whole, graph = (session.with_fills(each, model, fills) for each in (cut_out.whole, graph))
     return Plan(
         model, whole, graph, cut_out.source, cut_out.signature, parts, recurrences, choices, flags,
         cut_out.settled.carried, fills,
@@ -264,7 +264,7 @@ def plan_recurrences(
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
-    model, copy = from_weights.use_moving_averages(inline_model(model), weights)
+    model, copy = prepare.use_moving_averages(inline_model(model), weights)
     graph = _extract_needed(model)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     if not recurrences:
@@ -278,17 +278,17 @@ def plan_recurrences(
             )
         )
     notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    return from_weights.join_plans(
+    return prepare.join_plans(
         model,
         singles,
         notes=(
             *model.notes,
             *notes,
-            *from_weights.describe_unused_averages(
+            *prepare.describe_unused_averages(
                 model, weights, [recurrence.shared for recurrence in recurrences]
             ),
         ),
-        flags=from_weights.describe_choices(graphless.Interface(), signature, weights),
+        flags=prepare.describe_choices(graphless.Interface(), signature, weights),
         graph=graph,
     )
 

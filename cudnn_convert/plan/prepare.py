@@ -1,19 +1,38 @@
-"""Makes a plan from a model and options. Imports TensorFlow for graphs only."""
+"""Makes a plan from a model and options; plans weights that have no graph.
+
+TensorFlow is imported for graphs only. Of weights without a graph each recurrence becomes a signature.
+`use_moving_averages` replaces variables by their averages for `--weights ema`. `refuse` lists recurrences
+that a checkpoint of CPU-compatible cells cannot store.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.config import classes
-from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
+from cudnn_convert.model import (
+    Architecture,
+    Array,
+    Convention,
+    KerasFile,
+    Mode,
+    Model,
+    Part,
+    Recurrence,
+    Signature,
+)
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, from_weights
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.read import keras_hdf5, read
-from cudnn_convert.recurrences.graphless import Described, Interface
+from cudnn_convert.recurrences import graphless, weight_copies
+from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
 
 def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
@@ -59,7 +78,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     form = FORMATS[options.format]
     if _needs_no_graph(model, options):
         interface = _interface(options)
-        return from_weights.plan_weights(
+        return plan_weights(
             model,
             _describe(options),
             # Weights are written for uses that nobody knows: states belong to all of them.
@@ -77,7 +96,7 @@ def make_plan(model: Model, options: Options) -> Plan:
             weights=options.weights,
             convention=convention,
         )
-    from cudnn_convert.graph import lookup_tables
+    from cudnn_convert.graph import session
     from cudnn_convert.plan import obstacles
     from cudnn_convert.plan.from_graph import plan_graph
 
@@ -96,9 +115,9 @@ def make_plan(model: Model, options: Options) -> Plan:
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
-        lookup_tables.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
+        session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
-        from_weights.refuse(model.path, plan.recurrences)
+        refuse(model.path, plan.recurrences)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
@@ -195,3 +214,192 @@ def user_code(options: Options) -> classes.Vouched:
     """The user's classes and functions, in the form that the format needs."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
     return brought.for_both() if FORMATS[options.format].is_keras3 else brought
+
+
+#: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
+_AVERAGE: Final = "ExponentialMovingAverage"
+
+
+def use_moving_averages(model: Model, weights: str) -> tuple[Model, str]:
+    """The model with the values that `--weights` asks for, and the copy to take."""
+    return (_use_averages(model), "raw") if weights == "ema" else (model, weights)
+
+
+def _use_averages(model: Model) -> Model:
+    """The model with each variable replaced by its moving average.
+
+    Canonical keys have no averages. A saver of averages alone stores no other values. Raises
+    UnsupportedModelError where there are no averages.
+    """
+    ending = f"/{_AVERAGE}"
+    averages = {
+        name.removesuffix(ending): variable
+        for name, variable in model.variables.items()
+        if name.endswith(ending)
+    }
+    if not averages:
+        reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
+        raise UnsupportedModelError(model.path, [reason])
+    # The user asked for averages, so the graph's saver does not decide.
+    return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)
+
+
+def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
+    """A note that the file has moving averages of `taken` variables that are not used."""
+    known = {key for key in model.variables if key.endswith(f"/{_AVERAGE}")}
+    # A saver may restore a variable from its average: then the average is used already.
+    own = [name for name in taken if name in model.variables and model.keys.get(name) not in known]
+    count = sum(f"{name}/{_AVERAGE}" in known for name in own)
+    if weights == "ema" or not count:
+        return ()
+    what = f"moving averages of {count} variable{'' if count == 1 else 's'}"
+    return (f"{what} lie in the file and are not taken; --weights ema takes them",)
+
+
+def refuse(path: Path, recurrences: Sequence[Recurrence]) -> None:
+    """Refuse recurrences that CPU-compatible cells cannot store.
+
+    Raises UnsupportedModelError with all reasons.
+    """
+    reasons, what = [], "--format checkpoint: expected"
+    dtypes: dict[str, Any] = {}
+    for recurrence in recurrences:
+        if recurrence.sizes.projection:
+            reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")
+        dtype = dtypes.setdefault(recurrence.shared, recurrence.dtype)
+        if dtype != recurrence.dtype:
+            types = f"{dtype} and {recurrence.dtype}"
+            reasons.append(f"{recurrence.node}: {what} one dtype for {recurrence.shared}, found {types}")
+    if reasons:
+        raise UnsupportedModelError(path, [f"{reason}; take another format" for reason in reasons])
+
+
+_USUAL: Final = Convention()
+
+
+def plan_weights(
+    model: Model,
+    description: Described,
+    interface: Interface,
+    *,
+    signature: str | None = None,
+    weights: str = "auto",
+    convention: Convention = _USUAL,
+) -> Plan:
+    """Plan a model without a graph; `signature` and `weights` are the flags.
+
+    Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
+    """
+    model, copy = use_moving_averages(model, weights)
+    alone = _choose(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
+    left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
+    return join_plans(
+        model,
+        _singles(model, alone, interface, copy=copy, convention=convention),
+        notes=(
+            *model.notes,
+            *(note for recurrence in alone for note in interface.notes(recurrence)),
+            *left_out,
+        ),
+        flags=describe_choices(interface, signature, weights),
+    )
+
+
+def join_plans(
+    model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
+) -> Plan:
+    """The plan of separate recurrences, one signature each.
+
+    `graph` is the one from which their weights were computed, if any.
+    """
+    several = len(singles) > 1
+    parts = tuple(
+        Part(single.name, single.signature, f"{single.name}/" if several else "") for single in singles
+    )
+    union = Signature(
+        {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
+        {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
+    )
+    return Plan(
+        model=replace(model, together=True),
+        whole=None,
+        graph=graph,
+        source=union,
+        signature=union,
+        parts=parts,
+        recurrences=tuple(single.recurrence for single in singles),
+        notes=(*notes, *no_numbers([single.recurrence for single in singles])),
+        flags=tuple(flags),
+        singles=tuple(singles),
+    )
+
+
+def _choose(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
+    chosen = [single for single in alone if signature in (None, single.name)]
+    if not chosen:
+        listed = ", ".join(sorted(single.name for single in alone))
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
+    return chosen
+
+
+def _singles(
+    model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
+) -> tuple[Single, ...]:
+    reasons: list[str] = []
+    singles_of_all: list[Single] = []
+    for standalone in alone:
+        try:
+            recurrence = _recurrence(model, standalone, interface, copy=copy, convention=convention)
+        except RefusalError as error:
+            reasons += error.reasons
+        else:
+            singles_of_all.append(
+                Single(standalone.name, recurrence, interface.batch_major(standalone), interface.states)
+            )
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return tuple(singles_of_all)
+
+
+def _recurrence(
+    model: Model, recurrence: Alone, interface: Interface, *, copy: str, convention: Convention
+) -> Recurrence:
+    """The recurrence, as it would be decoded from a graph."""
+    sizes = recurrence.sizes
+    facts = weight_copies.Facts(
+        node=f"{recurrence.name}/CudnnRNN",
+        mode=sizes.mode,
+        directions=sizes.directions,
+        layers=sizes.layers,
+        units=sizes.units,
+        dtype=recurrence.dtype,
+        input_size=sizes.input_size,
+        input_mode="linear_input",
+        projection=0,
+    )
+
+    def read() -> Array | None:
+        return model.variables[recurrence.variable].read() if recurrence.variable in model.variables else None
+
+    taken = weight_copies.take(model, facts, recurrence.variable, read, copy=copy, convention=convention)
+    return Recurrence(
+        node=facts.node,
+        op="CudnnRNNV3" if interface.lengths else "CudnnRNN",
+        sizes=taken.sizes,
+        time_major=True,
+        lengths=interface.lengths,
+        dtype=recurrence.dtype,
+        cells=taken.cells,
+        evidence=taken.evidence,
+        shared=recurrence.variable,
+        convention=convention,
+    )
+
+
+def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+    """The flags that repeat the choices; sizes come from the file or from flags already."""
+    choices = {"signature": signature, "layout": interface.layout}
+    choices |= {"weights": None if weights == "auto" else weights}
+    asked = {"states": interface.states, "lengths": interface.lengths}
+    values = tuple(f"--{name}={value}" for name, value in choices.items() if value is not None)
+    return (*values, *(f"--{name}" for name, value in asked.items() if value))

@@ -25,9 +25,8 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
 from cudnn_convert.model import Checkpoint, Model
-from cudnn_convert.read import checks, dialects, graph_def, paths, variable_keys
+from cudnn_convert.read import checks, dialects, graph_def, paths, tensorbundle, variable_keys
 from cudnn_convert.read.dialects import keras
-from cudnn_convert.read.tensorbundle import bundle
 
 _PATH: Final = "model_checkpoint_path"
 
@@ -80,7 +79,7 @@ def recognise(path: Path) -> Found | None:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
             return Found(prefix)
     for prefix in reversed(prefixes):  # a shard of V1 is a table too
-        if bundle.is_v1(prefix):
+        if tensorbundle.is_v1(prefix):
             return Found(prefix)
     return _latest(path) or _only(path)
 
@@ -116,14 +115,14 @@ def _only(folder: Path) -> Found | None:
 
 
 def _exists(prefix: Path) -> bool:
-    return bundle.is_v2(prefix) or bundle.is_v1(prefix)
+    return tensorbundle.is_v2(prefix) or tensorbundle.is_v1(prefix)
 
 
 def read(inspection: Found) -> Model:
     """Read a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
     prefix, notes = inspection.prefix, (inspection.note,) if inspection.note else ()
     meta = _meta_graph(prefix)
-    tensors = bundle.tensors(prefix)
+    tensors = tensorbundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)
     if meta is None:
         plain = keras.describe_layers(tensors, parameters)

@@ -18,8 +18,7 @@ from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Checkpoint, Model, Tensor
-from cudnn_convert.read import checks, dialects, graph_def, variable_keys
-from cudnn_convert.read.tensorbundle import bundle
+from cudnn_convert.read import checks, dialects, graph_def, tensorbundle, variable_keys
 
 KIND: Final = "TensorFlow SavedModel"
 TAGS: Final = True
@@ -45,7 +44,7 @@ def read(folder: Path, tag: str | None) -> Model:
         raise ReadError(folder, "graph_def", expected="nodes", found="none", advice=AGAIN)
     checks.require(folder, meta.graph_def)
     prefix = folder / "variables" / "variables"
-    tensors = bundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
+    tensors = tensorbundle.tensors(prefix) if any((folder / "variables").glob("*")) else {}
     of_objects = bool(meta.object_graph_def.nodes)
     if of_objects and len(saved.meta_graphs) > 1:
         actual = f"{len(saved.meta_graphs)}, one of them with objects"

@@ -33,8 +33,8 @@ from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import library, walk
 from cudnn_convert.model import Tensor
-from cudnn_convert.read import checks
-from cudnn_convert.read.tensorbundle import bundle, tables
+from cudnn_convert.read import checks, tensorbundle
+from cudnn_convert.read.tensorbundle import tables
 
 _KEY: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
@@ -83,7 +83,7 @@ class Values:
     notes: tuple[str, ...] = ()
 
 
-def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
+def find(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Values:
     """The variables of a MetaGraph whose values come from another key or a slice."""
     resolved: dict[str, Tensor] = {}
     places = _places(meta, tensors)
@@ -96,7 +96,7 @@ def find(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> Values:
     return Values(resolved, keys, tuple(_notes(keys, tensors)))
 
 
-def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[str, Place]:
+def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> dict[str, Place]:
     """The key and slice from which the graph's savers restore each variable.
 
     The saver that wrote the MetaGraph decides. Without one, the savers whose keys are all in the checkpoint
@@ -120,7 +120,7 @@ def _places(meta: Any, tensors: Mapping[str, bundle.CheckpointTensor]) -> dict[s
     return places
 
 
-def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTensor]) -> Iterator[str]:
+def _notes(keys: Mapping[str, str], tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Iterator[str]:
     """A note on variables restored from another key although an entry has their own name."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
@@ -130,7 +130,7 @@ def _notes(keys: Mapping[str, str], tensors: Mapping[str, bundle.CheckpointTenso
 
 
 def _value(
-    name: str, key: str, slices: str, tensors: Mapping[str, bundle.CheckpointTensor]
+    name: str, key: str, slices: str, tensors: Mapping[str, tensorbundle.CheckpointTensor]
 ) -> dict[str, Tensor]:
     try:
         return {name: tensors[key].part(slices)}

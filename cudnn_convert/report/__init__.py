@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from cudnn_convert import storage
 from cudnn_convert.errors import WriteError
 from cudnn_convert.model import CanonicalEvidence, Recurrence
-from cudnn_convert.storage import atomic_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,11 +373,11 @@ def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force:
     from cudnn_convert.report import page
 
     paths = [path, path.with_suffix(".json")] if path.suffix == _PAGE else [path]
-    targets = [atomic_output.Target(file, is_ours, apart, force) for file in paths]
+    targets = [storage.Target(file, is_ours, apart, force) for file in paths]
     for target in targets:
-        atomic_output.refuse(target)
+        storage.refuse(target)
     with ExitStack() as stack:
-        fresh = [stack.enter_context(atomic_output.atomic_output(target, folder=False)) for target in targets]
+        fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
 
         def keep(report: Report | Verification) -> None:
             for file, written in zip(paths, fresh, strict=True):

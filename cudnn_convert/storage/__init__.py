@@ -1,7 +1,298 @@
-"""Where files are put: OUT appears whole or not at all.
+"""Writes OUT under a temporary name beside it, then renames it: whole or not at all.
 
-* atomic_output: Writes OUT under a temporary name beside it, then renames it.
+A run writes to a folder beside OUT, and holds the lock of a file in it for as long as it lives. The next run
+removes folders whose lock is free: their runs died. Where the system has no such locks nothing is removed.
+
+With `force` an OUT of this tool's is exchanged for the new one in one step where the system can (`renameat2`
+with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is in place,
+and after a crash the next run puts it back. Of two runs to one OUT each puts its own in place whole, one
+after the other.
 
 May import: errors.
-Entry: `atomic_output.atomic_output`.
+Entry: `atomic_output`.
 """
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import UsageError, WriteError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_SUFFIX: Final = ".tmp"
+#: The file that is locked, by which a folder is known as one of ours.
+_LOCK: Final = ".cudnn_convert"
+#: Where an old artifact waits until the new one stands.
+OLD: Final = ".cudnn_convert.old"
+
+
+@contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """A new folder beside `out`, removed afterwards unless it has the only artifact.
+
+    Raises OSError.
+    """
+    handle = None
+    while handle is None:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_SUFFIX, dir=out.parent))
+        handle = _claim(folder)
+    try:
+        yield folder
+    finally:
+        if out.exists() or not (folder / OLD).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _claim(folder: Path) -> int | None:
+    """The handle of a new folder's lock; None where another run removed it as stale."""
+    try:
+        handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        folder.rmdir()
+        raise
+    try:
+        locked = _lock(handle)
+    except OSError:
+        locked = True  # a file system without locks: nothing is ever taken for left over there
+    if locked and (folder / _LOCK).exists():
+        return handle
+    os.close(handle)
+    return None
+
+
+def stale_folders(out: Path) -> Iterator[Path]:
+    """The folders of dead runs beside `out`; each is locked until the next is asked for."""
+    name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
+    beside = []
+    with suppress(OSError):  # a folder that may be written to but not listed
+        beside = [*out.parent.iterdir()] if fcntl else []
+    for folder in beside:
+        if not name.fullmatch(folder.name) or not _is_own_folder(folder):
+            continue
+        with suppress(OSError):
+            folder.rmdir()  # where a run died before it had claimed it
+        with suppress(OSError):  # no folder, nothing of ours, or gone in the meantime
+            handle = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                if _lock(handle):
+                    yield folder
+            finally:
+                os.close(handle)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a folder is this user's: in a shared folder others may lay out links."""
+    try:
+        status = path.lstat()
+    except OSError:  # gone in the meantime
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that one run at a time puts something in place there."""
+    handle = None
+    try:
+        if fcntl:
+            with suppress(OSError):
+                handle = os.open(folder, os.O_RDONLY)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Whether an open file could be locked. Raises OSError where the system has no locks."""
+    if not fcntl:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}."
+
+
+RECORD: Final = "conversion.json"
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+#: The first part of a path that was an address; a drive has one letter.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_ELSE: Final = "choose another path"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A path to write, and the files of the call that must stay `apart`, in words and as paths.
+
+    What is there is replaced with `force`, and only where `is_ours` says that this tool wrote it.
+    """
+
+    path: Path
+    is_ours: Callable[[Path], bool]
+    apart: Sequence[tuple[str, Path]] = ()
+    force: bool = False
+
+
+@contextmanager
+def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
+    """Yield a temporary path, a new folder or no file yet, and move it to the target at the end.
+
+    Raises UsageError where that may not be written, WriteError where the disk refuses. An exception in the
+    body leaves all as it was.
+    """
+    refuse(target)
+    out = _real(target.path) if target.path.name in ("", "..") else target.path
+    if out.exists() and folder != out.is_dir():
+        kinds = ("a folder", "a file") if folder else ("a file", "a folder")
+        raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
+    missing = [parent for parent in out.parents if not parent.exists()]
+    try:
+        with ExitStack() as stack:
+            fresh = _begin(target, out, stack) / out.name
+            if folder:
+                fresh.mkdir()
+            yield fresh
+            with lock_folder(out.parent):
+                refuse(target)  # what another run put there meanwhile stays
+                _move(fresh, out)
+    except OSError as cause:
+        raise WriteError(out, f"cannot write: {cause.strerror or cause}") from cause
+    finally:
+        if not out.exists():
+            _remove_empty(missing)
+
+
+def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
+    try:
+        remove_stale(out)
+        refuse(target)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return stack.enter_context(staging_folder(out))
+    except OSError as cause:
+        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
+
+
+def remove_stale(out: Path) -> None:
+    """Remove the folders of dead runs beside `out`; an artifact that one moved aside is put back.
+
+    Raises OSError.
+    """
+    if out.parent.is_dir():
+        with lock_folder(out.parent):
+            for folder in stale_folders(out):
+                if (folder / OLD).exists() and not out.exists():
+                    (folder / OLD).rename(out)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse(target: Target) -> None:
+    """Raises UsageError where writing would lose data, WriteError where that cannot be known."""
+    _refuse_addresses(target.path)
+    try:
+        _refuse(target)
+    except OSError as cause:
+        raise WriteError(target.path, f"cannot write here: {cause.strerror or cause}") from cause
+
+
+def _refuse_addresses(out: Path) -> None:
+    if str(out) == "-":
+        raise UsageError(f"{out}: expected a path, found the name of a stream; name a file or folder")
+    first, *rest = out.parts or ("",)
+    if rest and _SCHEME.fullmatch(first):
+        address = f"{first}//{'/'.join(rest)}"
+        raise UsageError(f"{address}: expected a local path, found an address; write here and copy it there")
+
+
+def _real(path: Path) -> Path:
+    """The path without links; `Path.resolve` raises a RuntimeError for a link that leads to itself."""
+    return Path(os.path.realpath(path))
+
+
+def _refuse(target: Target) -> None:
+    out = target.path
+    try:
+        str(out.absolute()).encode()
+    except UnicodeEncodeError as cause:  # TensorFlow, ONNX Runtime and JSON take no others
+        cure = "choose another, or set PYTHONUTF8=1 where the locale is not UTF-8"
+        raise UsageError(f"{out}: expected a path in UTF-8, found other bytes; {cure}") from cause
+    with suppress(FileNotFoundError):
+        out.parent.stat()  # an error for a link that leads to itself
+    if out.is_symlink():
+        raise UsageError(f"{out}: expected a new path, found a symbolic link; name its target")
+    here = _real(out)
+    for what, path in target.apart:
+        there = _real(path)
+        is_same = here == there or (here.exists() and there.exists() and here.samefile(there))
+        if is_same or here in there.parents or there in here.parents:
+            raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not target.is_ours(out):
+        kind = "folder" if out.is_dir() else "file"
+        actual = f"a {kind} that this tool did not write"
+        raise UsageError(f"{out}: expected a new path, found {actual}; {_ELSE}")
+    if not target.force:
+        cure = f"{_ELSE}, or replace it with --force"
+        raise UsageError(f"{out}: expected a new path, found what this tool wrote before; {cure}")
+
+
+def _move(fresh: Path, out: Path) -> None:
+    if not out.exists():
+        fresh.rename(out)
+    elif out.is_dir() and not any(out.iterdir()):
+        out.rmdir()
+        fresh.rename(out)
+    elif not _exchange(fresh, out):
+        _replace(fresh, out)
+
+
+def _exchange(path: Path, second: Path) -> bool:
+    """Swaps two paths atomically; False where the system or the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    names = (os.fsencode(path), os.fsencode(second))
+    return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
+
+
+def _replace(fresh: Path, out: Path) -> None:
+    """The exchange in steps, for systems that have no other."""
+    old = fresh.with_name(OLD)
+    out.rename(old)
+    try:
+        fresh.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders, innermost first, as long as nothing is in them."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

@@ -1,10 +1,11 @@
-"""Writers: one module per format, and the table of them.
+"""Writers: from a plan to an artifact, one module per format.
 
-* registry   : From a plan to an artifact: what a format takes, leaves out, and writes.
+Says what a format takes, leaves out and writes. The module of a format is named in its row of
+`formats.FORMATS`, has the functions of `Target`, and is imported on demand: some formats need no TensorFlow.
+The accuracy gate of `--quantize` is here too: an artifact that is less exact than its source on purpose is
+judged by the user's bound, on the user's inputs. Where it exceeds the bound, nothing is written to OUT.
+
 * bundle     : Writes variable bundles, and the nodes that save and restore a graph's variables.
-
-One module for each format, named in its row of `formats.FORMATS`, with the functions of `registry.Target`:
-
 * saved_model: Writes SavedModels: new ones, repaired ones, their assets.
 * frozen     : Writes a frozen graph: one binary GraphDef, tensor names as in the source.
 * checkpoint : Writes a TensorFlow 1 checkpoint with its MetaGraph; `--rename` changes keys.
@@ -16,5 +17,194 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 
 May import: errors, private, formats, context, model, options, weights, report, graph, graph.passes,
 recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite_file.
-Entry: `registry.write_artifact`.
+Entry: `write_artifact`.
 """
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from cudnn_convert.errors import UsageError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.keras.config import classes
+from cudnn_convert.model import Model
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.report import OutputReport, Verification
+
+
+def check_gate_options(options: Options) -> None:
+    """Check the flags of the accuracy gate.
+
+    Raises UsageError where one is missing, or has no effect with the gate.
+    """
+    if options.quantize is None:
+        if options.max_error is not None:
+            raise UsageError(
+                "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error"
+            )
+        return
+    flag = "--quantize"
+    if options.format not in (formats := _formats_with("quantize")):
+        raise _other_format([flag], formats, options)
+    if options.max_error is None:
+        raise UsageError(f"{flag}: expected --max-error, the largest error that you accept, found none")
+    if not options.verify:
+        raise UsageError(f"{flag}: expected a proof of --max-error, found --no-verify")
+    if options.data is None:
+        raise UsageError(f"{flag}: expected --data, inputs of yours to measure the error on, found none")
+    if options.weights_dtype != "float32":
+        raise UsageError(f"{flag}: expected --weights-dtype float32, found {options.weights_dtype}")
+    if options.atol is not None or options.rtol is not None:
+        raise UsageError(f"{flag}: expected --max-error alone, found --atol or --rtol")
+
+
+def gate_provenance(options: Options) -> dict[str, Any]:
+    """The gate's entries in an artifact's provenance, empty without `--quantize`."""
+    if options.quantize is None:
+        return {}
+    return {"quantize": options.quantize, "max_error": options.max_error}
+
+
+def failure_message(result: Verification, options: Options) -> str:
+    """One line with the largest errors, their outputs, and the bound."""
+    wrong = sorted(
+        (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
+    )
+    actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
+    expected = f"no error above {options.max_error:g} on {options.data}"
+    leave = "leave out --quantize and --max-error"
+    # A larger bound does not help an output of integers or strings that differs.
+    cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
+    return f"--quantize: expected {expected}, found {actual}; {cure}"
+
+
+def _worst(output: OutputReport) -> str:
+    return f"{output.max_abs:.2e}" if _is_above(output) else output.message
+
+
+def _is_above(output: OutputReport) -> bool:
+    """Whether a float output has an error above the bound."""
+    return output.max_abs is not None and output.max_abs > output.atol
+
+
+def errors(result: Verification) -> dict[str, float]:
+    """The largest absolute error of each float output."""
+    return {output.output: output.max_abs for output in result.outputs if output.max_abs is not None}
+
+
+def note(result: Verification, options: Options) -> str:
+    """The report's note on a gate that passed."""
+    figures = errors(result)
+    worst = max(figures, key=lambda name: figures[name], default=None)
+    message = (
+        "all outputs are choices"
+        if worst is None
+        else f"largest error {figures[worst]:.2e} in output {worst}"
+    )
+    return f"{options.quantize}: {message}, on {options.data}; --max-error {options.max_error:g}"
+
+
+def add_errors(text: str, result: Verification) -> str:
+    """Add the errors measured on this machine to the provenance beside an artifact."""
+    return json.dumps({**json.loads(text), "errors": errors(result)}, indent=2)
+
+
+class Target(Protocol):
+    """The functions of a format's module."""
+
+    def target_notes(self, plan: Plan, options: Options, /) -> tuple[str, ...]:
+        """What an artifact leaves out of a plan.
+
+        Raises UsageError for a flag of the format that has no effect.
+        """
+
+    def write_artifact(self, plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+        """Lower and write a plan; returns notes that need the finished artifact."""
+
+
+def _target(options: Options) -> Target:
+    return cast(Target, import_module(f"cudnn_convert.targets.{FORMATS[options.format].module}"))
+
+
+def _formats_with(option: str) -> tuple[str, ...]:
+    """The formats that have an option of their own; empty for options of all formats."""
+    return tuple(name for name, form in FORMATS.items() if option in form.flags)
+
+
+def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options) -> UsageError:
+    expected = f"expected --format {' or '.join(formats)}"
+    return UsageError(f"{', '.join(flags)}: {expected}, found {options.format}")
+
+
+def with_target_model(plan: Plan, options: Options) -> Plan:
+    """The plan with layers rewritten for a format of layers, else unchanged.
+
+    Raises UnsupportedModelError.
+    """
+    form = FORMATS[options.format]
+    if not form.layers:
+        return plan
+    from cudnn_convert.keras import cpu_layers, translate
+
+    path, architecture = plan.model.path, plan.model.architecture
+    assert architecture is not None
+    rewritten = cpu_layers.rewritten(path, architecture, slots=options.slots)
+    if not form.is_keras3:
+        return replace(plan, target_model=rewritten)
+    brought = classes.import_user_objects(options.custom_objects).keras
+    return replace(plan, target_model=translate.modern(path, rewritten.architecture, vouched=brought))
+
+
+def check_options(options: Options) -> None:
+    """Check the flags against the format. Raises UsageError for one of another format."""
+    check_gate_options(options)
+    given: dict[tuple[str, ...], list[str]] = {}
+    for field in fields(Options):
+        formats, value = _formats_with(field.name), getattr(options, field.name)
+        if formats and options.format not in formats and value and value != field.default:
+            given.setdefault(formats, []).append(f"--{field.name.replace('_', '-')}")
+    for formats, flags in given.items():
+        raise _other_format(flags, formats, options)
+    if options.jit and options.lowering != "fast":
+        raise UsageError(f"--jit: expected --lowering fast, found {options.lowering}")
+    chosen = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
+    flags = [flag for flag, value in chosen.items() if value]
+    form = FORMATS[options.format]
+    if flags and (form.layers or form.alone):
+        raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
+
+
+def check_source(model: Model, options: Options) -> None:
+    """Check that a source for a format of layers has layers. Raises UsageError."""
+    if FORMATS[options.format].layers and model.architecture is None:
+        others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
+        actual = f"found {model.kind} {model.path}"
+        cure = "give --architecture, or " if model.keras else ""
+        raise UsageError(
+            f"--format {options.format}: expected the layers of a Keras model, {actual}; "
+            f"{cure}choose {others}"
+        )
+
+
+def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
+    """What the format leaves out of a plan.
+
+    Raises UsageError where a flag of the format has no effect.
+    """
+    if options.jit and not plan.recurrences:
+        raise UsageError("--jit: expected a model with a cuDNN recurrence, found none; leave it out")
+    return _target(options).target_notes(plan, options)
+
+
+def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
+    """Lower a plan and write the artifact of `options.format` to `path`.
+
+    Returns notes that need the finished artifact. Raises as the target's writer.
+    """
+    return _target(options).write_artifact(plan, path, options, provenance=provenance)

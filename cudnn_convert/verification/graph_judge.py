@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import lookup_tables, node_defs, ops, safe_ops, session
+from cudnn_convert.graph import node_defs, ops, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
@@ -129,7 +129,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
                 answered[key] = _Answers(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
             return answers
 
-        words = lookup_tables.words(running, plan.initializers)
+        words = session.words(running, plan.initializers)
         yield Source(run, seen, memory.restart, draw, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 

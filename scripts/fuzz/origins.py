@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import convert
-from cudnn_convert.storage.atomic_output import RECORD
+from cudnn_convert.storage import RECORD
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 TF1 = DATA / "tf1" / "1.15.5"

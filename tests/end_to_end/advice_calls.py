@@ -44,7 +44,7 @@ _FEEDS: Final = with_feeds(x=X)
 #: Of the flags that quantize, each that misses or is one too many.
 QUANTIZED: Final = (
     Advice(
-        ["targets/registry.py: --max-error: expected"],
+        ["targets/__init__.py: --max-error: expected"],
         asking.plain,
         ["--max-error", "0.5"],
         r"expected (--quantize)|or (--atol) in the place of (?P<gone>--max-error)",
@@ -52,14 +52,14 @@ QUANTIZED: Final = (
         then="--quantize: expected --format onnx",
     ),
     Advice(
-        ["targets/registry.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {}"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--data", "{here}/feeds.npz"],
         r"expected (--format onnx)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: the largest error that you accept"],
+        ["targets/__init__.py: the largest error that you accept"],
         asking.plain,
         INT8,
         r"expected (--max-error)",
@@ -67,14 +67,14 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: found --no-verify"],
+        ["targets/__init__.py: found --no-verify"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--no-verify"],
         r"found (?P<gone>--no-verify)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: inputs of yours"],
+        ["targets/__init__.py: inputs of yours"],
         asking.plain,
         ["--max-error", "0.5", "--quantize", "int8", "--format", "onnx"],
         r"expected (--data)",
@@ -82,14 +82,14 @@ QUANTIZED: Final = (
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: --weights-dtype float32"],
+        ["targets/__init__.py: --weights-dtype float32"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--weights-dtype", "float16"],
         r"expected (--weights-dtype float32)",
         prepare=_FEEDS,
     ),
     Advice(
-        ["targets/registry.py: expected --max-error alone"],
+        ["targets/__init__.py: expected --max-error alone"],
         asking.plain,
         [*INT8, "--max-error", "0.5", "--atol", "0.5"],
         r"found (?P<gone>--atol or --rtol)",
@@ -97,9 +97,9 @@ QUANTIZED: Final = (
     ),
     Advice(
         [
-            "targets/registry.py: leave out --quantize",
-            "targets/registry.py: raise --max-error",
-            "targets/registry.py: expected {}, found {}; {}",
+            "targets/__init__.py: leave out --quantize",
+            "targets/__init__.py: raise --max-error",
+            "targets/__init__.py: expected {}, found {}; {}",
         ],
         asking.plain,
         [*INT8, "--max-error", "1e-9"],
@@ -128,46 +128,46 @@ QUANTIZED: Final = (
 FORMATS: Final = (
     Advice(["cli/commands.py: --help"], asking.plain, ["--fast"], r"see cudnn-convert (--help)"),
     Advice(
-        ["targets/registry.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {}"],
         asking.plain,
         ["--cell", "lstm_block"],
         r"expected (--format checkpoint)",
     ),
     Advice(
-        ["targets/registry.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {}"],
         asking.plain,
         ["--weights-dtype", "float16"],
         r"expected (--format onnx)",
     ),
     Advice(
-        ["targets/registry.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {}"],
         asking.plain,
         ["--jit", "--format", "onnx"],
         r"expected (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
-        ["targets/registry.py: --jit: expected --lowering"],
+        ["targets/__init__.py: --jit: expected --lowering"],
         asking.plain,
         ["--jit", "--lowering", "portable"],
         r"expected (--lowering fast)",
     ),
     Advice(
-        ["targets/registry.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {}"],
         asking.plain,
         ["--slots"],
         r"expected (--format checkpoint) or (?P<other>h5)",
         then="--format h5: expected the layers of a Keras model",
     ),
     Advice(
-        ["targets/registry.py: expected the layers of a Keras model"],
+        ["targets/__init__.py: expected the layers of a Keras model"],
         asking.plain,
         ["--format", "keras"],
         r"(--format) keras: .* choose (\w+)",
     ),
     Advice(
         [
-            "targets/registry.py: give --architecture",
-            "targets/registry.py: expected the layers of a Keras model",
+            "targets/__init__.py: give --architecture",
+            "targets/__init__.py: expected the layers of a Keras model",
         ],
         "keras-2.2.4-weights_sequential",
         ["--format", "keras"],
@@ -183,7 +183,7 @@ FORMATS: Final = (
         verb="inspect",
     ),
     Advice(
-        ["targets/registry.py: --jit: expected a model"],
+        ["targets/__init__.py: --jit: expected a model"],
         asking.frozen_plain,
         ["--jit", "--outputs", "scores"],
         r"(?P<gone>--jit): .*; leave it out",

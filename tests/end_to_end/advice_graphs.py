@@ -143,20 +143,20 @@ ASKED: Final = (
         {"--inputs": "x,h[1,?,2]"},
     ),
     Advice(
-        ["graph/lookup_tables.py: choose other"],
+        ["graph/session.py: choose other"],
         asking.size_of_a_table,
         ["--format", "frozen"],
         r"choose other (--outputs)$",
         {"--outputs": "rnn:0"},
     ),
     Advice(
-        ["graph/lookup_tables.py: cut behind"],
+        ["graph/session.py: cut behind"],
         "1.15.5-two_lookups",
         ["--format", "onnx"],
         r"cut behind every lookup with (--inputs \S+)$",
     ),
     Advice(
-        ["graph/lookup_tables.py: cut behind"],
+        ["graph/session.py: cut behind"],
         "1.15.5-two_lookups",
         ["--format", "frozen"],
         r"cut behind every lookup with (--inputs \S+)$",
@@ -278,7 +278,7 @@ ASKED: Final = (
     ),
     Advice(["read/paths.py: --trust"], asking.beside_a_link, [], r"with (--trust)"),
     Advice(
-        ["storage/atomic_output.py: --force"],
+        ["storage/__init__.py: --force"],
         asking.plain,
         [],
         r"replace it with (--force)",
@@ -298,7 +298,7 @@ ASKED: Final = (
         r"without (?P<gone>--weights)",
     ),
     Advice(
-        ["plan/from_weights.py: take the weights"],
+        ["plan/prepare.py: take the weights"],
         asking.plain,
         ["--weights", "ema"],
         r"without (?P<gone>--weights)",
@@ -328,9 +328,7 @@ ASKED: Final = (
 #: Notes of conversions that are done, on what else there is.
 NOTES: Final = (
     Advice(["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
-    Advice(
-        ["plan/from_weights.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"
-    ),
+    Advice(["plan/prepare.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"),
     Advice(
         ["plan/requests.py: --outputs {}"], asking.updated_aside, [], r"left out; add with (--outputs \S+)"
     ),

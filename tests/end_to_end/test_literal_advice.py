@@ -42,7 +42,7 @@ EXCEPTIONS: Final = MappingProxyType(
     {
         "cli/terminal.py: what --format {} writes": "the title of a map",
         "options.py: --format checkpoint": "the title of a section of the help",
-        "targets/registry.py: {}: {}, on {}; --max-error {}": "the bound that was given",
+        "targets/__init__.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",

@@ -14,7 +14,7 @@ from cases import Case
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells, cells
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Model, Recurrence
-from cudnn_convert.plan.from_weights import refuse
+from cudnn_convert.plan.prepare import refuse
 from cudnn_convert.weights import layouts
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cudnn_convert import targets
 from cudnn_convert.model import Array, Cell, Gate, Mode, Recurrence
-from cudnn_convert.targets import registry
 
 Change = Callable[[Cell], Cell]
 EXCHANGED = {Mode.RNN_TANH: Mode.RNN_RELU, Mode.RNN_RELU: Mode.RNN_TANH}
@@ -106,9 +106,9 @@ def of_recurrences(mode: Mode) -> dict[str, Callable[[Recurrence], Recurrence]]:
 
 def lowers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Recurrence], Recurrence]) -> None:
     """From now on what is lowered and written are changed recurrences; judged are those of the file."""
-    write = registry.write_artifact
+    write = targets.write_artifact
 
     def written(made: Any, *rest: Any, **named: Any) -> Any:
         return write(replace(made, recurrences=tuple(map(change, made.recurrences))), *rest, **named)
 
-    monkeypatch.setattr(registry, "write_artifact", written)
+    monkeypatch.setattr(targets, "write_artifact", written)

@@ -18,7 +18,7 @@ from tables import by_tensorflow, save, save_v1, v1_made, varint
 from tensorflow.core.framework import types_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read.tensorbundle.bundle import is_v1, is_v2, part_shape, tensors
+from cudnn_convert.read.tensorbundle import is_v1, is_v2, part_shape, tensors
 from cudnn_convert.read.tensorbundle.tables import Table
 
 DATA = ROOT / "tests" / "data"

@@ -11,8 +11,7 @@ from tables import claimed, save
 from tensorflow.core.protobuf import tensor_bundle_pb2
 from tensorflow.core.util import saved_tensor_slice_pb2
 
-from cudnn_convert.read.tensorbundle import entries
-from cudnn_convert.read.tensorbundle.bundle import tensors
+from cudnn_convert.read.tensorbundle import entries, tensors
 
 LATER = "a format for other readers than those of version 1"
 

@@ -28,7 +28,7 @@ from tables import (
 )
 
 from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
-from cudnn_convert.read.tensorbundle.bundle import is_v2, tensors
+from cudnn_convert.read.tensorbundle import is_v2, tensors
 from cudnn_convert.read.tensorbundle.entries import slice_key
 from cudnn_convert.read.tensorbundle.tables import Table
 

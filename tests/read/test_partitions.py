@@ -13,15 +13,16 @@ from tables import save
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saver_pb2
 
-from cudnn_convert.read import variable_keys
-from cudnn_convert.read.tensorbundle import bundle
+from cudnn_convert.read import tensorbundle, variable_keys
 
 WHOLE = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 @pytest.fixture
 def tensors(tmp_path: Path) -> Mapping[str, Any]:
-    return bundle.tensors(save(tmp_path / "a", [("w", WHOLE), ("v", WHOLE + 100), ("own", WHOLE + 200)]))
+    return tensorbundle.tensors(
+        save(tmp_path / "a", [("w", WHOLE), ("v", WHOLE + 100), ("own", WHOLE + 200)])
+    )
 
 
 def words(graph: Any, name: str, held: Iterable[str]) -> None:

@@ -10,8 +10,8 @@ from tables import block, save_v1, table, v1_made
 from tensorflow.core.util import saved_tensor_slice_pb2
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read.tensorbundle import bundle
-from cudnn_convert.read.tensorbundle.bundle import tensors
+from cudnn_convert.read import tensorbundle
+from cudnn_convert.read.tensorbundle import tensors
 from cudnn_convert.read.tensorbundle.tables import Table
 
 
@@ -34,10 +34,10 @@ def test_a_field_that_holds_nothing(tmp_path: Path) -> None:
 def test_no_more_elements_than_snappy_can_hold_in_a_block(tmp_path: Path) -> None:
     held = Table(v1_made(tmp_path, 1, b"", [2]))
     most = 22 * held.block_size(b"")
-    bundle.Slice(held, b"", 1, ((0, most),)).check()
-    bundle.Slice(held, b"", 12, ((0, 1), (0, most))).check()
+    tensorbundle.Slice(held, b"", 1, ((0, most),)).check()
+    tensorbundle.Slice(held, b"", 12, ((0, 1), (0, most))).check()
     with pytest.raises(ValueError, match=f"a block too small for {most + 1} elements"):
-        bundle.Slice(held, b"", 1, ((0, most + 1),)).check()
+        tensorbundle.Slice(held, b"", 1, ((0, most + 1),)).check()
 
 
 def test_a_slice_that_is_announced_and_not_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tables import bundle, claimed, header, masked, save, varint
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read.tensorbundle.bundle import tensors
+from cudnn_convert.read.tensorbundle import tensors
 
 
 def test_a_file_that_is_too_short_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

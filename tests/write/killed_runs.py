@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from cudnn_convert.storage import atomic_output
+from cudnn_convert import storage
 
 COUNTED = ("open", "os", "fcntl", "shutil", "ctypes")
 
@@ -33,7 +33,7 @@ def replaced(out: Path, kind: str, way: str, last: int) -> bool:
 
 def replace(out: Path, kind: str, way: str, last: int) -> None:
     if way == "steps":
-        setattr(atomic_output, "_exchange", lambda one, other: False)  # noqa: B010
+        setattr(storage, "_exchange", lambda one, other: False)  # noqa: B010
     calls = 0
 
     def count(event: str, _: object) -> None:
@@ -44,14 +44,14 @@ def replace(out: Path, kind: str, way: str, last: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    target = atomic_output.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
-    with atomic_output.atomic_output(target, folder=kind == "folder") as fresh:
+    target = storage.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+    with storage.atomic_output(target, folder=kind == "folder") as fresh:
         write(fresh, kind, "new")
 
 
 def write(out: Path, kind: str, text: str) -> None:
     """An artifact of a folder or a file, whose every file says `text`."""
-    for path in (out / atomic_output.RECORD, out / "weights") if kind == "folder" else (out,):
+    for path in (out / storage.RECORD, out / "weights") if kind == "folder" else (out,):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

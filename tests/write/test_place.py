@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from sources import contents, make_foreign, make_symlink
 
+from cudnn_convert import storage
 from cudnn_convert.errors import UsageError, WriteError
-from cudnn_convert.storage import atomic_output
 
 #: What the tests write to files that are to be known as ours.
 OURS = ("old", "new", "one", "ours", "of the other run")
@@ -30,21 +30,21 @@ def source(tmp_path: Path) -> Path:
 
 
 def is_ours(path: Path) -> bool:
-    return (path / atomic_output.RECORD).is_file() if path.is_dir() else path.read_text() in OURS
+    return (path / storage.RECORD).is_file() if path.is_dir() else path.read_text() in OURS
 
 
-def target(out: Path, source: Path, *, force: bool = False) -> atomic_output.Target:
-    return atomic_output.Target(out, is_ours, [(f"the source {source}", source)], force)
+def target(out: Path, source: Path, *, force: bool = False) -> storage.Target:
+    return storage.Target(out, is_ours, [(f"the source {source}", source)], force)
 
 
 def put(out: Path, source: Path, text: str, *, folder: bool = True, force: bool = False) -> None:
     """Writes an artifact that holds `text`."""
-    with atomic_output.atomic_output(target(out, source, force=force), folder=folder) as fresh:
-        (fresh / atomic_output.RECORD if folder else fresh).write_text(text)
+    with storage.atomic_output(target(out, source, force=force), folder=folder) as fresh:
+        (fresh / storage.RECORD if folder else fresh).write_text(text)
 
 
 def held(out: Path) -> str:
-    return (out / atomic_output.RECORD if out.is_dir() else out).read_text()
+    return (out / storage.RECORD if out.is_dir() else out).read_text()
 
 
 @pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])
@@ -72,7 +72,7 @@ def test_force_replaces(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(atomic_output, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(storage, "_exchange", lambda one, other: False)
     put(tmp_path / "out", source, "old", folder=folder)
     put(tmp_path / "out", source, "new", folder=folder, force=True)
     assert held(tmp_path / "out") == "new"
@@ -93,7 +93,7 @@ def test_a_failure_leaves_all_as_it_was(
     before = contents(tmp_path)
     with (
         pytest.raises(WriteError if error is OSError else error),
-        atomic_output.atomic_output(target(out, source, force=True), folder=folder) as fresh,
+        storage.atomic_output(target(out, source, force=True), folder=folder) as fresh,
     ):
         (fresh / "half" if folder else fresh).write_text("half")
         raise error
@@ -104,7 +104,7 @@ def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
     with (
         pytest.raises(WriteError) as caught,
-        atomic_output.atomic_output(target(out, source), folder=True),
+        storage.atomic_output(target(out, source), folder=True),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert str(caught.value) == f"{out}: cannot write: No space left on device"
@@ -113,7 +113,7 @@ def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
 
 def make_ours(out: Path) -> None:
     out.mkdir()
-    (out / atomic_output.RECORD).write_text("{}")
+    (out / storage.RECORD).write_text("{}")
 
 
 BEFORE = (
@@ -178,9 +178,9 @@ def test_out_and_source_stand_apart(tmp_path: Path, source: Path, out: str, give
 def test_a_file_is_apart_from_itself_under_another_name(tmp_path: Path, source: Path) -> None:
     (tmp_path / "data").write_text("ours")
     os.link(tmp_path / "data", tmp_path / "out")
-    apart = atomic_output.Target(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
+    apart = storage.Target(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
     with pytest.raises(UsageError, match="expected a path apart from --data data; choose another path"):
-        atomic_output.refuse(apart)
+        storage.refuse(apart)
 
 
 @pytest.mark.parametrize("name", ["-", "gs:/bucket/model", "s3:/bucket/model.onnx", "file:/tmp/out"])
@@ -210,7 +210,7 @@ def died_between_its_steps(out: Path) -> None:
 
 def make_left_over(out: Path) -> Path:
     """The folder that a run to `out` leaves where it is killed."""
-    with atomic_output.staging_folder(out) as folder:
+    with storage.staging_folder(out) as folder:
         make_foreign(folder / out.name)
         left = folder.with_name("kept")
         folder.rename(left)
@@ -252,16 +252,16 @@ def test_what_others_have_beside_out_stays(tmp_path: Path, source: Path) -> None
     make_left_over(tmp_path / "another")
     before = contents(tmp_path)
     put(tmp_path / "out", source, "new")
-    (tmp_path / "out" / atomic_output.RECORD).unlink()
+    (tmp_path / "out" / storage.RECORD).unlink()
     (tmp_path / "out").rmdir()
     assert contents(tmp_path) == before
 
 
 def test_a_run_that_is_alive_keeps_its_folder(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
-    with atomic_output.atomic_output(target(out, source, force=True), folder=True) as fresh:
+    with storage.atomic_output(target(out, source, force=True), folder=True) as fresh:
         put(out, source, "of the other run")
-        (fresh / atomic_output.RECORD).write_text("new")
+        (fresh / storage.RECORD).write_text("new")
     assert held(out) == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
@@ -273,10 +273,10 @@ def test_what_another_run_put_there_meanwhile_stays(tmp_path: Path, source: Path
         pytest.raises(
             UsageError, match="found what this tool wrote before; choose another path, or replace it"
         ),
-        atomic_output.atomic_output(target(out, source), folder=folder) as fresh,
+        storage.atomic_output(target(out, source), folder=folder) as fresh,
     ):
         put(out, source, "of the other run", folder=folder)
-        (fresh / atomic_output.RECORD if folder else fresh).write_text("new")
+        (fresh / storage.RECORD if folder else fresh).write_text("new")
     assert held(out) == "of the other run"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
@@ -331,7 +331,7 @@ def test_a_disk_that_takes_folders_but_no_files_is_left_clean(
 def test_without_exchange_a_failed_second_step_loses_nothing(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, undone: bool
 ) -> None:
-    monkeypatch.setattr(atomic_output, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(storage, "_exchange", lambda one, other: False)
     out = tmp_path / "out"
     put(out, source, "old")
     before, rename = contents(tmp_path), Path.rename

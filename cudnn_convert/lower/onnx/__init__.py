@@ -5,7 +5,7 @@
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.
 * finish           : Last passes of an ONNX model, and the model of one recurrence alone.
 * reduced_precision: Stores ONNX weights in float16, or multiplies LSTMs in int8.
-* tf2onnx_private  : Private parts of tf2onnx: its log, which is read, and what is patched, so that each run gives equal bytes.
+* tf2onnx_private  : Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
 
 May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.block_lstm.
 Entry: `convert.lower` for a graph, `finish.lower` for one recurrence.

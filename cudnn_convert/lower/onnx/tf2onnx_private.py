@@ -1,4 +1,4 @@
-"""Private parts of tf2onnx: its log, which is read, and what is patched, so that each run gives equal bytes.
+"""Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
 
 tf2onnx iterates sets of names and nodes in random order, and numbers names across all calls in a process. Of
 nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
