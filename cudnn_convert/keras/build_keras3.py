@@ -310,9 +310,9 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
         layer, listed = built.get_layer(name), model.weights.get(name, ())
         if not fill_variables(layer, entry, listed):
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
-            actual = ", ".join(str(tensor.shape) for _, tensor in listed)
-            message = f"layer {name}: expected weights of shapes {shapes} for Keras 3"
-            raise UnsupportedModelError(source, [f"{message}, found {actual or 'none'}; write --format h5"])
+            actual = ", ".join(str(tensor.shape) for _, tensor in listed) or "none"
+            message = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual}"
+            raise UnsupportedModelError(source, [f"{message}; write --format h5"])
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:

@@ -328,7 +328,7 @@ def _trace_function(built: Any) -> Any:
         packed = keras_private.pack_inputs(built, given)
         return tf.nest.flatten(built(packed, training=False))
 
-    return tf.function(call, autograph=False).get_concrete_trace_function(*specs)
+    return tf.function(call, autograph=False).get_concrete_function(*specs)
 
 
 def _placeholder_of_capture(
