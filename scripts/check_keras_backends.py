@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "end_to_end")]
+sys.path.insert(0, str(ROOT / "tests"))
 
-import artifacts  # noqa: E402
-import users  # noqa: E402
-from keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
-from samples import fixture  # noqa: E402
+from support import artifacts, user_processes  # noqa: E402
+from support.keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
+from support.samples import fixture  # noqa: E402
 
 import cudnn_convert  # noqa: E402
 from cudnn_convert.artifacts import origin  # noqa: E402
@@ -63,7 +62,7 @@ print("Python", sys.version.split()[0], *versions)
 
 
 def converted(sample: KerasFixture, form: str, folder: Path) -> dict[str, Any]:
-    """A Keras sample's job for tests/end_to_end/user.py. What nothing stands before goes unverified."""
+    """A Keras sample's job for tests/support/user/user.py. What nothing stands before goes unverified."""
     name, case = sample.folder.name, sample.case
     out = folder / f"{sample.name}-{form}"
     cudnn_convert.convert(sample.path, out, format=form, verify=name != "custom_layer")
@@ -94,7 +93,7 @@ def jobs(folder: Path, python: str) -> list[dict[str, Any]]:
 
 def answer(python: str, listed: list[dict[str, Any]]) -> None:
     """Runs the jobs in a process of another Python."""
-    words = [python, "-I", str(users.PROGRAM)]
+    words = [python, "-I", str(user_processes.PROGRAM)]
     asked = f"{json.dumps(listed)}\n"
     done = subprocess.run(words, env=ENVIRONMENT, input=asked, stdout=subprocess.PIPE, text=True, check=True)
     errors = [error for error in json.loads(done.stdout)["errors"] if error]

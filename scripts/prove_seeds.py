@@ -34,9 +34,7 @@ from cudnn_convert.plan import Plan, obstacles, prepare
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # whose lists of samples these are
 
-import keras3_samples  # noqa: E402
-import keras_samples  # noqa: E402
-import samples  # noqa: E402
+from support import keras3_samples, keras_samples, samples  # noqa: E402
 
 
 @dataclass(frozen=True)

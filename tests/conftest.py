@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import users
+from support import user_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,17 +76,17 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Counts the CPU seconds of a test for its file."""
-    begin = users.cpu_seconds()
+    begin = user_processes.cpu_seconds()
     result = yield
-    SECONDS[os.path.relpath(item.path, ROOT)] += users.cpu_seconds() - begin
+    SECONDS[os.path.relpath(item.path, ROOT)] += user_processes.cpu_seconds() - begin
     return result
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    users.close_users()
+    user_processes.close_users()
     if hasattr(session.config, "workeroutput"):
-        SECONDS["whole"] = users.cpu_seconds()
+        SECONDS["whole"] = user_processes.cpu_seconds()
         session.config.workeroutput["seconds"] = dict(SECONDS)
 
 
@@ -99,7 +99,7 @@ def pytest_testnodedown(node: Any) -> None:
 def print_costs(terminalreporter: Any) -> None:
     """CPU seconds of the run, with all its processes, and of the ten test files that took most."""
     of_workers = SECONDS.pop("whole", 0.0)
-    whole = of_workers + sum(os.times()[:2]) if of_workers else users.cpu_seconds()
+    whole = of_workers + sum(os.times()[:2]) if of_workers else user_processes.cpu_seconds()
     costly = ", ".join(f"{Path(path).name} {cost:.0f}" for path, cost in SECONDS.most_common(10))
     terminalreporter.write_line(f"CPU seconds: {whole:.0f} in all; most in {costly}", bold=True)
 

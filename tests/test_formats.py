@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 from cudnn_convert.artifacts.runners import Opener
 from cudnn_convert.formats import FORMATS

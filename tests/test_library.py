@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from samples import fixture
-from sources import DATA, beside, contents, copied
+from support.command_line import DATA, beside, contents, copied
+from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert.model import InMemory

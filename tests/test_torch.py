@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from cases import Case
-from samples import ROOT, fixture
+from support.cases import Case
+from support.samples import ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert import reference

@@ -18,7 +18,7 @@ from cudnn_convert.read.tensorbundle.tables import Table
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-import tables  # the makers of blocks that the tests of the readers use
+from support import checkpoints  # the makers of blocks that the tests of the readers use
 
 _KINDS = (0, 0, 0, 1, 2, 255)
 
@@ -78,7 +78,7 @@ def _resigned(
     for key, value in entries.items():
         entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
         if key and entry.shard_id == number:
-            entry.crc32c = tables.masked(changed[entry.offset : entry.offset + entry.size])
+            entry.crc32c = checkpoints.masked(changed[entry.offset : entry.offset + entry.size])
             entries[key] = entry.SerializeToString()
     return _table(rng, entries), {name: changed}
 
@@ -88,10 +88,10 @@ def _table(rng: random.Random, entries: Mapping[bytes, bytes]) -> bytes:
     keys = sorted(entries) if rng.random() < 0.95 else sorted(entries, reverse=True)
     middle = rng.randint(0, len(keys))
     halves = [half for half in (keys[:middle], keys[middle:]) if half]
-    blocks = [(half[-1], tables.block({key: entries[key] for key in half})) for half in halves]
+    blocks = [(half[-1], checkpoints.block({key: entries[key] for key in half})) for half in halves]
     if rng.random() < 0.3:
         blocks = [(last, octets.mutated(rng, held)) for last, held in blocks]
-    made = tables.table(blocks, kind=rng.choice(_KINDS) if rng.random() < 0.1 else 0)
+    made = checkpoints.table(blocks, kind=rng.choice(_KINDS) if rng.random() < 0.1 else 0)
     return _with_footer(rng, made) if rng.random() < 0.1 else made
 
 
@@ -99,7 +99,7 @@ def _with_footer(rng: random.Random, made: bytes) -> bytes:
     """Handles of the index block that point anywhere, to bytes whose checksum is right."""
     held, magic = made[:-48], made[-8:]
     body = octets.mutated(rng, rng.randbytes(rng.randint(0, 40)))
-    held += tables.signed(body, 0)
+    held += checkpoints.signed(body, 0)
     numbers = [
         rng.choice((*octets.NUMBERS, len(held), len(held) - len(body) - 5, len(body))) for _ in range(4)
     ]

@@ -1,7 +1,7 @@
 """Mutation testing of what turns a file's weights into an artifact's: no small change may pass unseen.
 
     python scripts/mutants [--only lower/tensorflow/layer_stack.py] [--seconds 60] [--jobs 2]
-    python scripts/mutants --measure --tests tests/test_opaque.py    # adds tests to what is known
+    python scripts/mutants --measure --tests tests/weights/test_lazy.py    # adds tests to what is known
     python scripts/mutants --left                                    # what no test killed so far
 
 Runs the suite once to learn which tests run which line (kept in .mutants/), then makes every change of

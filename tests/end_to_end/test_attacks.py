@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keras3_samples import EXPORTED
-from samples import ROOT
-from sources import Ended, command, contents
-from watched import Watched
+from support.command_line import Ended, command, contents
+from support.keras3_samples import EXPORTED
+from support.samples import ROOT
+from support.watched_file import Watched
 
 import cudnn_convert
 from cudnn_convert.formats import FORMATS

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from samples import REAL
+from support.samples import REAL
 
 import cudnn_convert
 from cudnn_convert import reference

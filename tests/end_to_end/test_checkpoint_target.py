@@ -13,8 +13,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import BLOB, drawing, lstm, placeholder, saved, variable
-from samples import EVERY, FIXTURES, ROOT, Fixture
+from support.graphs import BLOB, drawing, lstm, placeholder, saved, variable
+from support.samples import EVERY, FIXTURES, ROOT, Fixture
 from tensorflow.core.protobuf import meta_graph_pb2
 
 import cudnn_convert

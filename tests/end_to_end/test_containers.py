@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import artifacts
-import containers
 import numpy as np
 import pytest
-from samples import EVERY, FIXTURES, Fixture
-from test_fixtures import BOUNDS
+from end_to_end.test_fixtures import BOUNDS
+from support import artifacts, containers
+from support.samples import EVERY, FIXTURES, Fixture
 
 import cudnn_convert
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from artifacts import within
-from asking_files import Values, columns, lingvo, rewritten, without_forget_bias
-from graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
-from samples import EVERY, GRAPH_FORMATS, Fixture, fixture
+from support.artifacts import within
+from support.asking_files import Values, columns, lingvo, rewritten, without_forget_bias
+from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
+from support.samples import EVERY, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert import reference

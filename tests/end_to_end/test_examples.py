@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import artifacts
 import numpy as np
 import pytest
-from samples import Fixture, fixture
-from sources import command, refused
+from support import artifacts
+from support.command_line import command, refused
+from support.samples import Fixture, fixture
 
 SAMPLE = fixture("1.15.5-estimator_examples")
 SERIALIZED = "input_example_tensor:0"

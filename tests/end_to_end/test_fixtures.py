@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import pytest
-from samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
+from support import artifacts
+from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 from onnx import TensorProto, helper, numpy_helper
-from samples import fixture
-from sources import Ended, command
+from support.command_line import Ended, command
+from support.samples import fixture
 from tensorflow.lite.tools import flatbuffer_utils
 from tf2onnx import tfonnx
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import artifacts
 import numpy as np
 import pytest
-from samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
+from support import artifacts
+from support.samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

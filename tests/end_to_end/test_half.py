@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import numpy_helper
-from samples import ROOT
-from sources import command
+from support.command_line import command
+from support.samples import ROOT
 
 import cudnn_convert
 

@@ -7,9 +7,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import hiding
 import numpy as np
 import pytest
+from support import hidden_recurrences
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, VerificationError
@@ -20,9 +20,9 @@ def mirrored(value: np.ndarray) -> np.ndarray:
     return value[..., ::-1] * -3 + 1
 
 
-@pytest.mark.parametrize("name", hiding.HIDING)
+@pytest.mark.parametrize("name", hidden_recurrences.HIDING)
 def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path: Path) -> None:
-    source, out = hiding.source(name, tmp_path), tmp_path / "out.onnx"
+    source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.onnx"
     proof = cudnn_convert.convert(source, out, format="onnx", outputs="answer").verification
     assert proof is not None
     (found,) = proof.recurrences
@@ -30,12 +30,12 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1)
     right = out.read_bytes()
-    assert hiding.corrupt_dense(out, mirrored) == 1
+    assert hidden_recurrences.corrupt_dense(out, mirrored) == 1
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert "around the recurrences: MatMul " in str(caught.value)
     out.write_bytes(right)
-    hiding.corrupt_onnx(out, mirrored, 2)
+    hidden_recurrences.corrupt_onnx(out, mirrored, 2)
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     result = caught.value.report
@@ -45,9 +45,9 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
 
 @pytest.mark.parametrize("name", ["masked", "chaotic"])
 def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> None:
-    source, out = hiding.source(name, tmp_path), tmp_path / "out.pb"
+    source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.pb"
     cudnn_convert.convert(source, out, format="frozen", outputs="answer")
-    hiding.corrupt_frozen(out, mirrored)
+    hidden_recurrences.corrupt_frozen(out, mirrored)
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out, inputs="x", outputs="answer")
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
@@ -57,7 +57,7 @@ def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> 
 GRAPHS = {"frozen": "frozen_graph.pb", "savedmodel": "saved_model.pb", "checkpoint": "model.ckpt.meta"}
 #: One case of each kind in `make test`.
 FAST = ("masked-frozen", "chaotic-savedmodel", "tiny-keras", "not_a_number-h5", "saturated-repaired")
-GLUE = "cudnn_convert/verification/pieces/", "tests/hiding.py"
+GLUE = "cudnn_convert/verification/pieces/", "tests/support/hidden_recurrences.py"
 
 
 def cases(pairs: Iterable[tuple[str, str]]) -> Iterator[Any]:
@@ -77,32 +77,34 @@ def require_refused(source: Path, out: Path, what: str, **flags: Any) -> None:
     assert line.endswith(": expected values of a tensor of the source, found others")
 
 
-@pytest.mark.parametrize(("name", "form"), cases(product(hiding.HIDING, [*GRAPHS, "repaired"])))
+@pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.HIDING, [*GRAPHS, "repaired"])))
 def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     name: str, form: str, tmp_path: Path
 ) -> None:
     is_repaired, out = form == "repaired", tmp_path / "out"
-    source = hiding.saved(name, tmp_path) if is_repaired else hiding.source(name, tmp_path)
+    source = (
+        hidden_recurrences.saved(name, tmp_path) if is_repaired else hidden_recurrences.source(name, tmp_path)
+    )
     flags = {} if is_repaired else {"format": form, "outputs": "answer"}
     proof = cudnn_convert.convert(source, out, **flags).verification
     assert proof is not None
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.products > 0) == (True, True, True), proof.glue
-    hiding.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
+    hidden_recurrences.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
     scope = "StatefulPartitionedCall/StatefulPartitionedCall/" if is_repaired else ""
     require_refused(source, out, f"MatMul {scope}Tensordot/MatMul")
 
 
-@pytest.mark.parametrize(("name", "form"), cases(product(hiding.KERAS_HIDING, ["keras", "h5"])))
+@pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.KERAS_HIDING, ["keras", "h5"])))
 def test_other_weights_around_the_recurrence_of_layers_are_refused(
     name: str, form: str, tmp_path: Path
 ) -> None:
-    source, out = hiding.keras_source(name, tmp_path), tmp_path / f"out.{form}"
+    source, out = hidden_recurrences.keras_source(name, tmp_path), tmp_path / f"out.{form}"
     proof = cudnn_convert.convert(source, out, format=form).verification
     assert proof is not None
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
-    hiding.change_hdf5(out, mirrored, "dense")
+    hidden_recurrences.change_hdf5(out, mirrored, "dense")
     require_refused(source, out, "layer model/dense, call 0")
 
 
@@ -119,10 +121,10 @@ LOST = (
 )
 OFF = "input of model/parts/part/reading: off by "
 REPEATED = {
-    "stateful-keras": (hiding.keras_stateful, "/cell/vars/1", "/dense/", LOST),
-    "stateful-h5": (hiding.keras_stateful, "/recurrent_kernel", "/dense/", LOST),
-    "distributed-keras": (hiding.keras_distributed, "/cell/vars/1", "/layer/layers/dense/", OFF),
-    "distributed-h5": (hiding.keras_distributed, "/recurrent_kernel", "/before/", OFF),
+    "stateful-keras": (hidden_recurrences.keras_stateful, "/cell/vars/1", "/dense/", LOST),
+    "stateful-h5": (hidden_recurrences.keras_stateful, "/recurrent_kernel", "/dense/", LOST),
+    "distributed-keras": (hidden_recurrences.keras_distributed, "/cell/vars/1", "/layer/layers/dense/", OFF),
+    "distributed-h5": (hidden_recurrences.keras_distributed, "/recurrent_kernel", "/before/", OFF),
 }
 
 
@@ -147,12 +149,12 @@ def test_layers_that_keep_state_or_read_parts_are_asked_and_so_is_what_is_around
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.message) == (True, True, ""), proof.glue
     right = out.read_bytes()
-    assert hiding.change_hdf5(out, mirrored, dense) == 1
+    assert hidden_recurrences.change_hdf5(out, mirrored, dense) == 1
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert f"around the recurrences: {what}" in str(caught.value)
     out.write_bytes(right)
-    assert hiding.change_hdf5(out, nudged, recurrent) == 1
+    assert hidden_recurrences.change_hdf5(out, nudged, recurrent) == 1
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert [one.passed for one in caught.value.report.recurrences] == [False]
@@ -161,9 +163,9 @@ def test_layers_that_keep_state_or_read_parts_are_asked_and_so_is_what_is_around
 
 @pytest.mark.parametrize("form", ["h5", pytest.param("keras", marks=pytest.mark.slow(*GLUE))])
 def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tmp_path: Path) -> None:
-    source, out = hiding.keras_stateful("masked", tmp_path), tmp_path / f"out.{form}"
+    source, out = hidden_recurrences.keras_stateful("masked", tmp_path), tmp_path / f"out.{form}"
     cudnn_convert.convert(source, out, format=form, verify=False)
-    hiding.change_config(out, '"stateful": true', '"stateful": false')
+    hidden_recurrences.change_config(out, '"stateful": true', '"stateful": false')
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert "around the recurrences: call 2: initial c of model/keeping: off by " in str(caught.value)
@@ -173,12 +175,12 @@ def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tm
     "name",
     [
         name if name == "masked" else pytest.param(name, marks=pytest.mark.slow("cudnn_convert/verification"))
-        for name in hiding.HIDING
+        for name in hidden_recurrences.HIDING
         if name != "infinite"  # which TensorFlow Lite makes the largest number of: see below
     ],
 )
 def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Path) -> None:
-    source, out = hiding.source(name, tmp_path), tmp_path / "out.tflite"
+    source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.tflite"
     proof = cudnn_convert.convert(source, out, format="tflite", outputs="answer").verification
     assert proof is not None
     (found,) = proof.recurrences
@@ -186,10 +188,10 @@ def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Pat
     assert proof.glue is not None
     assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
     right = out.read_bytes()
-    assert hiding.corrupt_tflite_dense(out, mirrored) == 1
+    assert hidden_recurrences.corrupt_tflite_dense(out, mirrored) == 1
     require_refused(source, out, "FULLY_CONNECTED Tensordot/MatMul1")
     out.write_bytes(right)
-    assert hiding.corrupt_tflite(out, mirrored) == 4
+    assert hidden_recurrences.corrupt_tflite(out, mirrored) == 4
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
@@ -198,16 +200,16 @@ def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Pat
 
 @pytest.mark.slow("cudnn_convert/verification")
 def test_infinity_that_tflite_makes_a_number_of_is_a_difference(tmp_path: Path) -> None:
-    source, out = hiding.source("infinite", tmp_path), tmp_path / "out.tflite"
+    source, out = hidden_recurrences.source("infinite", tmp_path), tmp_path / "out.tflite"
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.convert(source, out, format="tflite", outputs="answer")
     assert "output answer: NaN or Inf at other places" in str(caught.value)
 
 
 def test_what_cannot_be_asked_is_not_proven_by_outputs_that_hide_it(tmp_path: Path) -> None:
-    source, out = hiding.source("masked", tmp_path), tmp_path / "out.tflite"
+    source, out = hidden_recurrences.source("masked", tmp_path), tmp_path / "out.tflite"
     cudnn_convert.convert(source, out, format="tflite", outputs="answer", verify=False)
-    hiding.forget_tflite_loops(out)
+    hidden_recurrences.forget_tflite_loops(out)
     with pytest.raises(UnsupportedModelError) as caught:
         cudnn_convert.verify(source, out)
     assert "recurrence rnn: not proven: not asked by itself: " in str(caught.value)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import containers
 import pytest
-from keras3_samples import EXPORTED, Export
-from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, EVERY, FIXTURES, STATEFUL, Fixture
-from sources import command
+from support import containers
+from support.command_line import command
+from support.keras3_samples import EXPORTED, Export
+from support.keras_samples import KERAS_FIXTURES, KerasFixture
+from support.samples import _ALL, EVERY, FIXTURES, STATEFUL, Fixture
 
 import cudnn_convert
 from cudnn_convert.inspection.result import Found, Inspection
@@ -95,7 +95,7 @@ def contained() -> Iterator[Any]:
     for kind in MAKERS:
         for sample in once(FIXTURES + STATEFUL):
             if containers.unfit(sample, kind) is None:
-                slow = pytest.mark.slow("cudnn_convert/inspection/", "tests/containers.py")
+                slow = pytest.mark.slow("cudnn_convert/inspection/", "tests/support/containers.py")
                 is_seen = (kind, sample.folder.name) in WITNESSES
                 yield pytest.param(kind, sample, id=f"{kind}-{sample.name}", marks=() if is_seen else slow)
 

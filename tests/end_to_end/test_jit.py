@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import pytest
 import tensorflow as tf
-from keras3_samples import Export, exported
-from samples import EVERY, fixture
-from sources import command
+from end_to_end.test_keras3_exports import BOUNDS, NEWEST, share
+from support import artifacts
+from support.command_line import command
+from support.keras3_samples import Export, exported
+from support.samples import EVERY, fixture
 from tensorflow.core.protobuf import saved_model_pb2
-from test_keras3_exports import BOUNDS, NEWEST, share
 
 import cudnn_convert
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import h5py
 import numpy as np
 import pytest
-from keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
-from samples import EVERY, REAL, WITH_ALL, fixture
+from support import artifacts, user_processes
+from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
+from support.samples import EVERY, REAL, WITH_ALL, fixture
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -46,8 +46,8 @@ MAIN = (
 )
 
 
-#: For Keras' own formats, which tests/keras/test_artifacts.py judges on all, and for a graph that another
-#: format shares.
+#: For Keras' own formats, which test_keras_artifacts.py judges on all, and for a graph that another format
+#: shares.
 LAYERS = ("stacked", "bidirectional", "stateful_gru")
 
 
@@ -162,7 +162,7 @@ def test_says_what_the_recurrences_are(everything, sample: KerasFixture) -> None
 def test_a_class_that_the_user_brings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.chdir(user_processes.FOLDER)
     items = ["scale_for_tf_keras:Scale", *(["scale_for_keras:Scale"] if form == "keras" else [])]
     _, job = converted(sample, form, tmp_path, custom_objects=items)
     if form in ("keras", "h5"):
@@ -228,7 +228,7 @@ def begun(layers: list[Any]) -> None:
 def test_a_class_behind_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str, brought: list[str]
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.chdir(user_processes.FOLDER)
     sample = edited(sample, tmp_path, begun)
     report, job = converted(sample, form, tmp_path, custom_objects=brought)
     assert report.verification is not None
@@ -248,7 +248,7 @@ def test_a_class_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.Monke
         for layer in layers:
             layer["class_name"] = layer["class_name"].replace("Scale", "Mine>Scale")
 
-    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.chdir(user_processes.FOLDER)
     sample = edited(keras_fixture("keras-2.2.4-custom_layer"), tmp_path, packed)
     items = ["scale_for_tf_keras:Scale", "scale_for_keras:Scale"]
     report = cudnn_convert.convert(sample.path, tmp_path / "out", format=form, custom_objects=items)

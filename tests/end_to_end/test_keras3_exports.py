@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import artifacts
 import numpy as np
 import pytest
-from keras3_samples import EXPORTED, Call, Signature, exported
-from samples import EVERY, WITH_ALL
+from support import artifacts
+from support.keras3_samples import EXPORTED, Call, Signature, exported
+from support.samples import EVERY, WITH_ALL
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

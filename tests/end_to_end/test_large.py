@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import artifacts
 import numpy as np
 import pytest
-from samples import fixture
-from test_graphless import ALONE, jobs_of, keyed, without_graph
+from end_to_end.test_graphless import ALONE, jobs_of, keyed, without_graph
+from support import artifacts
+from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert.targets import bundle

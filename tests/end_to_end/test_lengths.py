@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, v1, variable
+from support import artifacts
+from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, v1, variable
 
 import cudnn_convert
 from cudnn_convert.reference import run, steps_from_blob

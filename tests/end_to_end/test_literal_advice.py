@@ -12,17 +12,13 @@ from types import MappingProxyType
 from typing import Any, Final
 from unittest import mock
 
-import advice_calls
-import advice_graphs
-import advice_keras
-import advice_weights
-import asking
 import pytest
-from advice import Advice, called, followed, offered
-from keras3_samples import EXPORTED
-from keras_samples import KERAS_FIXTURES
-from messages import Piece, pieces
-from samples import fixture
+from support import advice_calls, advice_graphs, advice_keras, advice_weights, asking_graphs, user_processes
+from support.advice import Advice, called, followed, offered
+from support.flag_messages import Piece, pieces
+from support.keras3_samples import EXPORTED
+from support.keras_samples import KERAS_FIXTURES
+from support.samples import fixture
 
 ROWS: Final = (
     *(*advice_graphs.ASKED, *advice_graphs.NOTES, *advice_weights.WEIGHTS),
@@ -105,6 +101,7 @@ def _rows() -> Iterator[Any]:
 @pytest.mark.parametrize("row", _rows())
 def test_what_is_advised_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: Advice) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(user_processes.FOLDER)
     if isinstance(row.source, str):
         source = _SOURCES[row.source] if row.source in _SOURCES else fixture(row.source).prefix
     else:
@@ -148,7 +145,7 @@ def test_every_message_that_names_a_flag_is_followed() -> None:
 @pytest.mark.parametrize("words", OF_PROCESS)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
 def test_what_a_process_is_told_helps(tmp_path: Path, words: str) -> None:
-    source = asking.plain(tmp_path)
+    source = asking_graphs.plain(tmp_path)
     narrow = OF_PROCESS[words]
 
     def ended(limit: str) -> subprocess.CompletedProcess[str]:

@@ -11,12 +11,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import onnx
 import pytest
-from samples import ROOT
-from sources import command
+from support import artifacts
+from support.command_line import command
+from support.samples import ROOT
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

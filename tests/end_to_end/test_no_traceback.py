@@ -13,12 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import h5py
-import keras_files
 import numpy as np
 import pytest
-import tables
-from samples import ROOT
-from sources import beside, command, copied
+from support import checkpoints, keras_files
+from support.command_line import beside, command, copied
+from support.samples import ROOT
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 DATA = ROOT / "tests" / "data" / "tf1" / "1.15.5"
@@ -130,7 +129,7 @@ def test_an_archive_of_a_foreign_class_is_not_called_portable(
 def test_names_that_no_graph_holds(tmp_path: Path, scope: str) -> None:
     """A format without a graph takes them, and an inspection advises that."""
     blob = np.random.default_rng(3).uniform(-1, 1, 4 * 5 * (4 + 5 + 2)).astype(np.float32)
-    source = tables.save(tmp_path / "in" / "model.ckpt", [(f"{scope}/cudnn_lstm/opaque_kernel", blob)])
+    source = checkpoints.save(tmp_path / "in" / "model.ckpt", [(f"{scope}/cudnn_lstm/opaque_kernel", blob)])
     for form in ("savedmodel", "checkpoint", "tflite"):
         ended = command(source, tmp_path / "out", "--format", form, *BLOB, "--quiet")
         assert ended.code == 1

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from opens import KINDS
-from samples import ROOT
+from support.programs.opens import KINDS
+from support.samples import ROOT
 
 DATA = ROOT / "tests" / "data"
 TF1 = DATA / "tf1" / "1.15.5"
@@ -36,7 +36,7 @@ SOURCES = {
     "archive": DATA / "keras" / "tf_keras-2.21.0" / "archive_siamese",
 }
 LISTED = [line for line in (DATA / "opens.txt").read_text().splitlines() if not line.startswith("#")]
-PROGRAM = Path(__file__).with_name("opens.py")
+PROGRAM = ROOT / "tests" / "support" / "programs" / "opens.py"
 #: A call of the system that succeeded: its name and what is in its brackets.
 CALL = re.compile(r"\b(open|openat|openat2|creat|execve|connect)\((.*)")
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')

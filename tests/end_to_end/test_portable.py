@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from samples import ROOT
-from sources import command
+from support.command_line import command
+from support.samples import ROOT
 
 import cudnn_convert
 

@@ -17,13 +17,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-import artifacts
 import numpy as np
 import pytest
-from keras3_samples import BROKEN, Call, Export, Signature
-from keras_samples import KERAS_FIXTURES, KerasFixture
-from samples import _ALL, EVERY, Fixture, fixture
-from sources import command
+from support import artifacts
+from support.command_line import command
+from support.keras3_samples import BROKEN, Call, Export, Signature
+from support.keras_samples import KERAS_FIXTURES, KerasFixture
+from support.samples import _ALL, EVERY, Fixture, fixture
 
 #: One of each container and dialect, of each op, and each way in which `inspect` follows advice.
 SOME: Final = frozenset(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-import artifacts
 import pytest
-from published import NETWORKS, ROWS, get_bound
-from published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+from support import artifacts
+from support.published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+from support.published_networks import NETWORKS, ROWS, get_bound
 
 from cudnn_convert.model import Mode
 

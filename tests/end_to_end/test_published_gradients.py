@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import tensorflow as tf
-from published import NETWORKS, Network, measure_distance
+from support.published_networks import NETWORKS, Network, measure_distance
 
 import cudnn_convert
 from cudnn_convert import reference
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.xdist_group("published"),
     pytest.mark.slow(
         *("cudnn_convert/lower/", "cudnn_convert/graph/", "cudnn_convert/reference/"),
-        *("tests/published.py", "tests/data/cudnn/"),
+        *("tests/support/published_networks.py", "tests/data/cudnn/"),
     ),
 ]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import onnx
 import pytest
-from samples import Fixture, fixture
-from sources import command, refused
+from support import artifacts
+from support.command_line import command, refused
+from support.samples import Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
@@ -187,7 +187,7 @@ def test_a_model_without_an_lstm_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_gate_cannot_be_left_open(tmp_path: Path) -> None:
-    """What else it refuses is in tests/test_gate.py; here, that a conversion asks it before all else."""
+    """A conversion asks the gate first; what it refuses is in tests/targets/test_targets.py."""
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", *flags(tmp_path), code=2)
     assert line == "--quantize: expected --max-error, the largest error that you accept, found none"
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", "--max-error", "1", code=2)

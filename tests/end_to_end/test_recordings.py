@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from samples import ROOT, Fixture
-from sources import command
+from support.command_line import command
+from support.samples import ROOT, Fixture
 
 import cudnn_convert
 

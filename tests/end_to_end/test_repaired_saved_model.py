@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras3_samples import BROKEN, Export, exported
-from samples import EVERY
-from sources import contents
+from end_to_end.test_keras3_exports import BOUNDS, KINDS, NEWEST, TRAINING, share
+from support.command_line import contents
+from support.keras3_samples import BROKEN, Export, exported
+from support.samples import EVERY
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
-from test_keras3_exports import BOUNDS, KINDS, NEWEST, TRAINING, share
 
 import cudnn_convert
 

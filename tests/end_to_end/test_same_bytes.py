@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from samples import FIXTURES, ROOT, Fixture, fixture
+from support.samples import FIXTURES, ROOT, Fixture, fixture
 
 import cudnn_convert
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
-from samples import EVERY, GRAPH_FORMATS, STATEFUL, Fixture
-from sources import contents
+from support import artifacts
+from support.command_line import contents
+from support.graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
+from support.samples import EVERY, GRAPH_FORMATS, STATEFUL, Fixture
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert

@@ -9,13 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import drawing, placeholder, saved, variable
-from keras_samples import KerasFixture, keras_fixture
-from samples import EVERY, fixture
+from support import artifacts
+from support.graphs import drawing, placeholder, saved, variable
+from support.keras_samples import KerasFixture, keras_fixture
+from support.samples import EVERY, fixture
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import artifacts
 import numpy as np
 import pytest
-import users
-from keras3_samples import Signature
-from sources import command
-from troubles import CASES, MASKED, PARAGRAPHS
+from support import artifacts, user_processes
+from support.command_line import command
+from support.keras3_samples import Signature
+from support.troubleshooting import CASES, MASKED, PARAGRAPHS
 
 
 def test_every_paragraph_has_its_case() -> None:
@@ -72,7 +71,7 @@ def typed(words: list[str]) -> tuple[int, str]:
 
 def failed(jobs: list[tuple[Path, str]]) -> list[str]:
     """What each failure raises, in a process where cudnn_convert cannot be imported."""
-    process = users.user(tensorflow=True)
+    process = user_processes.user(tensorflow=True)
     return process.ask([{"module": "failures", "call": name, "folder": str(path)} for path, name in jobs])
 
 

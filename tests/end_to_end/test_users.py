@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import users
+from support import user_processes
 
 
 @pytest.mark.parametrize("tensorflow", [True, False])
 def test_cudnn_convert_cannot_be_imported(tmp_path: Path, tensorflow: bool) -> None:
-    process = users.user(tensorflow=tensorflow)
+    process = user_processes.user(tensorflow=tensorflow)
     named = [
         {"module": name, "call": "convert", "folder": str(tmp_path)} for name in ("cudnn_convert", "numpy")
     ]
@@ -20,15 +20,15 @@ def test_cudnn_convert_cannot_be_imported(tmp_path: Path, tensorflow: bool) -> N
 
 
 def test_a_test_may_ask_for_a_new_process() -> None:
-    before = users.user(tensorflow=False)
-    assert users.user(tensorflow=False) is before
-    after = users.user(tensorflow=False, anew=True)
+    before = user_processes.user(tensorflow=False)
+    assert user_processes.user(tensorflow=False) is before
+    after = user_processes.user(tensorflow=False, anew=True)
     assert after.pid != before.pid
     assert after.ask([]) == []
 
 
 def test_a_process_that_ends_is_not_an_answer(tmp_path: Path) -> None:
-    process = users.user(tensorflow=False, anew=True)
+    process = user_processes.user(tensorflow=False, anew=True)
     with pytest.raises(AssertionError, match="the user's process ended"):
         process.ask([{"module": "os", "call": "abort", "folder": str(tmp_path)}])
-    assert users.user(tensorflow=False, anew=True).ask([]) == []
+    assert user_processes.user(tensorflow=False, anew=True).ask([]) == []

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cases import Case
-from samples import fixture
+from support.cases import Case
+from support.samples import fixture
 
 from cudnn_convert.cli import main
 from cudnn_convert.model import Mode

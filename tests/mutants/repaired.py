@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from cases import Case
 from mutants import changes
 from mutants.steps import Layer
+from support.cases import Case
 
 from cudnn_convert.model import Gate, Mode
 from cudnn_convert.weights.layouts import Layout

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keras_samples import keras_fixture
 from mutants import changes
 from mutants.conversions import exit_code
+from support.keras_samples import keras_fixture
 
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mutants import changes, fused, steps
 from mutants.conversions import LOWERINGS, exit_code, flags, modes, source
-from samples import EVERY
+from support.samples import EVERY
 
 from cudnn_convert.model import Mode
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mutants.conversions import Flags, exit_code
-from samples import fixture
+from support.samples import fixture
 
 from cudnn_convert.model import Array, Cell, Sizes
 from cudnn_convert.weights import layouts, lazy

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import artifacts
 import pytest
 from mutants import changes, fused, reference, steps
-from published import NETWORKS, get_bound
-from published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+from support import artifacts
+from support.published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
+from support.published_networks import NETWORKS, get_bound
 
 pytestmark = [pytest.mark.mutant, pytest.mark.xdist_group("published")]
 

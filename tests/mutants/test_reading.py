@@ -14,7 +14,7 @@ import pytest
 from mutants import changes
 from mutants.changes import Change
 from mutants.conversions import Flags, exit_code
-from samples import GRAPHLESS, fixture
+from support.samples import GRAPHLESS, fixture
 
 from cudnn_convert.model import Cell, Mode
 from cudnn_convert.read.dialects import contrib

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keras3_samples import exported
 from mutants import changes, repaired, steps
 from mutants.conversions import exit_code
-from samples import EVERY
+from support.keras3_samples import exported
+from support.samples import EVERY
 
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keras3_samples import exported
 from mutants.rows import swap
-from samples import EVERY
+from support.keras3_samples import exported
+from support.samples import EVERY
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from mutants.conversions import Flags, exit_code
 from mutants.rows import ROWS, pairs, swap
-from samples import GRAPHLESS, fixture
+from support.samples import GRAPHLESS, fixture
 
 from cudnn_convert.model import Mode
 from cudnn_convert.weights import layouts

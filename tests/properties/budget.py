@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hypothesis import HealthCheck, Phase, settings
-from samples import EVERY
+from support.samples import EVERY
 
 #: Examples of a property that runs TensorFlow or ONNX Runtime on each, but for `make test-every`.
 FAST = 3

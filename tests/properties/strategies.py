@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cases import Case, swapped
 from hypothesis import strategies as st
 from properties import by_hand
+from support.cases import Case, swapped
 
 from cudnn_convert.model import Array, Mode, Sizes
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
-from samples import ROOT
+from support.samples import ROOT
 
 READERS = """
 checkpoint V2 | checkpoint V2, .meta | checkpoint V1 | checkpoint V1, .meta | checkpoint partitioned |

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
 from properties.strategies import Run, runs
-from samples import EVERY
+from support.samples import EVERY
 
 from cudnn_convert.lower.tflite import lower_tflite
 from cudnn_convert.model import Mode, Signature

@@ -1,4 +1,4 @@
-"""Checkpoints: how one is recognised, and what is said of one that is damaged."""
+"""Checkpoints: how one is recognised, the file `checkpoint`, and damage."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from samples import FIXTURES, Fixture, fixture
-from sources import DATA, SMALL, beside, copied, refused
-from tables import save
+from support.checkpoints import save
+from support.command_line import DATA, SMALL, beside, copied, refused
+from support.samples import FIXTURES, Fixture, fixture
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.model import Signature
 from cudnn_convert.read import READERS, checkpoint, read
+from cudnn_convert.read.checkpoint import latest
+
+# Checkpoints: how one is recognised, and what is said of one that is damaged.
 
 Damage = Callable[[Path], None]
 
@@ -455,3 +458,48 @@ def test_a_file_that_may_not_be_read_is_the_systems_fault(
         read(prefix)
     assert str(caught.value) == f"{prefix}.meta: cannot read: Permission denied"
     assert caught.value.exit_code == 4
+
+
+# The file `checkpoint`: TensorFlow, which writes and reads it, is the judge.
+
+STATE_NAMES = [
+    "model.ckpt-7",
+    "/made/elsewhere/model.ckpt",
+    "kept/grün",
+    'a "quoted" \\ name',
+    "two\nlines",
+    "tab\t\x7f",
+]
+
+
+@pytest.mark.parametrize("name", STATE_NAMES)
+def test_the_latest_is_the_one_that_tensorflow_names(tmp_path: Path, name: str) -> None:
+    older = [str(tmp_path / "older"), str(tmp_path / name)]
+    tf.compat.v1.train.update_checkpoint_state(
+        str(tmp_path), str(tmp_path / name), older, all_model_checkpoint_timestamps=[1.5, 2.5]
+    )
+    named = latest(tmp_path / "checkpoint")
+    assert named is not None
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert str(tmp_path / named) == state.model_checkpoint_path == str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("held", "name"),
+    [
+        (b'# by hand\nlater: 3 model_checkpoint_path: "a" "b"', "ab"),
+        (rb"model_checkpoint_path: 'a\x41\102'", "aAB"),
+        (b"", None),
+        (b'all_model_checkpoint_paths: "a"', None),
+        (b'model_checkpoint_path: ""', None),
+        (b"model_checkpoint_path: 7", None),
+        (b'model_checkpoint_path: "a', None),
+        (rb'model_checkpoint_path: "\xff"', None),
+        (b"\xff\xfe", None),
+        (b"<html>", None),
+        (b"{" * 10_000, None),
+    ],
+)
+def test_a_file_by_anybody_else(tmp_path: Path, held: bytes, name: str | None) -> None:
+    (tmp_path / "checkpoint").write_bytes(held)
+    assert latest(tmp_path / "checkpoint") == name

@@ -1,8 +1,10 @@
-"""What an HDF5 file of Keras must have, and how its damage is told."""
+"""HDF5 files: what one must have, damage, endless heaps, what lies elsewhere."""
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from keras_files import entry, sequential
+from support.keras_files import entry, sequential
+from support.samples import ROOT
 
 from cudnn_convert import context
-from cudnn_convert.context import Limits
+from cudnn_convert.context import Limits, within
 from cudnn_convert.errors import ReadError
-from cudnn_convert.read import hdf5, read
+from cudnn_convert.read import checkpoint, hdf5, keras_archive, keras_hdf5, read
 from cudnn_convert.read.hdf5 import Store
+
+# What an HDF5 file of Keras must have, and how its damage is told.
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -319,3 +324,300 @@ def test_a_file_that_is_not_whole_is_refused(
     with pytest.raises(ReadError) as caught:
         hdf5.require_whole(store)
     assert str(caught.value).startswith(f"{store.path}: HDF5 x: expected ")
+
+
+# A heap that the HDF5 library would never leave is found before it is asked to read it.
+
+HEAP = b"GCOL\1\0\0\0"
+
+
+def sound_heap(block: int = 0) -> bytearray:
+    """A file with two strings in its heap."""
+    held = io.BytesIO()
+    with h5py.File(held, "w", userblock_size=block) as file:
+        file.attrs["one"], file.attrs["two"] = "a string", "another, longer than a word"
+    return bytearray(held.getvalue())
+
+
+def object_at(content: bytes, number: int) -> int:
+    """Where an object of the heap begins."""
+    place = content.index(HEAP) + 16
+    for _ in range(number):
+        size = int.from_bytes(content[place + 8 : place + 16], "little")
+        place += 16 + (size + 7) // 8 * 8
+    return place
+
+
+def fault(content: bytes) -> str | None:
+    return hdf5.fault(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("block", [0, 512, 2048])
+def test_a_sound_file_has_no_fault(block: int) -> None:
+    assert fault(sound_heap(block)) is None
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_free_object_of_no_size_is_a_fault(number: int) -> None:
+    content = sound_heap()
+    place = object_at(content, number)
+    content[place : place + 16] = bytes(16)
+    assert fault(content) == f"a heap without an end at byte {content.index(HEAP)}"
+    content[place + 8] = 16  # it says how far the next one is
+    content[place + 16 : place + 32] = bytes([0, 0] + [0] * 6 + [16] + [0] * 7)
+    assert fault(content[: place + 32]) is None
+
+
+def test_a_used_object_of_no_size_is_none() -> None:
+    content = sound_heap()
+    place = object_at(content, 1)
+    content[place + 8 : place + 16] = bytes(8)
+    content[place + 16 :] = b"\1" * (len(content) - place - 16)
+    assert fault(content) is None
+
+
+def after_superblock(*parts: bytes) -> bytes:
+    """A superblock of 16 bytes, and what follows it."""
+    return b"".join([b"\x89HDF\r\n\x1a\n\2\x08\x08".ljust(16, b"\0"), *parts])
+
+
+def heap(*objects: bytes, size: int | None = None) -> bytes:
+    content = b"".join(objects)
+    return HEAP + (16 + len(content) if size is None else size).to_bytes(8, "little") + content
+
+
+def held(size: int, *, number: int = 1, content: bytes = b"") -> bytes:
+    """An object of a heap, a free one where its number is 0."""
+    return number.to_bytes(8, "little") + size.to_bytes(8, "little") + content
+
+
+ENDLESS = held(0, number=0)
+
+
+@pytest.mark.parametrize("place", [0, 64])
+def test_a_heap_counts_wherever_it_lies(place: int) -> None:
+    content = bytes(place) + heap(ENDLESS)
+    assert fault(content.ljust(512, b"\1") + after_superblock()) == f"a heap without an end at byte {place}"
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_what_an_object_holds_ends_at_a_word(size: int) -> None:
+    used = held(size, content=b"\1" * (8 if size else 0))
+    assert fault(after_superblock(heap(used, ENDLESS))) == "a heap without an end at byte 16"
+    assert fault(after_superblock(heap(used, ENDLESS[:-1]), b"\0" * 16)) is None, (
+        "too little room for one more object"
+    )
+
+
+def test_a_free_object_says_how_far_the_next_one_is() -> None:
+    for size in (16, 24, 40):
+        free = held(size, number=0, content=b"\1" * (size - 16))
+        assert fault(after_superblock(heap(free, ENDLESS, b"\1" * 32))) == "a heap without an end at byte 16"
+        assert fault(after_superblock(heap(free, held(8), ENDLESS))) is None, "what is held is no object"
+        assert fault(after_superblock(heap(free))) is None
+
+
+def test_a_heap_ends_before_what_follows_it() -> None:
+    assert fault(after_superblock(heap(held(0)), bytes(32))) is None
+    assert fault(after_superblock(heap(), bytes(32))) is None
+    assert fault(after_superblock(heap(held(0), size=40), bytes(32))) is None
+
+
+def test_a_heap_that_is_cut_off_has_an_end() -> None:
+    content = after_superblock(heap(held(0), held(0, number=0), size=4096))
+    assert fault(content) == "a heap without an end at byte 16"
+    for size in range(16, len(content)):
+        assert fault(content[:size]) is None
+
+
+@pytest.mark.parametrize("size", [2**64 - 23, 2**64 - 17, 2**64 - 16])
+def test_a_size_that_comes_to_nothing_with_its_header_is_a_fault(size: int) -> None:
+    assert fault(after_superblock(heap(held(size)))) == "a heap without an end at byte 16"
+    assert fault(after_superblock(heap(held(size, number=0)))) is None
+
+
+def test_sizes_that_go_round_go_on_where_the_library_does() -> None:
+    told = "a heap without an end at byte 16"
+    assert fault(after_superblock(heap(held(2**64 - 1), ENDLESS))) == told
+    # 8 bytes on, its size and the word after it are read as an object that holds one word more.
+    content = bytes([8]).ljust(8, b"\0") + b"\1" * 8
+    assert fault(after_superblock(heap(held(2**64 - 8, content=content), ENDLESS))) == told
+    assert fault(after_superblock(heap(held(2**64 - 24), ENDLESS))) is None
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("number", [0, 1])
+def test_no_place_beyond_the_file_is_sought(size: int, number: int) -> None:
+    for far in (2**62, 2**63 - 64, 2**63 + 8, 2**64 - 64):
+        assert fault(after_superblock(heap(held(far, number=number), ENDLESS, size=size))) is None
+
+
+def test_a_heap_within_another_counts_too() -> None:
+    """A reference may lead to it, and what lies around it may be there to hide it."""
+    inner = heap(ENDLESS)
+    assert (
+        fault(after_superblock(heap(held(len(inner), content=inner)))) == "a heap without an end at byte 48"
+    )
+    assert (
+        fault(after_superblock(heap(held(1 << 40), size=1 << 41), inner))
+        == "a heap without an end at byte 48"
+    )
+    inner = heap(held(0))
+    assert fault(after_superblock(heap(held(len(inner), content=inner)))) is None
+
+
+@pytest.mark.parametrize("chunk", [1 << 24, 55, 56, 57, 16])
+def test_heaps_that_lie_over_each_other_have_as_many_objects_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """So that looking takes no longer than the file is long."""
+    monkeypatch.setattr(hdf5, "_CHUNK", chunk)
+
+    def over(count: int) -> bytes:
+        shared = held(0) * count
+        # From the first heap's free object, over the second heap's header, to what both share.
+        return after_superblock(heap(held(32, number=0), heap(shared), size=48 + len(shared)))
+
+    assert fault(over(3)) is None, "1 + 3 and 3 objects in 7 times 16 bytes"
+    assert fault(over(3) + bytes(16)) is None
+    assert fault(over(4)) == "heaps with more objects than there is room for"
+    assert fault(over(4) + bytes(15)) == "heaps with more objects than there is room for"
+    assert fault(over(4) + bytes(16)) is None
+
+
+def test_a_heap_is_found_where_it_lies_over_an_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = sound_heap()
+    begin = content.index(HEAP)
+    content[object_at(content, 0) : object_at(content, 0) + 16] = bytes(16)
+    for size in (begin + 1, begin + 7, begin + 8, begin, 64, 3):
+        monkeypatch.setattr(hdf5, "_CHUNK", size)
+        assert fault(content) == f"a heap without an end at byte {begin}"
+
+
+@pytest.mark.parametrize("place", [1, 256, 514, 1536])
+def test_a_superblock_stands_at_no_other_place(place: int) -> None:
+    assert (
+        fault(bytes(place) + after_superblock(bytes(4096))) == "offsets and lengths that are not of 8 bytes"
+    )
+    assert fault(bytes(1024) + after_superblock(bytes(4096))) is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_widths_of_other_files_are_refused(version: int) -> None:
+    place = 13 if version < 2 else 9
+    head = bytearray(b"\x89HDF\r\n\x1a\n" + bytes([version]) + bytes(20))
+    head[place : place + 2] = b"\x08\x08"
+    assert fault(bytes(head)) is None
+    for at in (place, place + 1):
+        other = head.copy()
+        other[at] = 4
+        assert fault(bytes(other)) == "offsets and lengths that are not of 8 bytes"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n" + b"\x09" * 20])
+def test_an_unknown_superblock_is_refused(content: bytes) -> None:
+    assert fault(content) == "offsets and lengths that are not of 8 bytes"
+
+
+def test_readers_look_first(tmp_path: Path) -> None:
+    content = sound_heap()
+    content[object_at(content, 0) : object_at(content, 0) + 16] = bytes(16)
+    (tmp_path / "a.h5").write_bytes(content)
+    reason = "expected a readable HDF5 file, found a heap without an end at byte [0-9]+; copy it again"
+    with pytest.raises(ReadError, match=f"a.h5: HDF5: {reason}"):
+        keras_hdf5.read(tmp_path / "a.h5")
+    with pytest.raises(ReadError, match=f"a.h5: inner: {reason}"):
+        Store(tmp_path / "a.h5", "inner", bytes(content)).check()
+    store = Store(tmp_path / "a.h5", "inner", bytes(sound_heap()))
+    assert store.check() is store
+
+
+# HDF5 files and archives as another program would follow them: nothing elsewhere, no more than is stored.
+
+BROKEN = ROOT / "tests" / "data" / "broken"
+OUTSIDE = {
+    "an external link": lambda group: group.__setitem__("x", h5py.ExternalLink("/etc/passwd", "/x")),
+    "a soft link": lambda group: group.__setitem__("x", h5py.SoftLink("/x")),
+    "external storage": lambda group: group.create_dataset(
+        "x", (4,), np.float32, external=[("/etc/passwd", 0, 16)]
+    ),
+    "nothing stored": lambda group: group.create_dataset("x", (1 << 40,), np.float32, chunks=(64,)),
+}
+
+
+@pytest.mark.parametrize("path", ["/", "/a/b"])
+@pytest.mark.parametrize("put", OUTSIDE.values(), ids=OUTSIDE)
+def test_what_is_elsewhere_is_found_at_any_depth(tmp_path: Path, put: Any, path: str) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["first"] = np.arange(3)
+        put(file.require_group(path))
+    with pytest.raises(ReadError, match=r"x\.h5: HDF5 x: expected"):
+        hdf5.require_whole(Store(tmp_path / "x.h5"))
+
+
+def test_a_whole_file_may_hold_itself(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/b/values"] = np.arange(3)
+        file["a/empty"] = h5py.Empty("f")
+        file["a/type"] = np.dtype("f4")
+        file["a/again"] = file["/"]
+        file["a/b/above"] = file["a"]
+    hdf5.require_whole(Store(tmp_path / "x.h5"))
+
+
+def test_an_archive_is_whole_in_each_of_its_members() -> None:
+    keras_archive.require_whole(BROKEN / "climbing.keras")
+    for name, member in (("member_twice", "config.json"), ("member_link", "model.weights.h5")):
+        with pytest.raises(ReadError, match=f"{name}.keras: {member}: expected"):
+            keras_archive.require_whole(BROKEN / f"{name}.keras")
+
+
+@pytest.mark.parametrize("name", ["config.json", "metadata.json", "model.weights.h5"])
+def test_a_member_that_stands_twice(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "x.keras"
+    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        for held in (b"{}", b"[]"):
+            archive.writestr(name, held)
+    with pytest.raises(ReadError) as caught:
+        keras_archive.member(path, name)
+    told = "expected one member of the name, found several; copy it again"
+    assert str(caught.value) == f"{path}: {name}: {told}"
+
+
+def test_the_latest_checkpoint_is_in_the_folder_that_names_it(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    for suffix in (".index", ".data-00000-of-00001"):
+        (tmp_path / f"there/model.ckpt{suffix}").write_bytes(b"x")
+    state = tmp_path / "here" / "checkpoint"
+    state.write_text(f'model_checkpoint_path: "{tmp_path}/there/model.ckpt"')
+    with pytest.raises(ReadError) as caught:
+        checkpoint.recognise(tmp_path / "here")
+    told = f"expected the latest in its own folder, found {tmp_path}/there/model.ckpt; give that path itself"
+    assert str(caught.value) == f"{state}: file: {told}"
+    (tmp_path / "here/model.ckpt.index").write_bytes(b"x")
+    found = checkpoint.recognise(tmp_path / "here")
+    assert found is not None
+    assert found.prefix == tmp_path / "here" / "model.ckpt"
+
+
+def test_what_a_file_becomes_counts_in_sum(tmp_path: Path) -> None:
+    """Each of its arrays may be of 256 MiB; 18 of them in some KB are nothing that was trained."""
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(18):
+            shape = (1 << 20, 64)
+            file.create_dataset(f"{number}/kernel", shape, "f4", chunks=shape, compression="gzip")
+    assert path.stat().st_size < 1 << 17
+    said = f"{18 << 28} bytes of values in sum, found a file of .* --limit expanded={18 << 28}$"
+    with pytest.raises(ReadError, match=said):
+        hdf5.require_whole(Store(path))
+    with within(Limits(expanded=18 << 28)):
+        hdf5.require_whole(Store(path))
+    archive = tmp_path / "many.keras"
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("config.json", "{}")
+        members.writestr("metadata.json", "{}")
+        members.writestr("model.weights.h5", path.read_bytes())
+    with pytest.raises(ReadError, match=said):
+        keras_archive.require_whole(archive)

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from keras_files import cudnn, entry, sequential
+from support.keras_files import cudnn, entry, sequential
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Architecture

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from samples import fixture
-from sources import refused
+from support.command_line import refused
+from support.samples import fixture
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.errors import ReadError

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from samples import ROOT, fixture
+from support.samples import ROOT, fixture
 
 from cudnn_convert.verification import recordings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 SAMPLE = "tf1/1.15.5/op_skip_relu"
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 BENCH = ROOT / "scripts" / "bench"
 TAKEN = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 

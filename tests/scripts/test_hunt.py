@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hunt forks")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 SOURCE = '''"""A module to hunt in."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import GRAPHLESS, ROOT, fixture
+from support.samples import GRAPHLESS, ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import ReadError, UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import ROOT
+from support.samples import ROOT
 
 from cudnn_convert.testing import assert_equivalent
 

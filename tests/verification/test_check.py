@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
+from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
 
 import cudnn_convert
 from cudnn_convert.artifacts import runners

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from graphs import drawing, model, placeholder, saved, v1, variable
-from samples import ROOT, Fixture, fixture
-from sources import command, copied, refused
+from support.command_line import command, copied, refused
+from support.graphs import drawing, model, placeholder, saved, v1, variable
+from support.samples import ROOT, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases import Case
-from samples import ROOT, fixture
+from support.cases import Case
+from support.samples import ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError

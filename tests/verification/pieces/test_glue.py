@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import hiding
-import keras_files
 import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from cases import Case
-from graphs import drawing
 from onnx import helper, numpy_helper
+from support import hidden_recurrences, keras_files
+from support.cases import Case
+from support.graphs import drawing
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
@@ -248,7 +247,7 @@ def other_constant_in_tflite(file: Path, old: float, new: float) -> None:
     def change(value: np.ndarray) -> np.ndarray:
         return np.full_like(value, new) if value == np.float32(old) else value
 
-    assert hiding.change_tflite(file, change, lambda *_: True, rank=0) == 1
+    assert hidden_recurrences.change_tflite(file, change, lambda *_: True, rank=0) == 1
 
 
 def other_factor_in_tflite(file: Path) -> None:
@@ -329,7 +328,7 @@ def test_an_einsum_of_tiny_weights_in_a_graph_is_looked_at(tmp_path: Path) -> No
 
     path, out = gated(tmp_path, answer), tmp_path / "out.pb"
     cudnn_convert.convert(path, out, format="frozen", outputs="answer")
-    hiding.change_constants(out, lambda value: value[::-1] * 1.5, "dense/kernel")
+    hidden_recurrences.change_constants(out, lambda value: value[::-1] * 1.5, "dense/kernel")
     with pytest.raises(VerificationError, match="around the recurrences: Einsum einsum/Einsum: expected"):
         cudnn_convert.verify(path, out, inputs="x", outputs="answer")
 
@@ -357,7 +356,7 @@ def states_in_tflite(file: Path) -> None:
         changed.append(shape == (4, 1, 5))
         return changed[-1] and sum(changed) == 2
 
-    assert hiding.change_tflite(file, change, second, rank=3) == 1
+    assert hidden_recurrences.change_tflite(file, change, second, rank=3) == 1
 
 
 def halves_in_tflite(file: Path) -> None:
@@ -426,7 +425,7 @@ def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -
         return made
 
     for width in (7, 8):  # behind an activation that is shut, and with a factor
-        assert hiding.change_tflite(out, change, lambda _, shape, n=width: shape == (n, 5)) == 1
+        assert hidden_recurrences.change_tflite(out, change, lambda _, shape, n=width: shape == (n, 5)) == 1
         require_refused(path, out, "FULLY_CONNECTED ")
         out.write_bytes(right)
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from samples import fixture
+from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases import Case
-from samples import fixture
+from support.cases import Case
+from support.samples import fixture
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 

@@ -1,0 +1,375 @@
+"""A command's work is done in a child: crashes, limits, signals, threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.samples import ROOT
+
+from cudnn_convert.cli import child_process
+
+# A command's work is done in a child: whatever happens to that is one line, and nothing is left behind.
+
+#: A command whose work is `{work}`, run as the console script runs it; `out` is what it would write.
+PROGRAM = """
+import argparse, os, signal, sys, tempfile, time
+from pathlib import Path
+from cudnn_convert import cli
+from cudnn_convert.storage import atomic_output
+out = Path(sys.argv[2])
+def work():
+{work}
+    return 0
+def stand_in(words, within):
+    return within(work, argparse.Namespace(source="SOURCE", out=str(out), limit=words[1:]))
+cli._COMMANDS["formats"] = stand_in
+cli.run()
+"""
+#: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.
+WRITING = """
+target = atomic_output.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+with atomic_output.atomic_output(target, folder=True) as fresh:
+    (fresh / atomic_output.RECORD).write_text("{{}}")
+    print("ready", os.getpid(), flush=True)
+    {then}
+"""
+#: As native code is that never returns: no handler of Python's interrupts it.
+DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
+#: Tests may be run in the background, where a shell has SIGINT ignored and nohup SIGHUP.
+HEARING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+
+
+def program(work: str) -> str:
+    return PROGRAM.format(work="\n".join(f"    {line}" for line in work.strip().splitlines()))
+
+
+def done(work: str, out: Path, *limits: str) -> tuple[int, str, str]:
+    """What `work` ended with: the exit code, stdout and stderr."""
+    call = [sys.executable, "-c", program(work), "formats", str(out), *limits]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def beside(out: Path) -> list[str]:
+    return sorted(path.name for path in out.parent.iterdir())
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_an_answer_passes_through(tmp_path: Path) -> None:
+    work = "print('answer'); print('words', file=sys.stderr); os.write(2, b'native'); sys.exit(3)"
+    assert done(work, tmp_path / "out") == (3, "answer\n", "words\n")
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_a_library_that_crashed_is_named(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "fragile"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import os\ndef parse():\n    os.abort()\n")
+    work = f"sys.path.insert(0, {str(library.parent)!r})\nimport fragile\nfragile.parse()"
+    code, _, said = done(work, tmp_path / "out")
+    what = "expected native code that returns, found SIGABRT in fragile"
+    assert said == (
+        f"cudnn-convert: SOURCE: {what}; the file is damaged, or memory ran out (--limit memory=NUMBER)\n"
+    )
+    assert code == 1
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_library_that_ends_the_process_is_no_answer(tmp_path: Path, code: int) -> None:
+    what = f"expected native code that returns, found an exit with {code}"
+    cure = "the file is damaged, or memory ran out (--limit memory=NUMBER)"
+    found = done(f"import ctypes; ctypes.CDLL(None).exit({code})", tmp_path / "out")
+    assert found == (1, "", f"cudnn-convert: SOURCE: {what}; {cure}\n")
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "conversion.json").write_text("old")
+    assert done(WRITING.format(then=end), tmp_path / "out")[0] == 1
+    assert beside(tmp_path / "out") == ["out"]
+    assert (tmp_path / "out" / "conversion.json").read_text() == "old"
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.parametrize(
+    "work", ["while True: pass", f"{DEAF}; time.sleep(60)"], ids=["of Python", "of native code"]
+)
+def test_a_loop_without_end_is_ended(tmp_path: Path, work: str) -> None:
+    began = time.monotonic()
+    code, _, said = done(WRITING.format(then=work), tmp_path / "out", "seconds=1")
+    what = "expected an end within 1 seconds, found none; raise it with --limit seconds=NUMBER"
+    assert (code, said) == (1, f"cudnn-convert: SOURCE: {what}\n")
+    assert time.monotonic() - began < 30
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
+def test_memory_has_an_end(tmp_path: Path) -> None:
+    code, _, said = done(WRITING.format(then="held = bytearray(1 << 30)"), tmp_path / "out", "memory=512M")
+    assert (code, said) == (1, "cudnn-convert: memory ran out; raise it with --limit memory=NUMBER\n")
+    assert beside(tmp_path / "out") == []
+    assert done("held = bytearray(1 << 30)", tmp_path / "out", "memory=2G")[0] == 0
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_a_file_has_an_end(tmp_path: Path) -> None:
+    write = '(fresh / "large").write_bytes(bytes(1 << 20))'
+    code, _, said = done(WRITING.format(then=write), tmp_path / "out", "file=64K")
+    assert (code, said) == (4, f"cudnn-convert: {tmp_path / 'out'}: cannot write: File too large\n")
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_no_core_is_written(tmp_path: Path) -> None:
+    work = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    assert done(work, tmp_path / "out")[1] == "0\n"
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_scratch_files_of_a_crash_are_gone(tmp_path: Path) -> None:
+    work = "made = tempfile.mkdtemp(); print(made, os.environ['TMPDIR'], flush=True); os.abort()"
+    made, folder = done(work, tmp_path / "out")[1].split()
+    assert Path(made).parent == Path(folder)
+    assert not Path(folder).exists()
+
+
+def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str], int]:
+    """A run that has said it is ready, and the process id of its child; `first` comes before all."""
+    text = f"{HEARING}from cudnn_convert.cli import child_process\n{first}\n{program(work)}"
+    call = [sys.executable, "-c", text, "formats", str(out)]
+    run = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    word, child = run.stdout.readline().split()
+    assert word == "ready"
+    return run, int(child)
+
+
+def gone(process: int) -> bool:
+    """Whether a process ends within some seconds; one that nobody has waited for yet has ended too."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    run, _ = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
+    run.send_signal(number)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert beside(tmp_path / "out") == []
+
+
+#: Each removal of a folder, the child's and the parent's, takes a moment and is told of.
+SLOW = """
+import shutil, time
+remove = shutil.rmtree
+def slowly(*given, **named):
+    print("removing", flush=True)
+    time.sleep(0.5)
+    remove(*given, **named)
+shutil.rmtree = slowly
+"""
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_a_run_that_is_told_to_stop_again_goes_on_stopping(tmp_path: Path) -> None:
+    run, _ = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out", first=SLOW)
+    run.send_signal(signal.SIGINT)
+    assert run.stdout is not None
+    for _ in range(2):
+        assert run.stdout.readline() == "removing\n"
+        run.send_signal(signal.SIGINT)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_a_library_that_makes_an_error_of_an_interruption_is_interrupted(tmp_path: Path) -> None:
+    work = """
+try:
+    print("ready", os.getpid(), flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    raise ImportError("could not import datetime")
+"""
+    run, _ = begun(work, tmp_path / "out")
+    run.send_signal(signal.SIGINT)
+    assert (run.wait(30), run.communicate()[1]) == (130, "")
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_temporary_folders_of_a_run_that_was_killed_are_removed_by_the_next(tmp_path: Path) -> None:
+    common = tmp_path / "common"
+    common.mkdir()
+    first = f"import tempfile; tempfile.tempdir = {str(common)!r}"
+    work = (
+        "Path(tempfile.mkdtemp(), 'large').touch(); print('ready', os.getpid(), flush=True); time.sleep(60)"
+    )
+    run, child = begun(work, tmp_path / "out", first=first)
+    alive, _ = begun(work, tmp_path / "out", first=first)
+    run.kill()
+    run.communicate()
+    assert gone(child)
+    assert len([*common.rglob("large")]) == 2
+    (common / ".cudnn_convert.somebody.tmp").symlink_to(tmp_path)  # what others lay out is left alone
+    third, _ = begun("print('ready', os.getpid(), flush=True)", tmp_path / "out", first=first)
+    assert third.wait(30) == 0
+    third.communicate()
+    assert len([*common.rglob("large")]) == 1  # of the run that is alive
+    alive.terminate()
+    assert alive.wait(30) == 130
+    alive.communicate()
+    assert [path.name for path in common.iterdir()] == [".cudnn_convert.somebody.tmp"]
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.parametrize("end", ["os.abort()", "time.sleep(60)"])
+def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None:
+    text = f"from cudnn_convert import context\nwith context.on('their\x1bs.onnx'): {end}"
+    _, _, said = done(text, tmp_path / "out", "seconds=1")
+    assert said.startswith("cudnn-convert: SOURCE: expected ")  # a conversion made that file itself
+    reads = program(text).replace("out=str(out), ", "")
+    call = [sys.executable, "-c", reads, "formats", str(tmp_path / "out"), "seconds=1"]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("cudnn-convert: their\\x1bs.onnx: expected ")
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
+    run, _ = begun(
+        DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="child_process._GRACE = 1"
+    )
+    run.send_signal(signal.SIGINT)
+    assert run.wait(30) == 130
+    assert run.communicate()[1] == "cudnn-convert: SOURCE: stopped in the middle of native code\n"
+    assert beside(tmp_path / "out") == []
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a child")
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    run, child = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
+    run.kill()
+    run.communicate()
+    assert gone(child)
+    assert len(beside(tmp_path / "out")) == 1  # which the next run removes
+    assert done(WRITING.format(then=""), tmp_path / "out")[0] == 0
+    assert beside(tmp_path / "out") == ["out"]
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_signals_that_nohup_ignores_stay_ignored(tmp_path: Path) -> None:
+    work = "signal.raise_signal(signal.SIGHUP); os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.2)"
+    text = f"import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n{program(work)}"
+    call = [sys.executable, "-c", text, "formats", str(tmp_path / "out")]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_where_nothing_can_be_made_the_environment_is_named(tmp_path: Path) -> None:
+    text = f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'none')!r}\n{program('pass')}"
+    call = [sys.executable, "-c", text, "formats", str(tmp_path / "out")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "none")}
+    ended = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 4
+    assert ended.stderr == f"cudnn-convert: {tmp_path / 'none'}: cannot write: No such file or directory\n"
+
+
+# Products of a small source take one thread, unless the user says otherwise: said before NumPy is there.
+
+THREADS = "OPENBLAS_NUM_THREADS"
+SAID = (THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+LARGE = 64 << 20
+
+
+@pytest.fixture
+def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has said how many; what is said in a test is forgotten after it."""
+    for name in SAID:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def sized(path: Path, size: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        stream.truncate(size)
+    return path
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize(("size", "bound"), [(LARGE - 1, True), (LARGE, False)], ids=["small", "large"])
+def test_a_file_counts(tmp_path: Path, size: int, bound: bool) -> None:
+    sized(tmp_path / "other.pb", LARGE)
+    child_process.limit_threads(sized(tmp_path / "model.pb", size))
+    assert os.environ.get(THREADS) == ("1" if bound else None)
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize("named", ["model.ckpt", "model.ckpt.index", "model.ckpt.meta"])
+def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
+    for number in range(2):
+        sized(tmp_path / f"model.ckpt.data-0000{number}-of-00002", LARGE // 2)
+    sized(tmp_path / "model.ckpt.index", 1)
+    child_process.limit_threads(tmp_path / named)
+    assert THREADS not in os.environ
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize("inner", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
+def test_all_files_of_a_folder_count(tmp_path: Path, inner: str) -> None:
+    sized(tmp_path / "model" / "saved_model.pb", 1)
+    sized(tmp_path / "model" / inner, LARGE)
+    child_process.limit_threads(tmp_path / "model")
+    assert THREADS not in os.environ
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize("name", SAID)
+def test_what_the_user_said_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "3")
+    child_process.limit_threads(sized(tmp_path / "model.pb", 1))
+    assert {name: os.environ[name] for name in SAID if name in os.environ} == {name: "3"}
+
+
+@pytest.mark.usefixtures("unsaid")
+def test_a_source_that_is_not_there_is_for_its_reader_to_refuse(tmp_path: Path) -> None:
+    child_process.limit_threads(tmp_path / "nowhere" / "model.ckpt")
+    assert os.environ[THREADS] == "1"
+
+
+@pytest.mark.usefixtures("unsaid")
+def test_numpy_is_not_there_before(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfrom cudnn_convert import cli\nfrom cudnn_convert.cli import child_process\n"
+        "def guarded(work, **_):\n"
+        "    print('numpy' in sys.modules, os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+        "    return 0\n"
+        "child_process.run_in_child = guarded\nchild_process.can_fork = lambda: True\ncli.run()"
+    )
+    call = [sys.executable, "-c", program, str(tmp_path / "model.pb"), str(tmp_path / "out")]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False 1\n"

@@ -1,0 +1,506 @@
+"""The contract that people script against: words, streams, exit codes, and what a call leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.command_line import beside, command, contents, copied, make_foreign, make_symlink, refused
+from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
+
+import cudnn_convert
+from cudnn_convert import cli, targets
+from cudnn_convert.cli import terminal
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.report import RecurrenceReport, Report
+
+HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
+#: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
+UNNEEDED = (
+    *("tensorflow", "tf2onnx", "tf_keras", "keras", "h5py", "rich", "safetensors", "torch"),
+    *(f"cudnn_convert.{name}" for name in ("cli.terminal", "inspection.inspect", "report.page")),
+    *(f"cudnn_convert.keras.{name}" for name in ("cpu_layers", "translate", "trace", "build_keras3")),
+    *(f"cudnn_convert.targets.{name}" for name in ("bundle", "keras", "h5", "tflite")),
+    *(f"cudnn_convert.{name}" for name in ("artifacts.safety", "verification.graph_judge")),
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the smallest sample."""
+    return copied(tmp_path)
+
+
+# What comes before any work.
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["inspect", "--help"], 0),
+        (["verify", "--help"], 0),
+        (["record", "--help"], 0),
+        (["--version"], 0),
+        (["formats"], 0),
+        ([], 2),
+        (["source"], 2),
+        (["a", "b", "--format", "pickle"], 2),
+        (["inspect"], 2),
+        (["verify", "a"], 2),
+        (["record", "a"], 2),
+    ],
+    ids=lambda found: " ".join(found) if isinstance(found, list) else "",
+)
+def test_nothing_heavy_is_loaded_before_there_is_work(words: list[str], code: int) -> None:
+    program = (
+        "import sys; from cudnn_convert import cli; code = cli.main(sys.argv[2:]); "
+        "print(*(set(sys.argv[1].split(',')) & set(sys.modules)), sep=',', file=sys.stderr, end='|'); "
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, ",".join(HEAVY), *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    message, _, loaded = done.stderr.removesuffix("|").rpartition("\n")
+    assert loaded == ""
+    assert bool(message) == bool(code)
+    assert bool(done.stdout) != bool(code)
+
+
+@pytest.mark.parametrize(
+    ("words", "unneeded"),
+    [
+        ((), UNNEEDED),
+        (("--no-verify",), (*UNNEEDED, "onnxruntime", "cudnn_convert.reference", "cudnn_convert.weight_map")),
+    ],
+    ids=["verified", "not verified"],
+)
+def test_weights_become_onnx_without_what_other_sources_and_formats_need(
+    tmp_path: Path, words: tuple[str, ...], unneeded: tuple[str, ...]
+) -> None:
+    program = (
+        "import sys; from cudnn_convert import cli; code = cli.main(sys.argv[2:]); "
+        "print(*(set(sys.argv[1].split(',')) & set(sys.modules)), sep=','); sys.exit(code)"
+    )
+    source = next(found for found in GRAPHLESS if "weights_lstm" in found.name).prefix
+    call = [source, tmp_path / "out", "--format", "onnx", "--mode", "lstm", "--quiet", *words]
+    done = subprocess.run(
+        [sys.executable, "-c", program, ",".join(unneeded), *map(str, call)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[1:] == [""]
+
+
+def test_help_and_version_go_to_stdout() -> None:
+    ended = command("--help")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("usage: cudnn-convert [")
+    assert command("--version").stdout == f"cudnn-convert {cudnn_convert.__version__}\n"
+
+
+def test_formats_lists_every_format() -> None:
+    ended = command("formats")
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == list(FORMATS)
+
+
+USAGE: dict[str, tuple[list[str], str]] = {
+    "nothing": ([], "the following arguments are required: SOURCE, OUT; see cudnn-convert --help"),
+    "no OUT": (["a"], "the following arguments are required: OUT; see cudnn-convert --help"),
+    "unknown flag": (["a", "b", "--fast"], "unrecognized arguments: --fast; see cudnn-convert --help"),
+    "abbreviated flag": (["a", "b", "--out=x"], "unrecognized arguments: --out=x; see cudnn-convert --help"),
+    "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
+    "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
+    "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
+    "verify": (["verify", "a"], "required: ARTIFACT; see cudnn-convert verify --help"),
+    "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
+    "two judges": (
+        ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
+        "--golden: expected no --data, for it has its own feeds, found d.npz",
+    ),
+    "formats": (["formats", "x"], "unrecognized arguments: x; see cudnn-convert formats --help"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), USAGE.values(), ids=USAGE)
+def test_a_usage_error_is_one_line(words: list[str], message: str) -> None:
+    ended = command(*words)
+    assert (ended.code, ended.stdout) == (2, "")
+    [line] = ended.stderr.splitlines()
+    assert line.startswith("cudnn-convert: ")
+    assert message in line
+
+
+def test_the_help_names_every_subcommand() -> None:
+    also = command("--help").stdout.partition("Also:")[2]
+    for name in cli._COMMANDS:
+        assert re.search(rf"\b{name}\b", also), name
+
+
+def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    for path in list(source.parent.glob("model.ckpt.*")):
+        path.rename(path.name.replace("model.ckpt", "verify"))
+    assert "required: ARTIFACT" in command("verify", "out", "--quiet").stderr
+    assert command("./verify", "out", "--quiet", "--no-verify").code == 0
+
+
+# What a call says, and where.
+
+
+def test_a_conversion_speaks_on_stderr_and_answers_on_stdout(source: Path, tmp_path: Path) -> None:
+    ended = command(source, tmp_path / "out")
+    assert (ended.code, ended.stdout) == (0, f"{tmp_path / 'out'}\n")
+    lines = ended.stderr.splitlines()
+    assert not {"reading", "writing", "verifying"} & {line.partition(" ")[0] for line in lines}
+    assert "note: outputs chosen from the graph: rnn_out:0, state_h:0" in lines
+    assert "repeat with: --inputs=x=x:0,h0=h0:0 --outputs=rnn_out=rnn_out:0,state_h=state_h:0" in lines
+    assert any(line.startswith("cudnn_rnn_tanh/CudnnRNNV3 ") for line in lines)
+    assert lines[-1].startswith("compared on: x [3, 17, 3], h0 [3, 2, 6]; ")
+
+
+def test_quiet_is_silent(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = command(source, out, "--quiet")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, f"{out}\n", "")
+    ended = command("verify", source, out, "--quiet")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "equal\n", "")
+
+
+def test_without_verification_it_says_so_loudly(source: Path, tmp_path: Path) -> None:
+    assert "NOT VERIFIED" in command(source, tmp_path / "out", "--no-verify").stderr
+
+
+def test_json_is_all_of_stdout(source: Path, tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "report.json"
+    ended = command(source, out, "--json", "--report", file)
+    assert ended.code == 0
+    found = json.loads(ended.stdout)
+    assert found == json.loads(file.read_text())
+    assert found["out"] == str(out)
+    assert found["verification"]["passed"] is True
+    ended = command("verify", source, out, "--json", "--quiet")
+    proven = json.loads(ended.stdout)
+    assert {**proven, "subject": None} == found["verification"]
+    assert proven["subject"]["artifact"] == str(out)
+    assert proven["subject"]["inputs"] == found["inputs"]
+    assert ended.stderr == ""
+
+
+def test_the_printed_flags_repeat_the_conversion(source: Path, tmp_path: Path) -> None:
+    flags = ["--inputs=x:0[?,3,3],h0", "--outputs=y=rnn_out"]
+    first = json.loads(command(source, tmp_path / "one", "--json", *flags).stdout)
+    assert command(source, tmp_path / "two", *first["flags"]).code == 0
+    artifacts = [contents(tmp_path / name) for name in ("one", "two")]
+    for held in artifacts:
+        del held["assets.extra/cudnn_convert.json"]  # it records the flags as they were given
+    assert artifacts[0] == artifacts[1]
+
+
+# Refusals: the exit code, the line, and nothing at OUT or beside it.
+
+NEAR = "expected one of the graph, found no node"
+WRONG: dict[str, tuple[list[str], str]] = {
+    "unknown output": (["--outputs=rnn_oot"], f"tensor rnn_oot:0: {NEAR} rnn_oot; the nearest are rnn_out:0"),
+    "unknown input": (["--inputs=xx"], f"tensor xx:0: {NEAR} xx; the nearest are x:0"),
+    "unknown in set": (["--set=h1=1"], f"tensor h1:0: {NEAR} h1; the nearest are h0:0"),
+    "far from all": (["--outputs=zzzzzzz"], f"tensor zzzzzzz:0: {NEAR} zzzzzzz; nothing is near"),
+    "glob of nothing": (["--set=zz*=1"], f"tensor zz*:0: {NEAR} zz*"),
+    "output past the last": (["--outputs=rnn_out:7"], "tensor rnn_out:7: expected one of the graph, found"),
+    "input past the last": (["--inputs=x:1,h0"], "tensor x:1: expected one of the graph, found"),
+    "set past the last": (["--set=x:1=3"], "tensor x:1: expected one of the graph, found"),
+    "set without value": (["--set=x"], "--set: expected TENSOR=VALUE, found 'x'"),
+    "set without tensor": (["--set==1"], "--set: expected TENSOR=VALUE, found '=1'"),
+    "set to nothing": (["--set=x="], "--set x:0: expected a float32, found ''"),
+    "set to a word": (["--set=x=abc"], "--set x:0: expected a float32, found 'abc'"),
+    "set of unknown shape": (["--set=x=1"], "--set x:0: expected a tensor of known shape, found"),
+    "two keys": (["--outputs=a=b=c"], "--outputs: expected [KEY=]TENSOR[[shape]], found 'a=b=c'"),
+    "open bracket": (["--inputs=x[?,h0"], "--inputs: expected [KEY=]TENSOR[[shape]]"),
+    "no items": (["--outputs="], "--outputs: expected [KEY=]TENSOR[[shape]]"),
+    "only commas": (["--inputs=,"], "--inputs: expected [KEY=]TENSOR[[shape]]"),
+    "shape of words": (["--inputs=x[a],h0"], "--inputs: expected [KEY=]TENSOR[[shape]], found 'x[a]'"),
+    "another width": (
+        ["--inputs=x[?,?,4],h0"],
+        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,?,4] in --inputs",
+    ),
+    "another rank": (
+        ["--inputs=x[?,3],h0"],
+        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,3]",
+    ),
+    "a key twice": (["--inputs=a=x,a=h0"], "expected keys that differ, found a twice"),
+    "an input twice": (["--inputs=x,h0,h0"], "--inputs: expected each tensor once, found h0:0 twice"),
+    "too few inputs": (["--inputs=x"], "--inputs: the outputs also need h0:0; add them, or bind them"),
+    "no such opset": (["--format=onnx", "--opset=99"], "--opset: expected 11 to 18, found 99"),
+    "no data": (["--data=nowhere.npz"], "--data nowhere.npz: expected an .npz of plain arrays, found none"),
+    "negative tolerance": (["--atol=-1"], "--atol: expected a number of at least 0, found -1.0"),
+    "negative seed": (["--seed=-1"], "--seed: expected a whole number from 0 to 2^63 - 1, found -1"),
+    "nan tolerance": (["--rtol=nan"], "--rtol: expected a number of at least 0, found nan"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_flag_is_refused(source: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+    [line] = refused(tmp_path, source, tmp_path / "out", *flags, code=2)
+    assert message in line
+
+
+def test_data_of_other_keys_is_refused(source: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "feeds.npz", x=np.ones((2, 3, 3), np.float32))
+    [line] = refused(tmp_path, source, tmp_path / "out", "--data", tmp_path / "feeds.npz", code=2)
+    assert "feeds.npz: expected the keys ['h0', 'x'], found ['x']" in line
+
+
+def test_dropout_is_refused_with_its_cure(tmp_path: Path) -> None:
+    source = copied(tmp_path, "1.15.5-dropout_needs_set")
+    lines = refused(tmp_path, source, tmp_path / "out", code=1)
+    assert "turn it off with --set keep_prob:0=1" in lines[0]
+    assert command(source, tmp_path / "out", "--set", "keep_prob:0=1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("sample", "copy", "message"),
+    [
+        ("v3_batch_major", "ema", "--weights ema: expected keys .../ExponentialMovingAverage, found none"),
+        (
+            "raw_only",
+            "canonical",
+            "weights: expected canonical keys under cudnn_gru, found none; take either copy",
+        ),
+    ],
+    ids=["ema", "canonical"],
+)
+def test_a_copy_of_the_weights_that_is_not_there_is_refused(
+    tmp_path: Path, sample: str, copy: str, message: str
+) -> None:
+    source = copied(tmp_path, f"1.15.5-{sample}")
+    [line] = refused(tmp_path, source, tmp_path / "out", "--weights", copy, code=1)
+    assert message in line
+
+
+FOREIGN = "expected a new path, found a {} that this tool did not write; choose another path"
+PLACES: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+    "a file": (Path.touch, [], FOREIGN.format("file")),
+    "a folder": (make_foreign, [], FOREIGN.format("folder")),
+    "a symlink": (make_symlink, ["--force"], "expected a new path, found a symbolic link; name its target"),
+    "a foreign folder": (make_foreign, ["--force"], FOREIGN.format("folder")),
+    "a foreign file": (Path.touch, ["--force"], FOREIGN.format("file")),
+}
+
+
+@pytest.mark.parametrize(("make", "flags", "message"), PLACES.values(), ids=PLACES)
+def test_an_out_that_is_taken_is_refused(
+    source: Path, tmp_path: Path, make: Callable[[Path], object], flags: list[str], message: str
+) -> None:
+    make(tmp_path / "out")
+    [line] = refused(tmp_path, source, tmp_path / "out", *flags, code=2)
+    assert line.startswith(f"{tmp_path / 'out'}: {message}")
+
+
+@pytest.mark.parametrize("out", ["source", "source/model.ckpt", "source/out", "."])
+def test_an_out_inside_or_around_the_source_is_refused(source: Path, tmp_path: Path, out: str) -> None:
+    [line] = refused(tmp_path, source.parent, tmp_path / out, "--force", code=2)
+    assert "expected a path apart from the source" in line
+
+
+def test_a_file_of_the_source_is_never_replaced(source: Path, tmp_path: Path) -> None:
+    [line] = refused(tmp_path, source, beside(source, ".meta"), "--force", code=2)
+    assert f"expected a path apart from the source {source}; choose another path" in line
+
+
+def test_an_empty_folder_may_be_out(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert command(source, tmp_path / "out", "--no-verify").code == 0
+    assert (tmp_path / "out" / "saved_model.pb").is_file()
+
+
+# Failures in the middle.
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    """A writer that leaves half an artifact and fails."""
+
+    def write(_: Any, path: Path, *__: Any, **___: Any) -> None:
+        half = path / "half" if path.is_dir() else path
+        half.write_text("half")
+        raise error
+
+    return write
+
+
+FAILURES: dict[str, tuple[BaseException, int, str]] = {
+    "full disk": (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 4, "cannot write: No space left on dev"),
+    "bug": (RuntimeError("a slip"), 70, "RuntimeError: a slip"),
+    "interrupt": (KeyboardInterrupt(), 130, ""),
+}
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
+@pytest.mark.parametrize("form", GRAPH_FORMATS)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failing_writer_leaves_all_as_it_was(
+    source: Path, monkeypatch: pytest.MonkeyPatch, failure: str, form: str, old: bool
+) -> None:
+    error, code, message = FAILURES[failure]
+    tmp_path = source.parents[1]
+    name = {"frozen": "out.pb", "onnx": "out.onnx", "tflite": "out.tflite"}.get(form, "out")
+    if old:
+        assert command(source, tmp_path / name, "--format", form, "--no-verify").code == 0
+    before = contents(tmp_path)
+    monkeypatch.setattr(targets, "write_artifact", failing(error))
+    ended = command(source, tmp_path / name, "--format", form, "--force", "--quiet")
+    assert (ended.code, ended.stdout) == (code, "")
+    assert message in ended.stderr
+    assert ("this is our bug; please report it" in ended.stderr) == (code == 70)
+    assert contents(tmp_path) == before
+
+
+def test_force_keeps_the_old_one_where_the_numbers_differ(source: Path, tmp_path: Path) -> None:
+    assert command(source, tmp_path / "out", "--no-verify").code == 0
+    flags = ["--force", "--atol=1e-30", "--rtol=0"]
+    lines = refused(tmp_path, source, tmp_path / "out", *flags, code=3)
+    assert [line.partition(": at [")[0] for line in lines] == [
+        f"{source}: output rnn_out",
+        f"{source}: output state_h",
+    ]
+
+
+def test_force_replaces_what_we_wrote(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert command(source, out, "--no-verify", "--outputs=rnn_out").code == 0
+    before = contents(out)
+    assert command(source, out, "--no-verify", "--force").code == 0
+    assert contents(out) != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_verify_tells_other_weights(tmp_path: Path) -> None:
+    source = copied(tmp_path, "1.15.5-moving_average")
+    assert command(source, tmp_path / "out", "--weights=raw", "--quiet").code == 0
+    record = tmp_path / "out" / "assets.extra" / "cudnn_convert.json"
+    said = json.loads(record.read_text())
+    said["options"]["weights"] = "ema"
+    record.write_text(json.dumps(said))
+    lines = refused(tmp_path, "verify", source, tmp_path / "out", code=3)
+    assert lines[0].startswith(f"{source}: output rnn_out: at [")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")
+def test_a_disk_that_fills_up_is_named(tmp_path: Path) -> None:
+    """The system's limit on the size of a file stands in for a full disk."""
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "from cudnn_convert import cli\n"
+        "for form in sys.argv[3:]:\n"
+        "    print(cli.main([*sys.argv[1:3], '--format', form, '--quiet', '--no-verify']))"
+    )
+    source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", program, source, out, *ANY_SOURCE],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["4"] * len(ANY_SOURCE), done.stderr
+    assert done.stderr.count(f"cudnn-convert: {out}: cannot write: File too large\n") == len(ANY_SOURCE)
+    assert not list(tmp_path.iterdir())
+
+
+# The console script.
+
+
+def script(program: str, *words: object, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """`run()` in a process of its own, after `program`."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_CPP")}
+    return subprocess.run(
+        [sys.executable, "-c", f"from cudnn_convert import cli\n{program}\ncli.run()", *map(str, words)],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False,
+    )  # fmt: skip
+
+
+TALKS = """import argparse, os
+def talk(words, within):
+    def work(): os.write(2, b'native words\\n'); {end}
+    return within(work, argparse.Namespace(source='SOURCE', limit=[]))
+cli._COMMANDS['formats'] = talk"""
+
+
+def test_native_words_are_held_back() -> None:
+    done = script(TALKS.format(end="return 0"), "formats")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_native_words_are_shown_after_a_bug() -> None:
+    done = script(TALKS.format(end="1 / 0"), "formats")
+    assert done.returncode == 70
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.endswith("cudnn-convert: native code said at the end:\nnative words\n")
+
+
+def test_a_native_crash_is_one_line() -> None:
+    done = script(TALKS.format(end="os.abort()"), "formats")
+    assert (done.returncode, done.stdout) == (1, "")
+    what = "expected native code that returns, found SIGABRT; the file is damaged, or memory ran out"
+    assert done.stderr == f"cudnn-convert: SOURCE: {what} (--limit memory=NUMBER)\n"
+
+
+def test_the_module_is_the_script(source: Path, tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_CPP")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudnn_convert", source, tmp_path / "out"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stdout == f"{tmp_path / 'out'}\n"
+    first, *_, last = done.stderr.splitlines()
+    assert first.startswith("recurrence ")
+    assert last.startswith("compared on: ")
+    assert not any(word in done.stderr for word in ("absl", "port.cc", "WARNING", "Warning"))
+
+
+# Tables.
+
+NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
+
+
+def shown() -> str:
+    found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
+    report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
+    terminal.explain(report)
+    return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
+
+
+def test_names_are_whole_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setenv("COLUMNS", "40")
+    text = shown()
+    assert NODE in text
+    assert "note: [b]:cat:" in text
+    assert "repeat with: '--set=a*=1'" in text
+    assert "\x1b" not in text
+
+
+def test_names_fold_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in {"COLUMNS": "90", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    rows = shown().partition("note:")[0].splitlines()[1:]
+    assert len(rows) > 1
+    assert "".join(row[: row.index("  ")] if "  " in row else row for row in rows).replace(" ", "") == NODE
+    assert "…" not in "".join(rows)
+
+
+def test_an_output_that_only_gradients_need_is_refused(tmp_path: Path) -> None:
+    source = copied(tmp_path, "1.15.5-gru_uni_2l")
+    [line] = refused(tmp_path, source, tmp_path / "out", "--outputs", "cudnn_gru/CudnnRNN:3", code=1)
+    assert "--outputs cudnn_gru/CudnnRNN:3: expected outputs 0 to 2 of cudnn_gru/CudnnRNN" in line

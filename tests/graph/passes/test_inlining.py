@@ -1,0 +1,249 @@
+"""Calls of functions laid flat: the same numbers and the same effects in the same order, and no call left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.graphs import BLOB, INPUTS, lstm, ops
+
+from cudnn_convert.graph import ops as op_sets
+from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.inlining import LOWERED
+
+v1 = tf.compat.v1
+
+
+def run(
+    graph: Any, fetches: list[str], feeds: list[dict[str, Any]], *, first: str | None = None
+) -> list[Any]:
+    """What the calls of a Session give, one after the other, once the op `first` has run."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.import_graph_def(Graph.of(graph).definition, name="")
+        if first is not None:
+            session.run(first)
+        return [session.run(fetches, feed) for feed in feeds]
+
+
+def no_calls(graph: Any) -> bool:
+    return not op_sets.CALLS & {*ops(graph).values()}
+
+
+def test_calls_two_deep() -> None:
+    inner = tf.function(lambda x: tf.add(3 * x, 1, name="line"))
+    middle = tf.function(lambda x, y: (inner(x) * 2, inner(y)))
+    outer = tf.function(lambda x: tf.subtract(*middle(x, x + 5), name="gap"))
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None], "x")
+        y = tf.identity(outer(x), name="y")
+    definition = graph.as_graph_def()
+    assert inlining.calls_functions(Graph(definition), [y.name])
+    found = inlining.inline_functions(definition, [y.name])
+    assert no_calls(found)
+    assert not any(name.startswith("Func/") for name in ops(found))
+    assert sum(name.endswith("/line") for name in ops(found)) == 2
+    # 2 (3x + 1) - (3 (x + 5) + 1)
+    ((answer,),) = run(found, ["y:0"], [{"x:0": [1.5, -2.0]}])
+    np.testing.assert_array_equal(answer, [-9.5, -20.0])
+
+
+def test_names_and_origins() -> None:
+    inner = tf.function(lambda x: tf.multiply(x, 7.0, name="seven"))
+    outer = tf.function(lambda x: tf.identity(inner(x), name="end"))
+    with tf.Graph().as_default() as graph:
+        made = outer(v1.placeholder(tf.float32, [], "x"))
+    root = made.op.name
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    found = inlining.inline_functions(graph.as_graph_def(), [made.name], origins=True)
+    (seven,) = (node for node in found.node if node.name.endswith("/seven"))
+    assert seven.name.startswith(f"{root}/")
+    origin = inlining.origin(seven)
+    assert origin is not None
+    function, name = origin
+    assert name == "seven"
+    assert [node.op for node in library[function].node_def if node.name == name] == ["Mul"]
+    assert inlining.origin(next(node for node in found.node if node.name == "x")) is None
+    unmarked = inlining.inline_functions(graph.as_graph_def(), [made.name])
+    assert {inlining.origin(node) for node in unmarked.node} == {None}
+
+
+def test_only_what_is_wanted() -> None:
+    called = tf.function(lambda x: (x + 1, x * 2))
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        one, two = called(x)
+        tf.identity(one, name="one")
+        tf.identity(two, name="two")
+        tf.identity(x - 3, name="three")
+    definition = graph.as_graph_def()
+    assert not inlining.calls_functions(Graph(definition), ["three:0"])
+    found = ops(inlining.inline_functions(definition, ["two:0"]))
+    assert "one" not in found
+    assert "three" not in found
+    assert run(inlining.inline_functions(definition, ["two:0"]), ["two:0"], [{"x:0": 4.0}]) == [[8.0]]
+
+
+@pytest.mark.parametrize("attribute", ["_noinline", "_XlaMustCompile"])
+def test_bodies_that_would_be_kept_apart(attribute: str) -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        tf.identity(tf.function(lambda x: x * 3)(x), name="y")
+    definition = graph.as_graph_def()
+    for holder in (*definition.node, *definition.library.function):
+        if holder in [*definition.library.function] or holder.op in op_sets.CALLS:
+            holder.attr[attribute].b = True
+    found = inlining.inline_functions(definition, ["y:0"])
+    assert no_calls(found)
+    assert run(found, ["y:0"], [{"x:0": 2.0}]) == [[6.0]]
+
+
+def test_an_assignment_happens_before_a_later_read() -> None:
+    """Nothing but control dependencies of the calls says so."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        held = tf.Variable(5.0, name="held")
+
+        @tf.function
+        def bump(x: Any) -> None:
+            held.assign_add(x)
+
+        @tf.function
+        def read() -> Any:
+            return held.read_value()
+
+        @tf.function
+        def outer(x: Any) -> tuple[Any, Any]:
+            bump(x)
+            between = read()
+            bump(10 * x)
+            return between, read()
+
+        ends = [value.name for value in outer(x)]
+    first = held.initializer.name
+    found = inlining.inline_functions(graph.as_graph_def(), [*ends, first])
+    assert no_calls(found)
+    assert run(found, ends, [{"x:0": 2.0}, {"x:0": 1.0}], first=first) == [[7.0, 27.0], [28.0, 38.0]]
+
+
+def test_an_assignment_that_no_output_needs_happens() -> None:
+    """A stateful layer's: its output is there before its state is written."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        held = tf.Variable(5.0, name="held")
+
+        @tf.function
+        def layer(x: Any) -> Any:
+            y = held * x
+            held.assign(x)
+            return y
+
+        y = tf.function(lambda x: layer(x) + 1)(x)
+    first = held.initializer.name
+    found = inlining.inline_functions(graph.as_graph_def(), [y.name, first])
+    assert no_calls(found)
+    assert run(found, [y.name], [{"x:0": 3.0}, {"x:0": 2.0}, {"x:0": 4.0}], first=first) == [
+        [16.0],
+        [7.0],
+        [9.0],
+    ]
+
+
+def test_a_branch_that_waits_for_the_rest() -> None:
+    """A call that has other reasons to wait than its arguments still waits, whatever it reads."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        held = tf.Variable(1.0, name="held")
+        read = tf.function(lambda: held.read_value() * 2)
+        with tf.control_dependencies([held.assign(x)]):
+            y = read()
+    first = held.initializer.name
+    found = inlining.inline_functions(graph.as_graph_def(), [y.name, first])
+    assert no_calls(found)
+    assert run(found, [y.name], [{"x:0": 8.0}, {"x:0": -1.0}], first=first) == [[16.0], [-2.0]]
+
+
+def test_a_call_with_effects_that_is_only_read() -> None:
+    """Nothing waits for it and no one asks for the call itself, as where TensorFlow 1 calls a function."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        held = tf.Variable(5.0, name="held")
+        tf.identity(tf.function(lambda x: held.assign_add(x) * 2)(x), name="y")
+    first = held.initializer.name
+    found = inlining.inline_functions(graph.as_graph_def(), ["y:0", first])
+    assert no_calls(found)
+    assert run(found, ["y:0"], [{"x:0": 2.0}, {"x:0": 1.0}], first=first) == [[14.0], [16.0]]
+
+
+def both_kinds(kind: str) -> tuple[Any, list[str]]:
+    """A graph and its ends: in a function a branch or loop around a cuDNN node, and one around a product."""
+
+    def branches(x: Any, blob: Any) -> tuple[Any, Any]:
+        yes = tf.reduce_sum(x) > 0
+        return (
+            tf.cond(yes, lambda: lstm(x, blob).output, lambda: x[:, :, :2]),
+            tf.cond(yes, lambda: x * 2, lambda: x - 1),
+        )
+
+    def loops(x: Any, blob: Any) -> tuple[Any, Any]:
+        def again(k: Any, y: Any) -> tuple[Any, Any]:
+            return k + 1, tf.pad(lstm(y, blob).output, [[0, 0], [0, 0], [0, 1]])
+
+        shape = tf.TensorShape([None, None, INPUTS])
+        known = (tf.TensorShape([]), shape)
+        rnn = tf.while_loop(lambda k, _: k < 3, again, (tf.constant(0), x), shape_invariants=known)
+        twice = tf.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, y * 2), (tf.constant(0), x))
+        return rnn[1], twice[1]
+
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, INPUTS], "x")
+        made = tf.function({"If": branches, "While": loops}[kind], autograph=False)(x, tf.constant(BLOB))
+    return graph.as_graph_def(), [value.name for value in made]
+
+
+@pytest.mark.parametrize("kind", ["If", "While"])
+def test_what_holds_a_cudnn_node_becomes_switch_and_merge(kind: str) -> None:
+    graph, ends = both_kinds(kind)
+    found = inlining.inline_functions(graph, ends)
+    (node,) = (node for node in found.node if node.op == "CudnnRNN")
+    above = {Index(found).nodes[op].op for op in Index(found).ancestors([node.name])}
+    assert above >= ({"Switch"} if kind == "If" else {"Enter", "Merge", "Switch", "NextIteration"})
+    kinds = [node.op for node in found.node if node.op.removeprefix("Stateless") in ("If", "While")]
+    assert kinds == [f"Stateless{kind}"]
+    (loop_or_branch,) = (node for node in found.node if node.op == kinds[0])
+    used = Index(found).ancestors([loop_or_branch.name])
+    assert node.name not in used
+
+
+# Functions of Python as parts of a graph: what of their control flow TensorFlow takes apart when it runs.
+
+SPECS = (tf.TensorSpec([None]), tf.TensorSpec([]))
+
+
+def halved(x: Any, bound: Any) -> Any:
+    """A branch around a loop around a branch."""
+
+    def step(value: Any) -> Any:
+        return tf.cond(value > 2 * bound, lambda: value / 4, lambda: value / 2)
+
+    total = tf.reduce_sum(x)
+    return tf.cond(
+        total > bound, lambda: tf.while_loop(lambda value: value > bound, step, [total])[0], lambda: total
+    )
+
+
+def test_branches_stay_calls_and_loops_do_not() -> None:
+    """Of a branch made of Switch nodes both sides run, if one without values."""
+    body = inlining.trace_function(halved, *SPECS)
+    _, functions = inlining.library(halved, *SPECS)
+    for nodes in (body.nodes, body.library, functions):
+        inner = [node for function in nodes for node in getattr(function, "node_def", [function])]
+        branches = [node for node in inner if node.op in {"If", "StatelessIf"}]
+        loops = [node for node in inner if node.op in {"While", "StatelessWhile"}]
+        assert branches
+        assert not any(node.attr[LOWERED].b for node in branches)
+        assert nodes is body.nodes or loops
+        assert all(node.attr[LOWERED].b for node in loops)

@@ -1,0 +1,71 @@
+"""Beams of TensorFlow 1's GatherTree, against the op's own answers: what artifacts compute, and the proof."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.samples import TF1
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.passes import tf1_ops
+from cudnn_convert.verification.graph_judge import beams
+
+NAMES = ("ids", "parents", "lengths", "end")
+
+
+def calls() -> list[dict[str, np.ndarray]]:
+    """The recorded calls, each with the inputs and the `beams` that TensorFlow 1.15 gave."""
+    with np.load(TF1 / "1.15.5" / "gather_tree" / "golden.npz") as golden:
+        count = len({key.partition("/")[0] for key in golden.files})
+        return [{name: golden[f"call{k}/{name}"] for name in (*NAMES, "beams")} for k in range(count)]
+
+
+def drawn() -> Any:
+    """A graph of one GatherTree over placeholders, as TensorFlow 1 wrote it."""
+    with tf.Graph().as_default() as graph:
+        for name, rank in zip(NAMES, (3, 3, 1, 0), strict=True):
+            tf.compat.v1.placeholder(tf.int32, [None] * rank, name)
+    made = graph.as_graph_def()
+    made.node.append(node_defs.node("tree", "GatherTree", NAMES, T=tf.int32))
+    return made
+
+
+@pytest.mark.parametrize("call", calls(), ids=lambda call: str(call["ids"].shape))
+def test_beams_are_those_of_the_op(call: dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(beams(*(call[name] for name in NAMES)), call["beams"])
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(tf1_ops.replace_gather_tree(drawn()), name="")
+        with tf.compat.v1.Session(graph=graph) as session:
+            found = session.run("tree:0", {f"{name}:0": call[name] for name in NAMES})
+    np.testing.assert_array_equal(found, call["beams"])
+
+
+def test_the_recorded_beams_change_places_and_end() -> None:
+    """Else neither a forgotten parent nor a forgotten end would show."""
+    first = calls()[0]
+    ids, end, found = first["ids"], first["end"], first["beams"]
+    assert ((found != ids) & (found != end)).any()
+    assert ((found == end) & (ids != end)).any()
+
+
+def test_a_file_cannot_ask_the_proof_for_beams() -> None:
+    graph = drawn()
+    graph.node[0].attr[tf1_ops.MARK].b = True
+    with pytest.raises(InvalidModelError, match="ids: expected no attribute that this tool alone sets"):
+        tf1_ops.replace_gather_tree(graph)
+
+
+def test_a_node_without_its_inputs() -> None:
+    graph = drawn()
+    del graph.node[-1].input[2:]
+    with pytest.raises(InvalidModelError, match="tree: expected ids, parents, lengths and an end token"):
+        tf1_ops.replace_gather_tree(graph)
+
+
+def test_a_graph_without_the_op_stays() -> None:
+    graph = tf.compat.v1.GraphDef()
+    assert tf1_ops.replace_gather_tree(graph) is graph

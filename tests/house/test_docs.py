@@ -1,0 +1,300 @@
+"""The documentation and the README: every command and block of Python runs, every link leads somewhere.
+
+A page runs from top to bottom in a folder of its own, which holds the samples that `FILES` names. What a page
+shows below a `$ cudnn-convert ...` must be what the command says, numbers aside; `...` stands for anything.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.samples import ROOT
+
+import cudnn_convert
+from cudnn_convert import cli, formats, read
+
+DOCS = ROOT / "docs"
+PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
+TF1, KERAS = "tests/data/tf1/1.15.5", "tests/data/keras/keras-2.2.4"
+EXPORTS = "tests/data/keras3_exports"
+MODEL = "models/bilstm_tagger/model.ckpt"
+TAGGER = f"{TF1}/bilstm_tagger/model.ckpt"
+WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5", "model.json")}
+TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
+#: The names on a page, and the samples that they are.
+FILES: dict[str, dict[str, str]] = {
+    "README.md": {
+        MODEL: MODEL,
+        "model.ckpt": TAGGER,
+        "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
+    },
+    "docs/index.md": {"model.ckpt": TAGGER},
+    "docs/tutorials/checkpoint.md": {
+        "tagger/model.ckpt": TAGGER,
+        "drop/model.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
+    },
+    "docs/tutorials/weights.md": {
+        "encoder/model.ckpt": f"{TF1}/object_lstm_2l/model.ckpt",
+        "blob/model.ckpt": f"{TF1}/raw_only/model.ckpt",
+        **WEIGHTS,
+    },
+    "docs/tutorials/frozen-graph.md": {"frozen.pb": f"{TF1}/frozen_binary/frozen.pb"},
+    "docs/tutorials/saved-model-1.md": {
+        "words": f"{TF1}/saved_model_words/model",
+        "tagged": f"{TF1}/saved_model_tags/model",
+    },
+    "docs/tutorials/saved-model-2.md": {
+        "exported": f"{EXPORTS}/keras-3.15.1/lstm/saved_model",
+        "many": f"{EXPORTS}/keras-3.15.1/signatures/saved_model",
+        "portable": f"{EXPORTS}/tf_keras-2.21.0/portable_saved/saved_model",
+    },
+    "docs/tutorials/keras-files.md": {"custom.h5": f"{KERAS}/custom_layer/model.h5", **TEXT, **WEIGHTS},
+    "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
+    "docs/choosing.md": {
+        "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
+        "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
+        "either/model.ckpt": f"{TF1}/cond_training/model.ckpt",
+    },
+    "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
+    "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
+    "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
+    "docs/adding-a-format.md": {
+        "main/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
+        "main/golden.npz": f"{TF1}/build_prefix/golden.npz",
+    },
+}
+#: A page whose checkpoint has lost its graph.
+WITHOUT_META = "docs/tutorials/weights.md"
+#: `tests/testing/test_documentation.py` and `tests/end_to_end/test_troubleshooting.py` run these.
+ELSEWHERE = ("docs/testing.md", "docs/troubleshooting.md")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
+#: A word that stands for what the reader has, as in a usage line.
+STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+|%)")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+#: A module's path in a text, or its name alone; `*` and NAME stand for any name.
+MODULE = re.compile(r"(?<![\w./*-])(?:[\w.*-]+/)*[\w*-]+\.py\b")
+#: Where the paths of cited projects begin, and files of theirs that are named alone.
+CITED = ("contrib/", "lib/", "python/", "src/", "tensorflow/contrib/")
+CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
+#: What a reader of a page makes by following it.
+TUTORIAL_MODULES = {
+    "docs/adding-a-format.md": {
+        *("cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"),
+        *("cudnn_convert/read/dialects/stacked.py", "train/cell.py"),
+        *("cudnn_convert/targets/json_weights.py", "cudnn_convert/artifacts/json_weights.py"),
+    }
+}
+
+
+@dataclass
+class Block:
+    """A fenced block, or an indented one without a language."""
+
+    language: str
+    text: str
+
+
+@dataclass
+class Command:
+    """A line that calls the tool, and what the page says that it prints; None where it says nothing."""
+
+    words: list[str]
+    shown: list[str] | None = None
+
+
+def blocks(text: str) -> list[Block]:
+    found = [Block(m[1], m[2]) if m[3] is None else Block("", m[3]) for m in FENCE.finditer(text)]
+    return [block for block in found if block.text.strip()]
+
+
+def commands(block: Block) -> list[Command]:
+    """Those that a reader can run as they stand."""
+    found: list[Command] = []
+    shows = False
+    for line in block.text.replace("\\\n", " ").splitlines():
+        bare = line.strip()
+        called = bare.removeprefix("$ ").startswith("cudnn-convert ") and "cudnn-convert: " not in bare
+        prompted = bare.startswith("$ ")
+        if called and (prompted or not shows):
+            shows = prompted
+            if not STANDS_FOR.search(bare.partition("  #")[0]):
+                words = shlex.split(bare.removeprefix("$ "), comments=True)[1:]
+                found.append(Command(words, [] if prompted else None))
+        elif shows and found:
+            assert found[-1].shown is not None
+            found[-1].shown.append(bare)
+    return found
+
+
+def samples(page: str, folder: Path) -> None:
+    """Copies the samples of a page to the names that it calls them by."""
+    for name, sample in FILES.get(page, {}).items():
+        source, target = ROOT / sample, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.is_file():
+            shutil.copy(source, target)
+        else:
+            for part in source.parent.glob(f"{source.name}.*"):
+                if page != WITHOUT_META or part.suffix != ".meta":
+                    shutil.copy(part, f"{target}{part.name.removeprefix(source.name)}")
+    if page == "docs/cli.md":
+        theirs(folder)
+        with np.load(ROOT / TF1 / "twins_training" / "golden.npz") as golden:
+            np.savez(folder / "feeds.npz", x=golden["feed0/x:0"])
+
+
+def theirs(folder: Path) -> None:
+    """An ONNX model of `model.ckpt` as somebody else may have made it: without provenance."""
+    ends = {"inputs": "feed=x:0", "outputs": "answer=probs:0"}
+    cudnn_convert.convert(folder / "model.ckpt", folder / "theirs.onnx", format="onnx", **ends)
+    model = onnx.load(folder / "theirs.onnx")
+    del model.metadata_props[:]
+    onnx.save(model, folder / "theirs.onnx")
+
+
+def run_command(call: Command) -> None:
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = cli.main(call.words)
+    text = said.getvalue()
+    refused = any(line.startswith("cudnn-convert: ") for line in call.shown or ())
+    assert bool(code) is refused, text
+    if call.shown is not None:
+        compare("\n".join(call.shown), text)
+
+
+def compare(shown: str, said: str) -> None:
+    """`shown` is `said`, but for blanks, numbers that differ by machine, and `...`."""
+    wanted, found = (NUMBER.sub("#", " ".join(text.split())) for text in (shown, said))
+    pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("..."))
+    assert re.fullmatch(rf"\s*{pattern}\s*", found, re.DOTALL), f"shown:\n{shown}\nsaid:\n{said}"
+
+
+@dataclass
+class Python:
+    """The blocks of Python of one page, which share their names, but for those that change the package.
+
+    A block that begins with a new module's path is it; one in `read/` becomes a reader. One that begins with
+    `# added to` a module is what a reader of the page types at its end, or below the other rows.
+    """
+
+    patch: pytest.MonkeyPatch
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, page: str, text: str) -> None:
+        changed = re.match(r"# (added to (?:the rows of )?)?(cudnn_convert/\S+)\.py\n", text)
+        if changed:
+            self.change(page, changed[1] or "", changed[2].removesuffix("/__init__").replace("/", "."), text)
+            return
+        told = [shown for _, shown in re.findall(r"^( *print\(.*\))  # (.*)$", text, re.MULTILINE)]
+        said = io.StringIO()
+        with redirect_stdout(said):
+            exec(compile(text, page, "exec"), self.names)
+        lines = said.getvalue().splitlines()
+        assert len(lines) == len(told)
+        for line, comment in zip(lines, told, strict=True):
+            assert comment == line or comment.startswith(f"{line}: ")
+
+    def change(self, page: str, how: str, name: str, text: str) -> None:
+        if how.endswith("rows of "):
+            rows = eval(compile(f"{{{text}}}", page, "eval"), vars(formats))
+            for key, row in rows.items():
+                self.patch.setitem(formats._ROWS, key, row)
+            return
+        module = import_module(name) if how else ModuleType(name)
+        names = dict(vars(module))
+        exec(compile(text, page, "exec"), names if how else vars(module))
+        for key, value in names.items() if how else ():
+            self.patch.setattr(module, key, value, raising=False)
+        self.patch.setitem(sys.modules, name, module)
+        if not how and name.startswith("cudnn_convert.read.") and name.count(".") == 2:
+            self.patch.setattr(read, "READERS", (*read.READERS, module))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    python = Python(monkeypatch)
+    for block in blocks(PAGES[page].read_text(encoding="utf-8")):
+        if block.language == "python":
+            python.run(page, block.text)
+        elif block.language in ("", "sh", "console"):
+            for call in commands(block):
+                run_command(call)
+        else:
+            assert block.language in ("js", "text"), f"{page}: a block of {block.language} that nothing runs"
+
+
+def test_pages_name_their_samples() -> None:
+    """Whoever follows a tutorial finds its files."""
+    for page, files in FILES.items():
+        text = PAGES[page].read_text(encoding="utf-8")
+        if "/tutorials/" in page:
+            for sample in files.values():
+                assert str(Path(sample).parent) in text, (page, sample)
+
+
+def test_links_lead_somewhere() -> None:
+    """Of pages and of the README; to a heading too. GitHub and the site agree on these anchors."""
+    for page, path in PAGES.items():
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in LINK.findall(text):
+            target, _, anchor = link.partition("#")
+            assert "://" not in link, f"{page}: {link}: no page of ours needs another site"
+            found = (path.parent / target).resolve() if target else path
+            assert found.exists(), f"{page}: {link}"
+            if anchor:
+                assert anchor in anchors(found), f"{page}: {link}"
+
+
+def test_modules_that_pages_name_exist() -> None:
+    """A path begins at the root or in the package; a name alone is that of a file in any folder."""
+    folders = (ROOT / name for name in ("cudnn_convert", "models", "scripts", "tests"))
+    names = {path.name for folder in folders for path in folder.rglob("*.py")}
+    wrong = []
+    for pattern in ("*.md", "docs/**/*.md", "models/*/*.md", "tests/data/*/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            page = str(path.relative_to(ROOT))
+            known = names | CITED_FILES | TUTORIAL_MODULES.get(page, set())
+            for name in set(MODULE.findall(path.read_text(encoding="utf-8"))) - known:
+                roots = () if name.startswith(CITED) else (ROOT, ROOT / "cudnn_convert")
+                if roots and not any(any(root.glob(name.replace("NAME", "*"))) for root in roots):
+                    wrong.append(f"{page}: {name}")
+    assert not wrong, wrong
+
+
+def anchors(path: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """`make docs` says so too, where mkdocs is."""
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def test_the_flags_are_those_of_the_parsers() -> None:
+    written = runpy.run_path(str(ROOT / "scripts" / "write_flags.py"))["page"]()
+    found = (DOCS / "flags.md").read_text(encoding="utf-8")
+    assert found == written, "docs/flags.md is old: run scripts/write_flags.py"

@@ -1,0 +1,179 @@
+"""The architecture as its imports: rooms look up, never down."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from support.samples import ROOT
+
+PACKAGE = ROOT / "cudnn_convert"
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+#: The rooms inside rooms that have a rule of their own.
+SUBROOMS = (
+    *("graph.passes", "keras.config", "read.dialects", "read.tensorbundle"),
+    *("lower.tensorflow", "lower.onnx", "verification.pieces"),
+)
+
+#: Each room, from the lowest up, and the rooms that it may import from, its own always among them.
+ALLOWED = {
+    "version": "",
+    "errors": "",
+    "reference": "",
+    "private": "",
+    "formats": "",
+    "context": "errors private",
+    "storage": "errors",
+    "model": "errors",
+    "options": "errors formats context",
+    "weights": "errors model context",
+    "report": "errors model storage",
+    "graph": "errors private model",
+    "graph.passes": "errors private model graph",
+    "recurrences": "errors private model weights graph graph.passes",
+    "keras.config": "errors model",
+    "keras": "errors private model weights graph recurrences keras.config",
+    "read.tensorbundle": "errors model weights",
+    "read.dialects": "errors model weights read.variable_keys",
+    "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
+    "lower.tensorflow": "errors model weights graph graph.passes recurrences",
+    "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
+    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
+    "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
+    "keras.config read",
+    "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
+    "targets": "errors private formats context model options weights report graph graph.passes recurrences "
+    "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
+    "verification.pieces": "errors private formats model weights reference report graph graph.passes "
+    "recurrences plan artifacts verification",
+    "verification": "errors private formats context model options weights reference report graph "
+    "graph.passes recurrences plan artifacts verification.pieces",
+    "weight_map": "model weights report graph plan artifacts",
+    "testing": "errors formats context model weights report keras.config artifacts verification",
+    "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
+    "keras.config read read.dialects read.tensorbundle plan targets",
+    "pipeline": "version errors formats context storage model options weights report recurrences read plan "
+    "targets artifacts verification weight_map",
+    "torch": "errors model options recurrences lower plan pipeline",
+    "cli": "version errors formats context storage options report inspection pipeline",
+    "__main__": "cli",
+    "__init__": "version errors options report recurrences inspection pipeline",
+}
+
+#: The page that shows the table of rooms, and the lines around it.
+PAGE = ROOT / "docs" / "architecture.md"
+IMPORTS = "<!-- imports -->\n{}<!-- /imports -->"
+
+#: What the command line loads before anything else, and what such a module may not import.
+FIRST = """
+__init__ __main__ cli cli.commands errors formats inspection inspection.result model reference
+report version
+""".split()
+HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of a module, read once."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def imports(node: ast.AST) -> list[str]:
+    """The full names that an import statement names; none for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: a relative import"
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def imported(module: str) -> Iterator[str]:
+    """The modules of the package that a module imports anywhere, by name without the package."""
+    for node in ast.walk(parsed(module)):
+        for name in imports(node):
+            package, _, rest = name.partition(".")
+            if package == "cudnn_convert":
+                yield _module(rest)
+
+
+def _module(name: str) -> str:
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def room(module: str) -> str:
+    """The room of a module: a folder of the package, or a module at its top."""
+    inner = ".".join(module.split(".")[:2])
+    return inner if inner in SUBROOMS else module.partition(".")[0]
+
+
+def import_table() -> str:
+    """The rules of import as a table of Markdown, a row for each room."""
+    rows = ["| room | may import |", "| --- | --- |"]
+    for name, allowed in ALLOWED.items():
+        others = ", ".join(f"`{other}`" for other in allowed.split())
+        rows.append(f"| `{name}` | {others or 'nothing'} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_architecture_page_has_the_rules() -> None:
+    """Where they differ, the failure shows the lines to paste."""
+    table = IMPORTS.format(import_table())
+    assert table in PAGE.read_text(encoding="utf-8"), f"{PAGE.name}: expected these lines:\n{table}"
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {room(module) for module in MODULES} == set(ALLOWED)
+
+
+def test_rooms_look_up() -> None:
+    for module in MODULES:
+        allowed = {room(module), *ALLOWED[room(module)].split()}
+        refused = {name for name in imported(module) if not {name, room(name)} & allowed}
+        assert not refused, f"{module} may not import {sorted(refused)}"
+
+
+def test_the_rules_themselves_have_no_cycle() -> None:
+    order = list(ALLOWED)
+    for name, allowed in ALLOWED.items():
+        parts = {f"{name}.{other}" for other in ("pieces", "tensorflow")} | {name.partition(".")[0]}
+        below = [other for other in map(room, allowed.split()) if other not in parts]
+        assert all(order.index(other) < order.index(name) for other in below), name
+
+
+def test_only_the_command_line_talks() -> None:
+    for module in MODULES:
+        calls = {
+            node.func.id
+            for node in ast.walk(parsed(module))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert room(module) == "cli" or not calls & {"print", "exit", "quit"}, module
+
+
+def test_what_the_command_line_loads_first_is_light() -> None:
+    for module in FIRST:
+        names = {name.partition(".")[0] for node in parsed(module).body for name in imports(node)}
+        assert not names & HEAVY, module
+
+
+def test_front_doors_list_their_modules_and_what_they_may_import() -> None:
+    for name, allowed in ALLOWED.items():
+        door = PACKAGE.joinpath(*name.split("."), "__init__.py")
+        if name.startswith("__") or not door.is_file():
+            continue
+        text = " ".join((ast.get_docstring(ast.parse(door.read_text())) or "").split())
+        modules = [path for path in door.parent.glob("*.py") if path != door]
+        for path in [*modules, *door.parent.glob("*/__init__.py")]:
+            module = path.stem if path in modules else path.parent.name
+            first = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+            assert re.search(rf"\* {module} *: {re.escape(first)}", text), f"{name}: {module}"
+        assert f"May import: {', '.join(allowed.split()) or 'nothing'}." in text, name

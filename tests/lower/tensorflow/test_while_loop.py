@@ -1,0 +1,136 @@
+"""The loop over steps against the float64 reference, and the ops that run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.cases import Case
+from support.lowered_recurrences import judged, looped, stored
+from support.samples import ROOT
+
+from cudnn_convert.lower.tensorflow import layer_stack, while_loop
+from cudnn_convert.model import Mode
+from cudnn_convert.verification import judges
+
+# The loop over steps against the float64 reference, however many it takes in an iteration.
+
+
+@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
+    case = Case(mode, layers, directions, op, time_major)
+    for together in ((10, 1), (4, 2, 1), (2, 1), (1,)):
+        judged(case, looped(case, together), stored(case, block=False))
+
+
+@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+def test_loops_one_after_another(op: str) -> None:
+    """Each of them several times, once and not at all."""
+    case = Case(Mode.GRU, 2, 2, op, True)
+    sizes = ((19, 2), (22, 3), (15, 2), (6, 2), (3, 2), (2, 1), (1, 2), (0, 2))
+    judged(case, looped(case, (5, 2, 1)), stored(case, block=False), sizes)
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
+    """As where zeros of a fixed shape are the first states: what a loop carries has less of a shape."""
+    case = Case(mode)
+    feeds = case.feeds(batch=1)
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(case.dtype, [None, None, case.inputs])
+        h, c = tf.constant(feeds["h"]), tf.constant(feeds["c"])
+        made = looped(case, (10, 1))(x, h, c, None, *stored(case, block=False))
+        with tf.compat.v1.Session(graph=graph) as session:
+            expected = case.expected(feeds)
+            found = session.run([*made][: len(expected)], {x: feeds["x"]})
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
+    """A dense layer asks for it; a width taken for the batch would be told to whoever reads the graph."""
+    case = Case(mode)
+    with tf.Graph().as_default():
+        made = looped(case, (10, 1))(*case.placeholders()[:3], None, *stored(case, block=False))
+    y, *states = made[: 3 if mode is Mode.LSTM else 2]
+    assert y.shape.as_list() == [None, None, case.units]
+    assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
+
+
+def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`portable` goes step by step, in ops that TensorFlow Lite's converter knows."""
+    case, ran = Case(Mode.GRU), []
+    right = while_loop.cell_steps
+
+    def counted(*given: Any) -> Any:
+        sums, step = right(*given)
+        return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
+
+    monkeypatch.setattr(while_loop, "cell_steps", counted)
+    for lowering, held, each in (("fast", 2**20, 16 + 4), ("fast", 0, 10), ("portable", 2**20, 1)):
+        monkeypatch.setattr(layer_stack, "_CACHED", held)
+        compute = layer_stack.stack(case.recurrence(), lowering)
+        with tf.Graph().as_default() as graph:
+            ran.clear()
+            compute(*case.placeholders()[:3], None, *stored(case, block=False))
+            definition = graph.as_graph_def()
+        bodies = [node.op for function in definition.library.function for node in function.node_def]
+        # one for the odd steps, one for a single step
+        assert len(ran) == (each + 2 if each > 1 else 1)
+        assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
+        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
+        # Several rows at once, and one as it is; what is stacked of one step stays an item of one.
+        assert ("Unpack" in {*bodies}) == (each > 1)
+
+
+def test_the_feeds_of_a_proof_take_every_loop() -> None:
+    """They are fewer where no recurrence is small."""
+    for counts, sizes in (
+        (layer_stack._SMALL, judges.SIZES),
+        (layer_stack._OTHERS, judges.SIZES),
+        (layer_stack._OTHERS, judges.FEWER),
+    ):
+        for before, count in zip((1000, *counts), counts, strict=False):
+            assert any(time % before >= count for time, _ in sizes)
+
+
+# A step's product and its bias are one op where an artifact runs, with oneDNN and without it.
+
+PROGRAM: Final = ROOT / "tests" / "support" / "programs" / "count_products.py"
+#: A step of a GRU has one product with a bias and one without. The products with the input, two of them,
+#: are taken once for all steps.
+OF_INPUT: Final = 2
+#: The loop's graph has ten steps of an iteration, one of the odd steps and a single step.
+IN_LOOP: Final = 10 + 1 + 1
+#: The SavedModel ran as many.
+STEPS: Final = 21
+
+
+@pytest.mark.parametrize("onednn", ["0", "1"], ids=["without_oneDNN", "with_oneDNN"])
+def test_a_product_and_its_bias_are_one_op(onednn: str) -> None:
+    """Counted are `_FusedMatMul` and `MatMul`, which oneDNN calls `_MklNativeFusedMatMul` and `_MklMatMul`.
+
+    In the function of a branch, where the steps of the SavedModel stand, they keep their first names.
+    """
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    call = [sys.executable, str(PROGRAM), str(STEPS)]
+    ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    for counts, steps in zip(json.loads(ended.stdout), (IN_LOOP, STEPS), strict=True):
+        products = {name: count for name, count in counts.items() if name.endswith("MatMul")}
+        fused = sum(count for name, count in products.items() if name.endswith("FusedMatMul"))
+        assert (fused, sum(products.values()) - fused) == (steps + OF_INPUT, steps)
+        assert any(name.startswith("_Mkl") for name in products) == (onednn == "1")
+        assert "BiasAdd" not in counts

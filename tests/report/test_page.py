@@ -1,0 +1,274 @@
+"""The page of a report: whole in itself, safe whatever names it holds, and sound in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html import escape, unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import command, copied
+
+from cudnn_convert.report import (
+    Distribution,
+    Element,
+    GateReport,
+    LayoutReport,
+    OutputReport,
+    OverTime,
+    PieceReport,
+    RecurrenceReport,
+    Report,
+    Subject,
+    TensorRegion,
+    VariableReport,
+    Verification,
+    WeightsReport,
+    page,
+)
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+EVIL = '<script>alert("x")</script>'
+LONG = "a_scope_that_goes_on/" * 12 + "cudnn_lstm/opaque_kernel"
+RISING = OverTime(0, 4, tuple(1e-9 * 1.1**k for k in range(100)))
+BINS = Distribution(5, -8.0, 0.5, (0,) * 9 + (3, 40, 900, 17) + (0,) * 15)
+
+
+def output(name: str = "scores", *, passed: bool = True, **given: Any) -> OutputReport:
+    message = "" if passed else "at [1] expected 1, found 2"
+    made = OutputReport(
+        name, passed, 965, 1e-7, 0.01, 1e-5, 1e-5, "float32", 0, message,
+        1e-7, 2e-6, 1e-5, 3, 0.9999999, Element(1, (2, 0, 5), 1.0, 1.0000001), RISING, BINS,
+    )  # fmt: skip
+    return replace(made, **given)
+
+
+def proof(*outputs: OutputReport, name: str = "model.ckpt", node: str = "rnn") -> Verification:
+    rows = tuple(
+        GateReport(0, "forward", gate, field, TensorRegion(name, "[0:4]", "as it is"), target, doubt)
+        for gate, field, target, doubt in (
+            ("input", "kernel", TensorRegion(name, "[:, 0:4]", "transposed"), ""),
+            ("forget", "kernel", None, ""),
+            ("cell", "recurrent_kernel", TensorRegion(name, "[0, 4:8]", "as it is"), "transposed here"),
+        )
+    )
+    order = LayoutReport(("input", "output", "forget", "cell"), ("onnx",))
+    others = (VariableReport(name, (3, 4), "needed", None), VariableReport("w", (2,), "needed", name))
+    weights = WeightsReport({node: rows}, {node: order}, {node: LayoutReport((), ())}, others)
+    found = RecurrenceReport(node, "CudnnRNN", "lstm", 1, 1, 4, 3, "float32", "raw")
+    told = Subject(name, "checkpoint", "onnx", name, {name: name}, {name: name}, (found,), (name,), weights)
+    passed = all(one.passed for one in outputs)
+    return Verification(passed, 7, ({"x": (17, 3, 4)}, {"x": (9, 2, 4)}), outputs, (name,), told)
+
+
+class Reader(HTMLParser):
+    """The elements of a page and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open += [] if tag in ("meta", "br") else [tag]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def said(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def count(self, *tags: str) -> int:
+        return sum(tag in tags for tag, _ in self.tags)
+
+
+def test_every_recurrence_comes_before_the_outputs_with_what_it_would_have_shown() -> None:
+    hidden = "layer 0 forward: kernel zero: 2 tolerances"
+    asked = PieceReport(
+        EVIL, (0, 1), asked=True, passed=True, piece="GRU_0", compared=4321, worst=2.5e-7, needed=0.0123,
+        atol=1e-5, rtol=1e-5, smallest=3456.0, weakest=12.0, unseen=(hidden,),
+    )  # fmt: skip
+    wrong = replace(asked, node="other", passed=False, message="layer 1 backward: y", unseen=())
+    silent = PieceReport("third", (0,), asked=False, passed=True, message="not asked by itself: why")
+    told = replace(proof(output()), passed=False, recurrences=(asked, wrong, silent))
+    read = Reader(page.of(told))
+    assert read.said.index("Recurrences by themselves") < read.said.index("Outputs")
+    assert "1 of 3 recurrences agree by themselves with the float64 reference." in read.said
+    for figure in (EVIL, "0, 1", "GRU_0", "4,321", "2.50e-07", "1.2%", "3,456", "12", hidden, "not asked",
+                   "other : layer 1 backward: y", "third : not asked by itself: why"):  # fmt: skip
+        assert figure in read.said, figure
+    assert "script" not in {tag for tag, _ in read.tags}
+
+
+def test_what_is_not_judged_is_called_neither_equal_nor_different() -> None:
+    one = output(judged=False, message="not judged end to end: why")
+    read = Reader(page.of(replace(proof(one), end_to_end="not judged")))
+    assert "Recurrences equal, end to end not judged" in read.said
+    assert "0 of 1 outputs agree" in read.said
+    assert "not judged end to end: why" in read.said
+
+
+def test_the_verdict_comes_first_and_every_figure_is_there() -> None:
+    read = Reader(page.of(proof(output(), output("other", passed=False))))
+    assert not read.open
+    first = next(k for k, (tag, _) in enumerate(read.tags) if tag == "h1")
+    assert first < next(k for k, (tag, _) in enumerate(read.tags) if tag == "table")
+    assert "Different 1 of 2 outputs agree with the float64 reference. other : at [1] expected 1" in read.said
+    for figure in (
+        "1.00e-07",
+        "2.00e-06",
+        " 3 ",
+        "0.999999900",
+        "1.0%",
+        "feed 2",
+        "[2, 0, 5]",
+        "above 1e-05",
+    ):
+        assert figure in read.said, figure
+    assert "input output forget cell as onnx" in read.said
+    assert "not found by its values" in read.said
+    assert "transposed here" in read.said
+
+
+def test_the_plots_have_their_marks() -> None:
+    (over, spread) = re.findall(r"<svg.*?</svg>", page.of(proof(output())), re.S)
+    assert len(re.findall(r" L", over)) == len(RISING.errors) - 1
+    assert 'class="limit"' in over
+    assert "the worst of each 4" in over
+    assert "absolute error" in over
+    bars = [float(found) for found in re.findall(r'<rect[^>]*height="([\d.]+)"', spread)]
+    assert len(bars) == 4
+    assert bars[2] == max(bars)
+    assert bars[1] / bars[2] == pytest.approx(40 / 900, abs=1e-2)
+    assert "error / tolerance" in spread
+
+
+def test_a_short_run_has_a_dot_for_every_step() -> None:
+    text = page.of(proof(output(over_time=OverTime(1, 1, (0.0, 1e-7, 2e-6)))))
+    heights = [float(found) for found in re.findall(r'<circle[^>]*cy="([\d.]+)"', text)]
+    assert len(heights) == 3
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_errors_beyond_the_tolerance_are_marked() -> None:
+    text = page.of(proof(output(distribution=Distribution(0, -8.0, 0.5, (0,) * 15 + (2, 3) + (0,) * 11))))
+    assert text.count('class="bar"') == 1
+    assert text.count('class="bar over"') == 1
+
+
+def test_what_has_no_meaning_is_left_out() -> None:
+    bare = OutputReport("tags", False, 12, 3.0, 3.0, 0.0, 0.0, "equal", 0, "3 of 12 values differ")
+    nothing = OutputReport("lost", False, 0, float("inf"), float("inf"), 0.0, 0.0, "none", 0, "missing")
+    text = page.of(proof(bare, nothing))
+    assert "<svg" not in text
+    assert not re.search(r"\b(nan|inf|None)\b", Reader(text).said)
+
+
+def test_names_out_of_files_are_text() -> None:
+    text = page.of(proof(output(EVIL, message=EVIL, reason=EVIL), name=EVIL, node=EVIL))
+    assert "<script" not in text
+    read = Reader(text)
+    assert read.count("script") == 0
+    assert read.said.count(EVIL) >= 10
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_nothing_is_fetched(passed: bool) -> None:
+    text = page.of(proof(output(passed=passed)))
+    assert not re.search(r"https?://|url\(|@import|\bsrc=|\bhref=", text)
+    assert Reader(text).count("script", "link", "img", "iframe", "object", "base", "form") == 0
+    assert "default-src 'none'" in text
+
+
+def test_a_conversion_that_was_not_verified_says_so() -> None:
+    bare = Report("s", "k", "onnx", "o", {"x": "x:0"}, {"y": "y:0"}, (), (), (), None)
+    assert "Not verified Nothing was compared (--no-verify)." in Reader(page.of(bare)).said
+    assert "Portable already" in Reader(page.of(replace(bare, out=None))).said
+
+
+# On the command line.
+
+
+def test_the_page_and_its_json_lie_side_by_side(tmp_path: Path) -> None:
+    source, out = copied(tmp_path), tmp_path / "out"
+    assert command(source, out, "--report", tmp_path / "one.html", "--quiet").code == 0
+    assert command("verify", source, out, "--report", tmp_path / "two.html", "--quiet").code == 0
+    made, proven = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two"))
+    subject = proven.pop("subject")
+    assert made["verification"] == {**proven, "subject": None}
+    assert made["weights"] == subject["weights"]
+    assert made["recurrences"] == subject["recurrences"]
+    for name in ("one", "two"):
+        read = Reader((tmp_path / f"{name}.html").read_text(encoding="utf-8"))
+        assert not read.open
+        assert "Equal 2 of 2 outputs agree" in read.said
+        assert "cudnn_rnn_tanh/CudnnRNNV3" in read.said
+        assert read.count("svg") >= 3
+
+
+def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
+    source, file = copied(tmp_path), tmp_path / "report.html"
+    ended = command(source, tmp_path / "out", "--atol=1e-30", "--rtol=0", "--report", file, "--quiet")
+    assert ended.code == 3
+    said = Reader(file.read_text(encoding="utf-8")).said
+    assert "Different 0 of 2 outputs agree with the float64 reference. rnn_out : at [" in said
+    assert json.loads((tmp_path / "report.json").read_text())["weights"]["gates"]
+
+
+# In a browser.
+
+MEASURE = """<script>addEventListener("load", () => {
+  const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
+    one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
+  const marks = [...document.querySelectorAll("svg")].map(svg => {
+    const frame = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll("path, circle, rect")].filter(mark => {
+      const box = mark.getBoundingClientRect();
+      return box.width * box.height > 0 && box.left >= frame.left && box.right <= frame.right &&
+        box.top >= frame.top && box.bottom <= frame.bottom; }).length; });
+  const told = {inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, marks,
+    fetched: performance.getEntriesByType("resource").map(one => one.name)};
+  parent.document.title = "measured" + JSON.stringify(told) + "measured";
+});</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
+    """In a frame of that width, for a window has at least 500 pixels.
+
+    The page's own policy lets no script run, ours neither: it is taken out to measure.
+    """
+    found = proof(output(LONG), output("other", passed=False), name=LONG, node=LONG)
+    text = re.sub(r"<meta http-equiv=.*?>", "", page.of(found)).replace("<details", "<details open")
+    inner = escape(text.replace("</body>", f"{MEASURE}</body>"))
+    file = tmp_path / "page.html"
+    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
+    file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
+    done = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000",
+         f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    told = json.loads(unescape(done.stdout.split("<title>measured")[1].split("measured</title>")[0]))
+    assert told["inner"] == width
+    assert told["scroll"] <= width
+    assert told["wide"] == []
+    assert told["fetched"] == []
+    assert len(told["marks"]) == 4
+    assert all(told["marks"])

@@ -1,0 +1,33 @@
+"""What tests share: samples, makers of sources, and the programs that run in a process of their own.
+
+* samples            : The recorded checkpoints of TensorFlow 1, and which format each goes to.
+* keras_samples      : The recorded files of Keras.
+* keras3_samples     : The recorded exports of Keras 3.
+* published_networks : Networks of which sums of real cuDNN's outputs were published.
+* cases              : One cuDNN node in a small graph, its weights, and what the reference makes of it.
+* lowered_recurrences: Recurrences computed in TensorFlow ops, beside the reference.
+* graphs             : Small TensorFlow 1 graphs, made in memory.
+* containers         : The recorded checkpoints as frozen graphs and SavedModels.
+* checkpoints        : Checkpoints by TensorFlow and by hand, in both formats, block by block.
+* keras_files        : HDF5 files of Keras, made by hand.
+* keras_nodes        : CudnnRNNV3 nodes as Keras 3 makes them where it sees a GPU.
+* hidden_recurrences : Models whose outputs hide their recurrence.
+* command_line       : The command line in this process, and copies of a sample to damage.
+* flag_messages      : The pieces of text in the package that name a flag.
+* watched_file       : A file that tells whether it was opened.
+* user_processes     : The processes of users, which live as long as a test worker.
+* artifacts          : Conversions, and what users' processes answer to them.
+* published_artifacts: Artifacts of the published networks.
+* asking_graphs      : Small graphs that are not converted without a question.
+* asking_files       : Files of weights, and of other tools, that need a flag.
+* asking_keras       : Files of Keras that need a flag.
+* advice             : A row of the tables of advice, and how it is followed.
+* advice_calls       : Advice about the flags of a call, formats, a proof.
+* advice_graphs      : Advice about sources with a graph.
+* advice_keras       : Advice about files of Keras.
+* advice_weights     : Advice about weights without a graph.
+* troubleshooting    : The paragraphs of docs/troubleshooting.md, with their files.
+
+`user/` is what a user's process runs, in which cudnn_convert cannot be imported; `programs/` has what a
+test starts to see it killed, counted or watched.
+"""

@@ -1,0 +1,388 @@
+"""Tables of `Advice`: messages about the flags of a call, about formats, and about what a proof needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from support import asking_files, asking_graphs
+from support.advice import Advice
+from support.asking_graphs import X
+from support.command_line import command
+from support.samples import ROOT
+
+INT8: Final = ["--format", "onnx", "--quantize", "int8", "--data", "{here}/feeds.npz"]
+_GOLDEN: Final = ROOT / "tests" / "data" / "recordings" / "params_lstm_bi-1.4.1.npz"
+_ARCHITECTURE: Final = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "weights_sequential" / "model.json"
+Prepare = Callable[[Path, Path], Any]
+
+
+def with_feeds(**values: Any) -> Prepare:
+    """Makes feeds.npz."""
+    return lambda here, _: np.savez(here / "feeds.npz", **values)
+
+
+def converted(*flags: str, name: str = "artifact") -> Prepare:
+    """Makes an artifact of the source."""
+
+    def made(here: Path, source: Path) -> None:
+        assert command(source, here / name, *flags).code == 0
+
+    return made
+
+
+def exhausted(*_: Any) -> Any:
+    raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+
+
+_FEEDS: Final = with_feeds(x=X)
+
+#: Of the flags that quantize, each that misses or is one too many.
+QUANTIZED: Final = (
+    Advice(
+        ["targets/__init__.py: --max-error: expected"],
+        asking_graphs.plain,
+        ["--max-error", "0.5"],
+        r"expected (--quantize)|or (--atol) in the place of (?P<gone>--max-error)",
+        {"--quantize": "int8", "--atol": "1e-3"},
+        then="--quantize: expected --format onnx",
+    ),
+    Advice(
+        ["targets/__init__.py: expected --format {}"],
+        asking_graphs.plain,
+        ["--max-error", "0.5", "--quantize", "int8", "--data", "{here}/feeds.npz"],
+        r"expected (--format onnx)",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/__init__.py: the largest error that you accept"],
+        asking_graphs.plain,
+        INT8,
+        r"expected (--max-error)",
+        {"--max-error": "0.5"},
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/__init__.py: found --no-verify"],
+        asking_graphs.plain,
+        [*INT8, "--max-error", "0.5", "--no-verify"],
+        r"found (?P<gone>--no-verify)",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/__init__.py: inputs of yours"],
+        asking_graphs.plain,
+        ["--max-error", "0.5", "--quantize", "int8", "--format", "onnx"],
+        r"expected (--data)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/__init__.py: --weights-dtype float32"],
+        asking_graphs.plain,
+        [*INT8, "--max-error", "0.5", "--weights-dtype", "float16"],
+        r"expected (--weights-dtype float32)",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/__init__.py: expected --max-error alone"],
+        asking_graphs.plain,
+        [*INT8, "--max-error", "0.5", "--atol", "0.5"],
+        r"found (?P<gone>--atol or --rtol)",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        [
+            "targets/__init__.py: leave out --quantize",
+            "targets/__init__.py: raise --max-error",
+            "targets/__init__.py: expected {}, found {}; {}",
+        ],
+        asking_graphs.plain,
+        [*INT8, "--max-error", "1e-9"],
+        r"raise (--max-error)|leave out (?P<gone>--quantize and --max-error)",
+        {"--max-error": "0.5"},
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["targets/onnx.py: --quantize: expected {}, found none"],
+        asking_graphs.of_relu,
+        [*INT8, "--max-error", "0.5"],
+        r"(?P<gone>--quantize: .*; leave it out, and --max-error)",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["lower/onnx/reduced_precision.py: leave out --quantize"],
+        asking_graphs.infinite,
+        [*INT8, "--max-error", "0.5"],
+        r"leave out (?P<gone>--quantize and --max-error)",
+        then="expected nan",
+        prepare=_FEEDS,
+    ),
+)
+
+#: Flags that another format has, or another source.
+FORMATS: Final = (
+    Advice(["cli/commands.py: --help"], asking_graphs.plain, ["--fast"], r"see cudnn-convert (--help)"),
+    Advice(
+        ["targets/__init__.py: expected --format {}"],
+        asking_graphs.plain,
+        ["--cell", "lstm_block"],
+        r"expected (--format checkpoint)",
+    ),
+    Advice(
+        ["targets/__init__.py: expected --format {}"],
+        asking_graphs.plain,
+        ["--weights-dtype", "float16"],
+        r"expected (--format onnx)",
+    ),
+    Advice(
+        ["targets/__init__.py: expected --format {}"],
+        asking_graphs.plain,
+        ["--jit", "--format", "onnx"],
+        r"expected (--format savedmodel) or (?P<other>frozen)",
+    ),
+    Advice(
+        ["targets/__init__.py: --jit: expected --lowering"],
+        asking_graphs.plain,
+        ["--jit", "--lowering", "portable"],
+        r"expected (--lowering fast)",
+    ),
+    Advice(
+        ["targets/__init__.py: expected --format {}"],
+        asking_graphs.plain,
+        ["--slots"],
+        r"expected (--format checkpoint) or (?P<other>h5)",
+        then="--format h5: expected the layers of a Keras model",
+    ),
+    Advice(
+        ["targets/__init__.py: expected the layers of a Keras model"],
+        asking_graphs.plain,
+        ["--format", "keras"],
+        r"(--format) keras: .* choose (\w+)",
+    ),
+    Advice(
+        [
+            "targets/__init__.py: give --architecture",
+            "targets/__init__.py: expected the layers of a Keras model",
+        ],
+        "keras-2.2.4-weights_sequential",
+        ["--format", "keras"],
+        r"give (--architecture)",
+        {"--architecture": str(_ARCHITECTURE)},
+    ),
+    Advice(
+        ["inspection/inspect.py: the whole model needs"],
+        "keras-2.2.4-weights_sequential",
+        [],
+        r"the whole model needs (--architecture)",
+        {"--architecture": str(_ARCHITECTURE)},
+        verb="inspect",
+    ),
+    Advice(
+        ["targets/__init__.py: --jit: expected a model"],
+        asking_graphs.frozen_plain,
+        ["--jit", "--outputs", "scores"],
+        r"(?P<gone>--jit): .*; leave it out",
+    ),
+    Advice(
+        ["targets/checkpoint.py: --cell {}: expected"],
+        asking_graphs.of_relu,
+        ["--cell", "lstm_block", "--format", "checkpoint"],
+        r"(?P<gone>--cell) lstm_block: .*; leave it out",
+    ),
+    Advice(
+        ["options.py: --golden: expected no --data"],
+        "1.3.0-params_lstm_bi",
+        ["{here}/artifact", "--golden", str(_GOLDEN), "--data", "{here}/feeds.npz"],
+        r"expected no (?P<gone>--data)",
+        verb="verify",
+        prepare=converted(),
+    ),
+    Advice(
+        ["cli/commands.py: --format: expected"],
+        asking_graphs.plain,
+        ["{here}/artifact", "--format", "onnx"],
+        r"(?P<gone>--format): .*; leave one out",
+        verb="map",
+        prepare=converted(),
+    ),
+    Advice(
+        ["graph/session.py: choose --format"],
+        asking_graphs.plain,
+        ["--format", "frozen"],
+        r"choose (--format savedmodel)",
+        patch=("cudnn_convert.graph.session._LIMIT", 10),
+    ),
+    Advice(
+        ["lower/onnx/convert.py: choose --format"],
+        asking_graphs.an_op_of_tensorflow,
+        ["--format", "onnx"],
+        r"choose (--format savedmodel) or (?P<other>frozen)",
+    ),
+    Advice(
+        ["targets/tflite.py: choose --format"],
+        asking_graphs.an_op_of_tensorflow,
+        ["--format", "tflite"],
+        r"choose (--format savedmodel) or (?P<other>frozen)",
+    ),
+    Advice(
+        ["targets/tflite.py: unproven with"],
+        "1.15.5-partitioned",
+        ["--format", "tflite"],
+        r"write a kernel of TensorFlow's unproven with (--no-verify)$",
+    ),
+    Advice(
+        ["targets/tflite.py: choose --format"],
+        "1.15.5-block_cell_loop",
+        ["--format", "tflite"],
+        r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
+    ),
+    Advice(
+        ["lower/onnx/finish.py: or take"],
+        asking_graphs.plain,
+        ["--format", "onnx"],
+        r"or take (--format savedmodel)",
+        patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
+    ),
+    Advice(
+        ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],
+        asking_graphs.of_large_weights,
+        ["--format", "onnx", "--weights-dtype", "float16"],
+        r"leave out (?P<gone>--weights-dtype)",
+    ),
+    Advice(
+        ["pipeline.py: or choose with"],
+        asking_files.graphless("1.15.5-two_layers"),
+        ["--format", "onnx"],
+        r"or choose with (--signature)",
+        {"--signature": "outer_inner_encoder"},
+        out="out.onnx",
+    ),
+    Advice(
+        ["plan/requests.py: {}; choose with --signature"],
+        "keras-3.15.1-raw_ops",
+        ["--format", "onnx"],
+        r"choose with (--signature)",
+        {"--signature": "chain"},
+    ),
+)
+
+#: What a file may ask of the machine.
+LIMITED: Final = (
+    Advice(
+        ["read/checks.py: --limit nodes"],
+        "keras-3.15.1-lstm",
+        ["--limit", "nodes=10"],
+        r"if that is meant, give (--limit \S+)",
+    ),
+    Advice(
+        ["context.py: --limit expanded"],
+        asking_graphs.expanding,
+        ["--limit", "expanded=100"],
+        r"if that is meant, give (--limit \S+)",
+    ),
+)
+
+#: What a proof needs, or what reads and runs a model without converting it.
+PROVEN: Final = (
+    Advice(
+        ["verification/feeds.py: needs more"],
+        asking_graphs.plain,
+        [],
+        r"convert with (--no-verify)",
+        patch=("cudnn_convert.verification.feeds._sizes", exhausted),
+    ),
+    Advice(
+        ["pipeline.py: or convert with"],
+        asking_graphs.rare,
+        [],
+        r"give inputs on which one does with (--data)|convert with (--no-verify)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=with_feeds(x=X + 20),
+        patch=("cudnn_convert.verification.compare.proven_alone", lambda _: ()),
+    ),
+    Advice(
+        ["verification/compare.py: give inputs on which they do"],
+        asking_graphs.rare,
+        [],
+        r"give inputs on which they do with (--data)",
+        {"--data": "{here}/feeds.npz"},
+        prepare=with_feeds(x=X + 20),
+    ),
+    Advice(
+        ["artifacts/safety.py: --trust"],
+        asking_graphs.plain,
+        ["{here}/acting"],
+        r"vouch for the file with (--trust)",
+        verb="verify",
+        prepare=lambda here, _: asking_files.acting_artifact(here / "acting"),
+    ),
+    Advice(
+        ["verification/record.py: --trust"],
+        asking_graphs.acting_without_recurrence,
+        ["--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
+        r"vouch for the file with (--trust)",
+        verb="record",
+        prepare=_FEEDS,
+    ),
+    Advice(
+        ["artifacts/runners.py: {}; name them with"],
+        asking_graphs.plain,
+        ["{here}/named_otherwise.onnx"],
+        r"name them with (--inputs NAME=TENSOR)",
+        {"NAME=TENSOR": "features=x:0"},
+        verb="verify",
+        prepare=lambda here, source: asking_files.named_otherwise(source, here / "named_otherwise.onnx"),
+    ),
+    Advice(
+        ["artifacts/runners.py: when freezing"],
+        asking_graphs.plain,
+        ["{here}/graph.pb"],
+        r"name them with (--inputs NAME=TENSOR)",
+        {"NAME=TENSOR": "features=x:0"},
+        verb="verify",
+        prepare=lambda here, source: asking_files.frozen_otherwise(source, here / "graph.pb"),
+    ),
+    Advice(
+        ["artifacts/runners.py: choose with"],
+        asking_graphs.plain,
+        ["{here}/two_signatures"],
+        r"choose with (--signature)",
+        {"--signature": "a"},
+        verb="verify",
+        prepare=lambda here, source: asking_files.two_signatures(source, here / "two_signatures"),
+    ),
+)
+
+#: What is said of a model that runs on a CPU as it is.
+PORTABLE: Final = (
+    Advice(
+        ["pipeline.py: --force-convert"], "tf_keras-2.21.0-portable", [], r"; (--force-convert) writes it"
+    ),
+    Advice(
+        ["inspection/alternatives.py: --force-convert"],
+        "tf_keras-2.21.0-portable",
+        [],
+        r"; (--force-convert) writes a copy",
+        verb="inspect",
+        then_verb="",
+    ),
+    Advice(
+        ["inspection/inspect.py: --tag {}"],
+        "1.15.5-saved_model_tags",
+        [],
+        r"other graphs than that of serve: (--tag \S+)",
+        verb="inspect",
+    ),
+    Advice(
+        ["cli/terminal.py: --json"],
+        "tf_keras-2.21.0-portable",
+        [],
+        r"dead \((--json) lists them\)",
+        verb="inspect",
+    ),
+)

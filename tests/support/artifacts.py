@@ -1,0 +1,66 @@
+"""Conversions for the end-to-end tests, and the processes of users who run what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cudnn_convert
+from cudnn_convert.artifacts import origin
+from support import user_processes
+from support.samples import Fixture
+
+#: What a user runs who has ONNX Runtime or NumPy alone.
+WITHOUT_TENSORFLOW = ("onnx", "npz", "safetensors")
+
+
+def convert(
+    sample: Fixture, form: str, folder: Path, **flags: Any
+) -> tuple[cudnn_convert.Report, dict[str, Any]]:
+    """Converts a sample with its own flags and `flags`; gives the report and the user's job."""
+    out = folder / sample.name
+    report = cudnn_convert.convert(sample.prefix, out, format=form, **sample.options | flags)
+    _, path, recorded = origin.identify(out)
+    assert recorded is not None
+    names = {
+        kind: {
+            key: {"source": source, "artifact": recorded["tensors"][kind][key]}
+            for key, source in recorded[kind].items()
+        }
+        for kind in ("inputs", "outputs")
+    }
+    golden, answers = str(sample.folder / "golden.npz"), str(folder / f"{sample.name}.npz")
+    return report, {"artifact": str(path), "format": form, "golden": golden, "answers": answers, **names}
+
+
+def answer(jobs: list[dict[str, Any]]) -> None:
+    """Runs the jobs where cudnn_convert cannot be imported, ONNX and arrays also without TensorFlow."""
+    for tensorflow in (False, True):
+        chosen = [job for job in jobs if (job["format"] not in WITHOUT_TENSORFLOW) == tensorflow]
+        if chosen:
+            process = user_processes.user(tensorflow=tensorflow)
+            errors = [error for error in process.ask(chosen) if error]
+            assert not errors, "\n".join([*errors, process.printed()])
+
+
+def agree(sample: Fixture, report: cudnn_convert.Report, path: Path, *, bound: float) -> None:
+    """Every answer that the user's process stored at `path` is what TensorFlow 1 recorded."""
+    with np.load(path) as answers:
+        for number, feed in enumerate(sample.feeds()):
+            for key, name in report.outputs.items():
+                found, expected = answers[f"feed{number}/{key}"], feed[name]
+                if expected.dtype.kind in "iuS":
+                    np.testing.assert_array_equal(found.astype(expected.dtype), expected)
+                else:
+                    assert within(found, expected, atol=bound, rtol=bound) <= 1, (sample.name, key)
+
+
+def within(found: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float) -> float:
+    """The share of `atol + rtol*|expected|` that the worst element uses."""
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    wide = expected.astype(np.float64)
+    gap = np.abs(found.astype(np.float64) - wide)
+    assert gap.size and np.isfinite(gap).all()
+    return float(np.max(gap / (atol + rtol * np.abs(wide))))

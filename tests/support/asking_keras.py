@@ -1,0 +1,167 @@
+"""Files of Keras that are not converted without a question, with a recurrence of cuDNN's in most of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import marshal
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from support.keras_files import Arrays, cudnn, entry, sequential, whole
+
+STEPS, INPUTS, UNITS = 6, 5, 3
+_LAMBDA: Final = {
+    "function_type": "lambda",
+    "output_shape": None,
+    "output_shape_type": "raw",
+    "arguments": {},
+}
+#: A class that Keras 3 lacks, as its user may write it.
+THRESHOLDED: Final = """
+import keras
+
+
+class ThresholdedReLU(keras.layers.Layer):
+    def __init__(self, theta=1.0, **options):
+        super().__init__(**options)
+        self.theta = theta
+
+    def call(self, inputs):
+        return keras.ops.where(inputs > self.theta, inputs, 0.0)
+
+    def get_config(self):
+        return {**super().get_config(), "theta": self.theta}
+"""
+
+
+def values(*shapes: tuple[int, ...], name: str = "w") -> Arrays:
+    rng = np.random.default_rng(7)
+    return [(f"{name}{k}:0", rng.normal(size=shape).astype("f") / 3) for k, shape in enumerate(shapes)]
+
+
+def behind(*layers: Mapping[str, Any], **weights: Arrays) -> Callable[[Path], Path]:
+    """An HDF5 file of a CuDNNLSTM `rnn` with these layers behind it."""
+    rnn = entry(
+        "CuDNNLSTM", "rnn", units=UNITS, return_sequences=True, batch_input_shape=[None, STEPS, INPUTS]
+    )
+    stored = {"rnn": cudnn(np.random.default_rng(8), 4, UNITS, INPUTS), **weights}
+
+    def made(folder: Path) -> Path:
+        stored_in_order = {
+            name: stored.get(name, ()) for name in ["rnn", *(one["config"]["name"] for one in layers)]
+        }
+        return whole(folder / "model.h5", sequential(rnn, *layers), stored_in_order)
+
+    return made
+
+
+def dense(**config: Any) -> Callable[[Path], Path]:
+    weights = values((UNITS, 2), (2,))
+    return behind(entry("Dense", "dense", units=2, **config), dense=weights)
+
+
+def apart(second: Mapping[str, Any], *names: str, steps: int | None = STEPS) -> Callable[[Path], Path]:
+    """A layer of nobody's, and `second` behind it, which has weights of these names."""
+    first = entry("Scale", "scale", batch_input_shape=[None, steps, INPUTS])
+    shapes = ((INPUTS, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,))
+    arrays = [(name, array) for name, (_, array) in zip(names, values(*shapes), strict=False)]
+
+    def made(folder: Path) -> Path:
+        config = sequential(first, second)
+        return whole(folder / "model.h5", config, {"scale": (), second["config"]["name"]: arrays})
+
+    return made
+
+
+def open_steps(folder: Path) -> Path:
+    """Windows of a series of any length, a convolution in each, a recurrence over them."""
+    shape = [None, None, STEPS, INPUTS]
+    inner = entry("Conv1D", "conv", filters=2, kernel_size=[STEPS])
+    first = entry("TimeDistributed", "each", layer=inner, batch_input_shape=shape)
+    flat = entry("TimeDistributed", "flat", layer=entry("Flatten", "flatten"))
+    rnn = entry("CuDNNLSTM", "rnn", units=UNITS)
+    weights = cudnn(np.random.default_rng(8), 4, UNITS, 2)
+    stored = {"each": values((STEPS, INPUTS, 2), (2,)), "flat": (), "rnn": weights}
+    return whole(folder / "model.h5", sequential(first, flat, rnn), stored)
+
+
+def with_code(folder: Path) -> Path:
+    """A Lambda of this Python's code."""
+    code = base64.b64encode(marshal.dumps((lambda x: x * 2).__code__)).decode()
+    return behind(entry("Lambda", "code", function=[code, None, None], **_LAMBDA))(folder)
+
+
+def plain(folder: Path) -> Path:
+    """No layer of it is cuDNN's."""
+    first = entry(
+        "LSTM", "rnn", units=UNITS, recurrent_activation="sigmoid", batch_input_shape=[None, STEPS, INPUTS]
+    )
+    shapes = ((INPUTS, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,))
+    return whole(folder / "model.h5", sequential(first), {"rnn": values(*shapes)})
+
+
+def without_shape(folder: Path) -> Path:
+    """Of a class of its user's in front, with no shape."""
+    path = apart(entry("Dense", "dense", units=2), "a")(folder)
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        del config["config"]["layers"][0]["config"]["batch_input_shape"]
+        file.attrs["model_config"] = json.dumps(config)
+    return path
+
+
+def archive(folder: Path, **config: Any) -> Path:
+    """A model of Keras 3, a Dense of it with another config."""
+    import keras
+
+    layers = [
+        keras.Input((STEPS, INPUTS), name="x"),
+        keras.layers.LSTM(UNITS),
+        keras.layers.Dense(2, name="dense"),
+    ]
+    made, path = keras.Sequential(layers), folder / "model.keras"
+    made.save(path)
+    with zipfile.ZipFile(path) as stored:
+        members = {name: stored.read(name) for name in stored.namelist()}
+    told = json.loads(members["config.json"])
+    told["config"]["layers"][-1]["config"] |= config
+    members["config.json"] = json.dumps(told).encode()
+    with zipfile.ZipFile(path, "w") as stored:
+        for name, content in members.items():
+            stored.writestr(name, content)
+    return path
+
+
+def archive_with_code(folder: Path) -> Path:
+    """A Lambda in a model of Keras 3."""
+    import keras
+
+    rows = [
+        keras.Input((STEPS, INPUTS), name="x"),
+        keras.layers.LSTM(UNITS),
+        keras.layers.Lambda(lambda x: x * 2),
+    ]
+    keras.Sequential(rows).save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+def archive_of_a_class(folder: Path) -> Path:
+    """A layer of its user's in a model of Keras 3."""
+    import keras
+    import scale_for_keras
+
+    rows = [keras.Input((STEPS, INPUTS), name="x"), keras.layers.LSTM(UNITS), scale_for_keras.Scale(2.0)]
+    keras.Sequential(rows).save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+def of_another_module(folder: Path) -> Path:
+    """A class that a config names by its module."""
+    named = {"module": "starting", "class_name": "Start", "config": {}, "registered_name": "Start"}
+    return archive(folder, kernel_initializer=named)

@@ -1,0 +1,90 @@
+"""How often one conversion, from reading to writing, derives the same thing of a model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import tensorflow as tf
+
+from cudnn_convert import pipeline
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import Index
+from cudnn_convert.keras import cpu_layers, translate
+from cudnn_convert.options import Options
+from cudnn_convert.plan import prepare
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL = ROOT / "models" / "bilstm_tagger" / "model.ckpt"
+LAYERS = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "bidirectional" / "model.h5"
+
+
+def count(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], where: Any, name: str) -> None:
+    """Counts the calls of a function, or a method, wherever the package has imported it to."""
+    original = getattr(where, name)
+
+    def counted(*given: Any, **named: Any) -> Any:
+        counts[name] += 1
+        return original(*given, **named)
+
+    ours = [found for key, found in sys.modules.items() if key.startswith("cudnn_convert")]
+    for module in [where, *ours]:
+        if vars(module).get(name) is original:
+            monkeypatch.setattr(module, name, counted)
+
+
+#: A copy is a GraphDef with copies of all nodes of a graph, which `copy_graph` alone makes. Each import has
+#: one to itself, for TensorFlow writes defaults into what it imports, and so has the traced body of a
+#: recurrence. The last one is what is written.
+@pytest.mark.parametrize(
+    ("form", "most"),
+    [
+        ("savedmodel", {"__init__": 6, "import_graph_def": 3, "copy_graph": 3 + 1 + 1}),
+        # The third import and a copy freeze the variables; the last are of what tf2onnx is given.
+        ("onnx", {"__init__": 8, "import_graph_def": 5, "copy_graph": 3 + 1 + 1}),
+    ],
+)
+def test_a_graph_is_indexed_imported_and_copied_a_few_times(
+    form: str, most: dict[str, int], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    count(monkeypatch, counts, Index, "__init__")
+    count(monkeypatch, counts, tf, "import_graph_def")
+    count(monkeypatch, counts, node_defs, "copy_graph")
+    count(monkeypatch, counts, node_defs, "copy_node")
+    pipeline.convert(MODEL, out, Options(format=form, verify=False))
+    copied = counts.pop("copy_node")
+    assert counts.keys() == most.keys()
+    assert counts <= Counter(most), counts
+    # Once each node loses its device; beside that, a few are changed.
+    planned = len(prepare.make_plan(prepare.read_source(MODEL, Options(), tag=None), Options()).whole.node)
+    assert copied <= 2 * planned
+
+
+#: The code of a copy of all nodes of a graph, and where the count above rests on there being one.
+COPY: Final = re.compile(
+    r"(?<!Meta)GraphDef\(node=|graph(_def)?\.CopyFrom\(|\.MergeFrom\(|node\.extend\(graph\.node\)"
+)
+ROOMS: Final = ("graph", "plan", "recurrences", "lower/tensorflow", "targets")
+
+
+def test_one_function_copies_graphs() -> None:
+    files = [file for room in ROOMS for file in (ROOT / "cudnn_convert" / room).rglob("*.py")]
+    copies = [file.name for file in files for _ in COPY.finditer(file.read_text(encoding="utf-8"))]
+    assert copies == ["node_defs.py"]
+
+
+@pytest.mark.parametrize(("form", "translations"), [("keras", 1), ("h5", 0)])
+def test_layers_are_rewritten_and_translated_once(
+    form: str, translations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    count(monkeypatch, counts, cpu_layers, "rewritten")
+    count(monkeypatch, counts, translate, "modern")
+    pipeline.convert(LAYERS, tmp_path / f"out.{form}", Options(format=form, verify=False))
+    assert counts["rewritten"] == 1
+    assert counts["modern"] == translations
