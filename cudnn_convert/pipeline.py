@@ -176,10 +176,7 @@ def _check_weight_map(
 
 def _unproven(node: str, result: Verification) -> str:
     """Why nothing was shown of a recurrence."""
-    why = next(
-        (piece.message for piece in result.recurrences if piece.node == node),
-        "not asked by itself",
-    )
+    why = next((piece.message for piece in result.recurrences if piece.node == node), "not asked by itself")
     expected = "expected an output that depends on it and can be judged"
     cure = "give inputs on which one does with --data, or convert with --no-verify"
     return f"recurrence {node}: not proven: {why}; {expected}, found none on these inputs; {cure}"

@@ -277,12 +277,7 @@ NUMPY_TYPE: Final[Mapping[str, type]] = {
     "bfloat16": np.float32,
 }
 #: TensorFlow allows tensor cores for half, never for double (cuda_dnn.cc, allow_tensor_ops).
-OTHER_TYPES: Final = (
-    ("double", "fma"),
-    ("half", "tensor"),
-    ("half", "tensor-half"),
-    ("bfloat16", "tensor"),
-)
+OTHER_TYPES: Final = (("double", "fma"), ("half", "tensor"), ("half", "tensor-half"), ("bfloat16", "tensor"))
 LENGTHS: Final = ("none", "full", "ragged", "short", "zero")
 
 
@@ -1396,10 +1391,7 @@ def answer_witness(results: Results) -> str:
 def answers(results: Results) -> dict[str, str]:
     """One text per question."""
     if OFFSETS_JOB in results.jobs and len(results.jobs) == 1:
-        return {
-            "Q1": answer_offsets(results, projected=False),
-            "Q2": answer_offsets(results, projected=True),
-        }
+        return {"Q1": answer_offsets(results, projected=False), "Q2": answer_offsets(results, projected=True)}
     errors = judged(results)
     bidirectional = {
         name: case

@@ -151,10 +151,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "weights": ({"weights": "best"}, "--weights: expected auto, canonical, raw, ema, found 'best'"),
     "lowering": ({"lowering": "magic"}, "--lowering: expected fast, portable, found 'magic'"),
-    "custom object": (
-        {"custom_objects": "Scale"},
-        "--custom-objects: expected MODULE:NAME, found 'Scale'",
-    ),
+    "custom object": ({"custom_objects": "Scale"}, "--custom-objects: expected MODULE:NAME, found 'Scale'"),
     "negative atol": ({"atol": -1.0}, "--atol: expected a number of at least 0, found -1.0"),
     "nan rtol": ({"rtol": float("nan")}, "--rtol: expected a number of at least 0, found nan"),
     "infinite atol": ({"atol": float("inf")}, "--atol: expected a number of at least 0, found inf"),

@@ -20,15 +20,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Remedy
 from cudnn_convert.graph import node_defs, ops, safe_ops
-from cudnn_convert.graph.index import (
-    AnyGraph,
-    Index,
-    NodeDef,
-    functions_in,
-    split,
-    tensor,
-    walk,
-)
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, split, tensor, walk
 
 _SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 

@@ -15,15 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import (
-    AnyGraph,
-    Index,
-    NodeDef,
-    split,
-    tensor,
-    unique,
-    walk,
-)
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
 

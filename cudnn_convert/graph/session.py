@@ -114,17 +114,13 @@ def session(
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
     config = tf.compat.v1.ConfigProto(graph_options=options)
-    with (
-        scratch.as_default(),
-        tf.compat.v1.Session(graph=scratch, config=config) as running,
-    ):
+    with scratch.as_default(), tf.compat.v1.Session(graph=scratch, config=config) as running:
         restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
         _assign(running, others, variables)
         for restore in restores:
             running.run(
-                scratch.get_operation_by_name(restore.op),
-                dict.fromkeys(restore.files, str(restore.prefix)),
+                scratch.get_operation_by_name(restore.op), dict.fromkeys(restore.files, str(restore.prefix))
             )
         names = {op.name for op in scratch.get_operations()}
         fed = {name: str(path) for name, path in assets.items() if split(name)[0] in names}

@@ -16,13 +16,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import (
-    OUTPUTS,
-    Index,
-    NodeDef,
-    split,
-    tensor,
-)
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"

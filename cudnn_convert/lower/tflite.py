@@ -83,8 +83,7 @@ def _lower(
     graph = _behind_switches(graph, recurrences)
     lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     resource = tf1_ops.to_resource_variables(
-        tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables),
-        lowered.variables,
+        tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables), lowered.variables
     )
     return node_defs.Graph.of(session.freeze_variables(resource, lowered.variables, ends))
 

@@ -28,10 +28,7 @@ from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, U
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
 
-READERS: Final[tuple[ModuleType, ...]] = (
-    *(checkpoint, saved_model, graph_def),
-    *(keras_hdf5, keras_archive),
-)
+READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def), *(keras_hdf5, keras_archive))
 
 _KINDS: Final = ", ".join(reader.KIND for reader in READERS)
 _NOTHING: Final = "no such file or folder"

@@ -45,11 +45,7 @@ def assemble_graph(
         }
     notes = (note for recurrence in alone for note in interface.notes(recurrence))
     return replace(
-        model,
-        graph=graph.as_graph_def(),
-        signatures=signatures,
-        together=True,
-        notes=(*model.notes, *notes),
+        model, graph=graph.as_graph_def(), signatures=signatures, together=True, notes=(*model.notes, *notes)
     )
 
 

@@ -180,12 +180,7 @@ class Gates:
         return Step(weigh, advance, lambda: self)
 
     def finish(
-        self,
-        wx: Sequence[F64],
-        rh: Sequence[F64],
-        h: F64,
-        c: F64,
-        order: np.random.Generator | None = None,
+        self, wx: Sequence[F64], rh: Sequence[F64], h: F64, c: F64, order: np.random.Generator | None = None
     ) -> tuple[F64, F64]:
         """Compute the next `h` and `c` from both terms of each gate, adding biases."""
         sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)

@@ -57,12 +57,7 @@ def judge_sides(
     for k, (ours, theirs) in enumerate(zip(answers, wanted, strict=True)):
         late = beyond(theirs, sizes[k], axes) if sizes is not None else {}
         comparisons = compare.outputs(
-            without(ours, late),
-            without(theirs, late),
-            bounds,
-            {},
-            mixed=terms.dtype is not None,
-            axes=axes,
+            without(ours, late), without(theirs, late), bounds, {}, mixed=terms.dtype is not None, axes=axes
         )
         differences.append([compare_without(comparison, late) for comparison in comparisons])
     reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))

@@ -297,10 +297,7 @@ def _read(prefix: Path, entry: _Entry) -> Array:
         dtype = tf.train.load_checkpoint(str(prefix)).get_variable_to_dtype_map()[entry.key]
         with tf.Graph().as_default(), tf.compat.v1.Session() as running:
             (value,) = tf.raw_ops.RestoreV2(
-                prefix=str(prefix),
-                tensor_names=[entry.key],
-                shape_and_slices=[entry.slices],
-                dtypes=[dtype],
+                prefix=str(prefix), tensor_names=[entry.key], shape_and_slices=[entry.slices], dtypes=[dtype]
             )
             return np.asarray(running.run(value))
     except (tf.errors.OpError, KeyError, ValueError) as cause:

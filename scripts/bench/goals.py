@@ -19,13 +19,7 @@ from shapes import counted
 
 #: How many times faster than TensorFlow 1's cells, by cell and shape.
 FASTER: Final = MappingProxyType(
-    {
-        ("lstm", "u1"): 2.0,
-        ("lstm", "u6"): 3.0,
-        ("lstm", "u2"): 1.4,
-        ("gru", "u1"): 1.6,
-        ("gru", "u6"): 1.8,
-    }
+    {("lstm", "u1"): 2.0, ("lstm", "u6"): 3.0, ("lstm", "u2"): 1.4, ("gru", "u1"): 1.6, ("gru", "u6"): 1.8}
 )
 NOWHERE_BELOW: Final = 0.95
 #: Our time over that of the best form of TensorFlow.

@@ -75,10 +75,7 @@ def bare(problem: Problem) -> Path:
             nodes.append(helper.make_node("Reshape", [f"{y}t", shape], [x]))
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, *axes])
-        for name, axes in (
-            (INPUT, [None, sizes.input_size]),
-            (OUTPUT, [sizes.directions, None, sizes.units]),
-        )
+        for name, axes in ((INPUT, [None, sizes.input_size]), (OUTPUT, [sizes.directions, None, sizes.units]))
     ]
     graph = helper.make_graph(nodes, "bare", ends[:1], ends[1:], constants)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)

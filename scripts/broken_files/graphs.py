@@ -79,9 +79,7 @@ def frozen(path: Path, made: Any) -> None:
 
 
 def writing() -> Nodes:
-    return [
-        *(text("name", CANARY), text("what", "seen"), node("write", "WriteFile", ["name", "what"])),
-    ]
+    return [*(text("name", CANARY), text("what", "seen"), node("write", "WriteFile", ["name", "what"]))]
 
 
 def write_file(path: Path) -> None:

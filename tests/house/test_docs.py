@@ -37,11 +37,7 @@ WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5",
 TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
-    "README.md": {
-        MODEL: MODEL,
-        "model.ckpt": TAGGER,
-        "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
-    },
+    "README.md": {MODEL: MODEL, "model.ckpt": TAGGER, "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
     "docs/index.md": {"model.ckpt": TAGGER},
     "docs/tutorials/checkpoint.md": {
         "tagger/model.ckpt": TAGGER,

@@ -166,9 +166,7 @@ def test_slots_take_one_half_of_the_bias() -> None:
     stored, both = cudnn(RNG, 4, 3, 5), RNG.normal(size=12).astype(np.float32)
     slots = [*stored[:2], ("m:0", np.concatenate([both, both]))]
     source = model(
-        sequential(entry("CuDNNLSTM", "fast", units=3)),
-        {"fast": stored},
-        optimizer=_tensors(slots),
+        sequential(entry("CuDNNLSTM", "fast", units=3)), {"fast": stored}, optimizer=_tensors(slots)
     )
     kept = cpu_layers.rewritten(HERE, source, slots=True)
     np.testing.assert_allclose(kept.architecture.optimizer[2][1].read(), both, rtol=1e-6)

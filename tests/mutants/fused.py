@@ -40,10 +40,7 @@ def without_lengths(stack: Stack) -> Stack:
 
 def state_of_last_step(stack: Stack) -> Stack:
     """The final states of a row are those behind its padding."""
-    return lambda made, floats, lengths: [
-        stack(made, floats, lengths)[0],
-        *stack(made, floats, [])[1:],
-    ]
+    return lambda made, floats, lengths: [stack(made, floats, lengths)[0], *stack(made, floats, [])[1:]]
 
 
 def _is_padding(made: Any, y: str) -> str:

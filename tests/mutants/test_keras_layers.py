@@ -42,9 +42,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Entry], Entry]) ->
     """A CPU layer in a cuDNN layer's place, or what wraps one, is changed in its config or in its calls."""
     right = cpu_layers._change
     monkeypatch.setattr(
-        cpu_layers,
-        "_change",
-        lambda entry: change(right(entry)) if _is_ours(entry) else right(entry),
+        cpu_layers, "_change", lambda entry: change(right(entry)) if _is_ours(entry) else right(entry)
     )
 
 

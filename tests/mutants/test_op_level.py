@@ -84,9 +84,7 @@ def test_regions_taken_in_another_order(
 ) -> None:
     read = lazy.split
     monkeypatch.setattr(
-        lazy,
-        "split",
-        lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named),
+        lazy, "split", lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named)
     )
     assert run(sample, tmp_path, to) == 3
 

@@ -64,8 +64,7 @@ def test_a_checkpoint_lies_in_its_folder(tmp_path: Path, suffix: str, given: str
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["saved_model.pb", "variables/variables.index", "variables", "assets/vocabulary.txt", "assets"],
+    "name", ["saved_model.pb", "variables/variables.index", "variables", "assets/vocabulary.txt", "assets"]
 )
 def test_a_saved_model_lies_in_its_folder(tmp_path: Path, name: str) -> None:
     folder = saved(tmp_path)

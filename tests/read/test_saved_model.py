@@ -145,11 +145,7 @@ def test_a_ragged_tensor_is_its_parts(tmp_path: Path) -> None:
         outputs["nothing"].dtype = 1
 
     outputs = read(changed(tmp_path, WORDS, change)).signatures["serving_default"].outputs
-    assert outputs == {
-        "logits": "logits:0",
-        "words_component_0": "values:0",
-        "words_component_1": "splits:0",
-    }
+    assert outputs == {"logits": "logits:0", "words_component_0": "values:0", "words_component_1": "splits:0"}
 
 
 def asset(saved: saved_model_pb2.SavedModel, name: str) -> None:

@@ -247,11 +247,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
         {"x": X},
         "--outputs: expected keys that differ, found y twice",
     ),
-    "numbers": (
-        ("--outputs=rnn_out",),
-        {"feed1/x": X},
-        "--data {data}: expected feed0 to feed0, found [1]",
-    ),
+    "numbers": (("--outputs=rnn_out",), {"feed1/x": X}, "--data {data}: expected feed0 to feed0, found [1]"),
     "signature": (
         ("--signature=other",),
         {"x": X},
@@ -267,11 +263,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("words", "arrays", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_fit_is_refused(
-    tmp_path: Path,
-    refused: Callable[..., str],
-    words: tuple[str, ...],
-    arrays: dict[str, Any],
-    message: str,
+    tmp_path: Path, refused: Callable[..., str], words: tuple[str, ...], arrays: dict[str, Any], message: str
 ) -> None:
     data = written(tmp_path / "in.npz", arrays)
     line = refused(BLOCK.prefix, "--data", data, *words)
@@ -288,11 +280,7 @@ def test_what_does_not_fit_is_refused(
     ],
 )
 def test_other_files_are_refused(
-    tmp_path: Path,
-    refused: Callable[..., str],
-    name: str,
-    content: bytes | None,
-    message: str,
+    tmp_path: Path, refused: Callable[..., str], name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)

@@ -108,10 +108,7 @@ def test_a_failure_leaves_all_as_it_was(
 
 def test_a_full_disk_is_named(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
-    with (
-        pytest.raises(WriteError) as caught,
-        storage.atomic_output(target(out, source), folder=True),
-    ):
+    with pytest.raises(WriteError) as caught, storage.atomic_output(target(out, source), folder=True):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert str(caught.value) == f"{out}: cannot write: No space left on device"
     assert caught.value.exit_code == 4

@@ -69,10 +69,7 @@ ASKED: Final = (
         r"cut before it with (--outputs \S+)$",
     ),
     Advice(
-        ["plan/choose_outputs.py: --outputs {}"],
-        "1.15.5-horovod_gathered",
-        [],
-        r"(--outputs \S+)(?= \| |$)",
+        ["plan/choose_outputs.py: --outputs {}"], "1.15.5-horovod_gathered", [], r"(--outputs \S+)(?= \| |$)"
     ),
     Advice(
         ["plan/obstacles.py: choose other --outputs"],

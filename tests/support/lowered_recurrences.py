@@ -30,10 +30,7 @@ def run(
 
 
 def judged(
-    case: Case,
-    compute: Callable[..., Any],
-    arrays: Sequence[Any],
-    shapes: Iterable[tuple[int, int]] = SHAPES,
+    case: Case, compute: Callable[..., Any], arrays: Sequence[Any], shapes: Iterable[tuple[int, int]] = SHAPES
 ) -> None:
     for shape in shapes:
         for found, expected in zip(*run(case, compute, arrays, shape), strict=True):

@@ -13,12 +13,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import OutputReport, Verification
 
-GIVEN: dict[str, Any] = {
-    "format": "onnx",
-    "quantize": "int8",
-    "max_error": 0.25,
-    "data": Path("feeds.npz"),
-}
+GIVEN: dict[str, Any] = {"format": "onnx", "quantize": "int8", "max_error": 0.25, "data": Path("feeds.npz")}
 
 
 def output(name: str, worst: float, *, passed: bool = True, **others: Any) -> OutputReport:
@@ -47,10 +42,7 @@ def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
             "--quantize: expected --max-error, the largest error that you accept, found none",
         ),
         ({"verify": False}, "--quantize: expected a proof of --max-error, found --no-verify"),
-        (
-            {"data": None},
-            "--quantize: expected --data, inputs of yours to measure the error on, found none",
-        ),
+        ({"data": None}, "--quantize: expected --data, inputs of yours to measure the error on, found none"),
         ({"weights_dtype": "float16"}, "--quantize: expected --weights-dtype float32, found float16"),
         ({"atol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
         ({"rtol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),

@@ -71,8 +71,7 @@ def test_another_shape_or_dtype_fails(found: Any, expected: Any, message: str) -
 
 
 @pytest.mark.parametrize(
-    ("found", "passed"),
-    [(1 + 1.9e-5, True), (1 + 2.1e-5, False), (1 - 1.9e-5, True), (1 - 2.1e-5, False)],
+    ("found", "passed"), [(1 + 1.9e-5, True), (1 + 2.1e-5, False), (1 - 1.9e-5, True), (1 - 2.1e-5, False)]
 )
 def test_the_bound_is_atol_plus_rtol_of_the_expected(found: float, passed: bool) -> None:
     result = compared(np.array([found]), np.array([1.0]))
@@ -152,12 +151,7 @@ def test_bfloat16_is_compared_as_a_number(dtype: Any) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "base"),
-    [
-        ("float32", 1e-5),
-        ("float64", 1e-12),
-        ("float16", 2.0**-10),
-        (ml_dtypes.bfloat16, 2.0**-7),
-    ],
+    [("float32", 1e-5), ("float64", 1e-12), ("float16", 2.0**-10), (ml_dtypes.bfloat16, 2.0**-7)],
     ids=str,
 )
 def test_the_tolerance_of_each_dtype(dtype: Any, base: float) -> None:

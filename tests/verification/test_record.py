@@ -227,12 +227,7 @@ def test_the_state_of_tf32(
     gpus: list[str], enabled: bool, environment: dict[str, str], on: bool, reason: str
 ) -> None:
     told = record.tf32(gpus, enabled=enabled, environment={"HOME": "elsewhere", **environment})
-    assert told == {
-        "on": on,
-        "reason": reason,
-        "execution_enabled": enabled,
-        "environment": environment,
-    }
+    assert told == {"on": on, "reason": reason, "execution_enabled": enabled, "environment": environment}
 
 
 def test_another_checkpoint_is_not_read(tmp_path: Path) -> None:

@@ -199,10 +199,7 @@ _HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableS
 
 
 def promote_state_to_io(
-    path: Path,
-    graph: node_defs.Graph,
-    states: Sequence[recurrent_state.State],
-    starts: Mapping[str, NodeDef],
+    path: Path, graph: node_defs.Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
 ) -> tuple[node_defs.Graph, list[str]]:
     """`graph` without the variables of `states`, and the tensor `op:k` of each one's next value.
 

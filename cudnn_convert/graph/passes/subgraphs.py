@@ -26,14 +26,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Remedy, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import (
-    Index,
-    NodeDef,
-    reference,
-    split,
-    tensor,
-    unique,
-)
+from cudnn_convert.graph.index import Index, NodeDef, reference, split, tensor, unique
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 

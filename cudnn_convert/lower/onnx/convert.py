@@ -27,16 +27,7 @@ from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
-from cudnn_convert.graph.index import (
-    INPUT,
-    INPUT_C,
-    INPUT_H,
-    LENGTHS,
-    OUTPUTS,
-    Index,
-    split,
-    unique,
-)
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, unique
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private

@@ -62,13 +62,7 @@ class Ops(Protocol):
 
 
 def stack(
-    ops: Ops,
-    recurrence: Recurrence,
-    x: str,
-    states: Sequence[str],
-    lengths: str = "",
-    *,
-    owner: int = 0,
+    ops: Ops, recurrence: Recurrence, x: str, states: Sequence[str], lengths: str = "", *, owner: int = 0
 ) -> list[str]:
     """Add all layers over `x [steps, batch, inputs]`, in float32.
 

@@ -277,12 +277,7 @@ def _function(
     direct = stored.matrices is not None
     layout = layouts.KERAS if direct else layouts.LOOP
     compute = layer_stack.switch_at_runtime(
-        sizes,
-        stored.dtype,
-        layout,
-        time_major=stored.time_major,
-        each=count(sizes),
-        lowering=lowering,
+        sizes, stored.dtype, layout, time_major=stored.time_major, each=count(sizes), lowering=lowering
     )
 
     def body(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, ...]:

@@ -152,11 +152,7 @@ def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
     part = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
     return _Part(
-        cache(partial(open_subgraph, model, part.alone)),
-        part.inputs,
-        "y" in part.gives,
-        sizes,
-        direction > 0,
+        cache(partial(open_subgraph, model, part.alone)), part.inputs, "y" in part.gives, sizes, direction > 0
     )
 
 

@@ -63,11 +63,7 @@ def sizes(found: CanonicalParameters) -> tuple[Any, ...]:
     return found.scope, found.modes, found.layers, found.directions, found.units, found.input_size
 
 
-MODES = {
-    Mode.LSTM: (Mode.LSTM,),
-    Mode.GRU: (Mode.GRU,),
-    Mode.RNN_TANH: (Mode.RNN_TANH, Mode.RNN_RELU),
-}
+MODES = {Mode.LSTM: (Mode.LSTM,), Mode.GRU: (Mode.GRU,), Mode.RNN_TANH: (Mode.RNN_TANH, Mode.RNN_RELU)}
 
 
 @pytest.mark.parametrize("mode", CELLS)
