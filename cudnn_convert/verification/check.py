@@ -276,7 +276,10 @@ def judge_on_milder_feeds(
 
 
 def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """The values of each tensor in all feeds, as rows of its last axis if alike."""
+    """Join the values of each tensor over all feeds, for sampling.
+
+    Rows of the last axis where all feeds have the same width, else a flat array.
+    """
     values = {}
     for name in feeds[0]:
         arrays = [feed[name] for feed in feeds]
@@ -302,7 +305,10 @@ def _compare_on(
 
 
 def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
-    """The report on a milder feed, number `feed`; `why` others judge nothing."""
+    """Return the report of milder feed number `feed`, with a message of its inputs.
+
+    `what` describes the milder inputs, `why` says why the other feeds do not judge the output.
+    """
     message = f"judged on milder inputs, {what}; on others {why}"
     worst = None if other.worst_element is None else replace(other.worst_element, feed=feed)
     return replace(other, message=other.message or message, worst_element=worst)

@@ -204,7 +204,10 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`passed`: nothing differed. The other fields as in `Verification`."""
+    """The combined verdict; `passed` is true if no difference was found.
+
+    The other fields are as in `Verification`.
+    """
 
     passed: bool
     end_to_end: str

@@ -36,7 +36,9 @@ Evaluate = Callable[[int, int], list[Array]]
 
 
 def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
-    """Moves a feed's floats by about one unit in the last place; draw 0 moves none.
+    """Move a feed's floats by about one unit in the last place.
+
+    Draw 0 moves none.
 
     Whole numbers stay: they may be ids, or values that stand for padding.
     """
@@ -315,7 +317,7 @@ class Comparison:
         return replace(report, passed=True, judged=False, message=message)
 
     def describe_bound(self, report: OutputReport) -> str:
-        """Why the bound of an output says nothing of it."""
+        """Describe how much wider an output's bound is than its sharpness allows."""
         percent, spread = 100 * self._sharpness(report.output), self.spread(report.output)
         return f"its bound {report.atol:.1e} is more than {percent:.0f} % of its spread {spread:.1e}"
 
@@ -338,7 +340,10 @@ class Comparison:
 
 
 def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type whose bound an output gets: its own or the recurrences', whichever is coarser."""
+    """Return the dtype that sets an output's bound: the coarser of `value.dtype` and `dtype`.
+
+    Values that are not floats keep their own dtype.
+    """
     if value.dtype.name not in COARSENESS:
         return value.dtype
     return max(value.dtype, dtype, key=lambda kind: COARSENESS.index(kind.name))

@@ -27,9 +27,10 @@ _WHOLE: Final = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one feed. `dot`, `expected_square` and `found_square` are what a cosine is made of.
+    """The error statistics of one output on one feed.
 
-    `share` says how much of its tolerance the worst element used; `by_step` has each step's error.
+    `dot`, `expected_square` and `found_square` are the sums for the cosine. `share` is the part of its
+    tolerance that the worst element used; `by_step` has the largest error of each time step.
     """
 
     element: Element | None = None
@@ -62,10 +63,11 @@ class Merged:
 def of_floats(
     actual: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
 ) -> Figures:
-    """The figures of arrays of one shape; `gap` and `share` are 0 where both sides are the same NaN or Inf.
+    """Compute the error statistics of two arrays of one shape.
 
-    `share` is the error's share of the tolerance, `floor` what an expected value must exceed to have a
-    relative error, `axis` that of time or None.
+    `gap` is the absolute error and `share` its share of the tolerance; both are 0 where the two sides are the
+    same NaN or infinity. A relative error is taken only of expected values larger than `floor`. `axis` is the
+    axis of time or None.
     """
     if not expected.size:
         return Figures(max_abs=0.0, axis=axis, counts=(0,) * BINS)
@@ -111,9 +113,10 @@ def plain(value: Any) -> float | int | bool | str:
 
 
 def ulps(actual: Array, expected: Array) -> Array:
-    """How many floats lie between the two, in the coarser of their types; uint64, 0 between the zeros.
+    """Count the floats between two arrays, in the coarser of their types.
 
-    IEEE 754: the bits of a float without its sign, read as a whole number, grow by one from float to float.
+    The result is uint64; between 0.0 and -0.0 the distance is 0. IEEE 754: the bits of a float without its
+    sign, read as a whole number, grow by one from float to float.
     """
     dtype = min(actual.dtype, expected.dtype, key=lambda kind: kind.itemsize)
     whole = _WHOLE[dtype.itemsize]
@@ -179,10 +182,10 @@ def _distribution(group: Sequence[Figures]) -> Distribution | None:
 
 
 def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[int, int]]]) -> int | None:
-    """The one axis that has, in every feed, as many elements as a recurrence saw steps; None if in doubt.
+    """Find the axis of an output whose sizes are the recurrences' step counts.
 
-    `shapes` are those of one output, `seen` the (time, batch) of each recurrence, both feed by feed. Feeds of
-    one length tell little apart: of several axes that fit, time is the one of the first two, if it is alone.
+    `shapes` are those of one output, `seen` the (time, batch) of each recurrence, both feed by feed. None
+    where no axis or several fit. If all feeds have one length, only the first two axes are considered.
     """
     if len({len(shape) for shape in shapes}) != 1 or len({len(sizes) for sizes in seen}) != 1:
         return None

@@ -37,7 +37,10 @@ _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
 def find_padding(index: Index, name: str) -> Any:
-    """The scalar that input `name` is compared with for a mask; None if there is none."""
+    """Find the scalar that an input is compared with for its mask.
+
+    None if it is compared with no constant scalar.
+    """
     for current in _walk_carriers(index, name, _PASSES_VALUES):
         for reader in index.consumers(*split(current)):
             inputs = index.data_inputs(reader)
@@ -333,7 +336,10 @@ def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ..
 
 
 def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """The rows of the table that a tensor's values pick from; None if there is none."""
+    """Count the rows of the table that a tensor's values index.
+
+    None if they index no table, or one of unknown size.
+    """
     todo, done = [name], set()
     while todo:
         current = todo.pop()

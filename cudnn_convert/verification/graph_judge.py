@@ -344,9 +344,10 @@ def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entr
 
 
 class Memory:
-    """The assigned variables of a running session; `starts` and `ends` are the tensors for those that left.
+    """The assigned variables of a running session.
 
-    `writes` are the assignments of those, which a run makes even where no output waits for them.
+    `starts` and `ends` map tensor names to variables, for states that become inputs and outputs. `writes` are
+    the assignments of those, which each run must make even where no output depends on them.
     """
 
     def __init__(self, running: Any, plan: Plan) -> None:

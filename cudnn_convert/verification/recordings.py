@@ -45,7 +45,10 @@ def accept_feeds(judge: Judge, source: Source, path: Path) -> list[dict[str, Arr
 
 
 def read_feeds(judge: Judge, path: Path) -> list[dict[str, Array]]:
-    """The feeds of `accept_feeds`, by tensor, as the source takes them; nothing runs. Raises UsageError."""
+    """Read the feeds of `accept_feeds` as the source takes them, without a run.
+
+    Each is a dict by tensor. Raises UsageError for other keys.
+    """
     where = f"--data {path}"
     calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
     expected = sorted(judge.plan.signature.inputs)
@@ -189,7 +192,10 @@ TF32: Final = 2.0**-10
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A recording in the names of a plan: `feeds` and `answers` by tensor, one a call."""
+    """A recording in a plan's tensor names.
+
+    `feeds` and `answers` have one dict by tensor for each call.
+    """
 
     recording: Recording
     feeds: tuple[dict[str, Array], ...]

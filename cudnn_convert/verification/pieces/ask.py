@@ -57,7 +57,10 @@ class Asker(Protocol):
         """What computes each recurrence in an artifact."""
 
     def runner(self, artifact: Artifact, /) -> Run:
-        """Runs what stands around the recurrences; not asked of formats that keep nothing around them."""
+        """Return the function that runs the artifact's glue.
+
+        Not called for formats without glue.
+        """
 
 
 def _asker(form: str) -> Asker:

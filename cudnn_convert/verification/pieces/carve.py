@@ -59,7 +59,7 @@ def source_inputs(plan: Plan, recurrences: Sequence[Recurrence]) -> dict[str, Se
 
 
 def open_unoptimized(graph: Any) -> Any:
-    """A session that folds and fuses nothing, which costs more than a few calls save."""
+    """Open a session without graph optimization, which costs more than a few calls save."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return tf.compat.v1.Session(graph=graph, config=config)
@@ -68,9 +68,9 @@ def open_unoptimized(graph: Any) -> Any:
 def carve_nodes(
     graph: Any, recurrences: Sequence[Recurrence], inputs: Mapping[str, Sequence[str]], values: Values
 ) -> Pieces:
-    """What computes each recurrence in a graph, in the place of its node, from the tensors `inputs`.
+    """Extract the subgraph that computes each recurrence, from the tensors `inputs` to its node.
 
-    Those are by node, in the order of a cuDNN node's inputs.
+    `inputs` are tensor names by node, in the order of a cuDNN node's inputs.
     """
     index, cuts, reasons = Index(graph), [], {}
     known: dict[Any, str] = {}
@@ -129,7 +129,11 @@ def _read_values(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class _Carved:
-    """A graph whose placeholders are `fed`, of `_FED`, and those for the values of some `holders`."""
+    """An extracted subgraph with its placeholders.
+
+    `fed` are the names of `_FED` that it uses. `placeholders` maps the placeholder of each variable to the
+    name of its node, and `holders` has these nodes by name.
+    """
 
     graph: Any
     fed: frozenset[str]
@@ -170,7 +174,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
 
 
 def _carry(name: str, index: Index) -> str:
-    """A tensor of the carved graph, where what leads into a frame or a branch has one output."""
+    """Translate a tensor name into the carved graph, where passage ops have one output."""
     op, _ = split(name)
     return op if index.nodes[op].op in ops.PASSAGES else reference(name)
 
@@ -207,9 +211,10 @@ _STATES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """An artifact's graph, laid flat: `inputs` are what each call of ours reads, as a cuDNN node does.
+    """An artifact's graph with its functions inlined.
 
-    `values` are those of variables, by the names of their nodes.
+    `inputs` are the tensors that each of our calls reads, in the order of a cuDNN node's inputs. `values` are
+    those of variables, by the names of their nodes.
     """
 
     graph: Any
@@ -218,7 +223,7 @@ class Laid:
 
 
 def inline_artifact(artifact: Artifact) -> Laid:
-    """The functions of an artifact as one graph, in which the calls of ours stay calls."""
+    """Inline the functions of an artifact into one graph, except the calls of ours."""
     path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     beside = [part.name for part in plan.parts if part.name not in meta.signature_def]
@@ -248,7 +253,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
 
 
 def _close(node: Any) -> None:
-    """Makes a call an op that nothing lays flat."""
+    """Replace a call by an opaque op, so that it is not inlined."""
     opaque = node_def_pb2.NodeDef(name=node.name, op=_OPAQUE, input=node.input)
     opaque.attr["token"].s = node.attr["f"].func.name.encode()
     for key in ("Tin", "Tout"):
@@ -277,7 +282,10 @@ class _Restored:
 
     @cache  # noqa: B019 - one session for all pieces, which end with this
     def _session(self) -> tuple[Any, dict[str, Any]]:
-        """A session with the variables set, and what reads each: added later, it would cost a new start."""
+        """Open a session with the variables restored, and the op that reads each.
+
+        The reads are added before the session starts, because a later change of the graph would restart it.
+        """
         graph, reads = node_defs.import_graph(self._meta.graph_def), {}
         with graph.as_default():
             for holder in variable_ops(self._meta.graph_def):

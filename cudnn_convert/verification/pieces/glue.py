@@ -29,13 +29,14 @@ _FINE: Final = compare.tolerance(np.dtype(np.float32), 0.0).atol
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One layer of a recurrence: what it takes, and the values to give in its place.
+    """One call of one layer: its inputs, and the values to give in its place.
 
-    `x [time, batch, inputs]`, `h` and `c` `[directions, batch, units]` at the start, `lengths [batch]` or
-    None; `y [time, directions, batch, units]` and the final `h_end` and `c_end`. All are of float32.
+    All arrays are float32: `x [time, batch, inputs]`; `h` and `c` `[directions, batch, units]`, the initial
+    states; `lengths [batch]` or None; `y [time, directions, batch, units]`; `h_end` and `c_end`, the final
+    states.
 
-    With `projections`, those of each direction, y and h_end are what stands before them, and h is what stands
-    behind; `beside` is what the products with them give.
+    With `projections`, a matrix for each direction, `y` and `h_end` are the values before the projection and
+    `h` those after it; `beside` are the products with these matrices.
     """
 
     x: Array
@@ -69,11 +70,11 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The artifact's glue on one feed: its outputs by key, what entered recurrences, and its products.
+    """The results of the artifact's glue on one feed.
 
-    `entered`: `(what, found, expected)` of each tensor that enters a recurrence. `beside` is what products
-    of the artifact may also give, as `Given` has it, `hidden` names products whose values cannot be had.
-    `repeated` are the products that it makes step by step, as a source may in a loop.
+    `outputs` are by key. `entered` has `(what, found, expected)` for each tensor that enters a recurrence.
+    `products` are the values of matrix products by name; `beside` are other values that these may have, as in
+    `Given`. `hidden` names products whose values cannot be read, `repeated` those computed step by step.
     """
 
     outputs: Mapping[str, Array]
@@ -91,9 +92,10 @@ Run = Callable[[Sequence[Pass]], Iterable[Seen]]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """By tensor of the source that a product may be, whether a product of matrices gives it.
+    """The source's tensors that a product of the artifact may equal.
 
-    `repeats`: there are products in loops or branches too, whose values cannot be had.
+    `products` says of each whether a matrix product computes it. `repeats`: the source also has products in
+    loops or branches, whose values cannot be read.
     """
 
     products: Mapping[str, bool]
@@ -102,7 +104,10 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A tensor of the source, how far rounding moves it, and whether a product of matrices gives it."""
+    """A tensor of the source to compare products with.
+
+    `floor` is how far rounding moves it, `is_product` whether a matrix product computes it.
+    """
 
     value: Array
     floor: float
@@ -111,7 +116,10 @@ class _Held:
 
 @dataclass(slots=True)
 class _Worst:
-    """What was compared so far; `least` is the bound of the coarsest type that anything is stored in."""
+    """The running result of the comparisons.
+
+    `least` is the absolute bound of the coarsest type that a recurrence or a stored matrix has.
+    """
 
     least: float
     compared: int = 0
@@ -120,7 +128,11 @@ class _Worst:
     unjudged: list[str] = field(default_factory=list)
 
     def see(self, name: str, actual: Array, expected: Array, floor: float) -> None:
-        """Compares floats by their type's bound, or ten times their noise where that is still sharp."""
+        """Compare floats with the larger of their type's bound and ten times their noise.
+
+        Where this bound is too wide, the name is added to `unjudged`. Values that are not floats are not
+        compared.
+        """
         if actual.shape != expected.shape:
             self.needed = np.inf
             self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*actual.shape]}"
@@ -146,10 +158,11 @@ def judge_glue(
     dtype: np.dtype[Any],
     rough: Source | None = None,
 ) -> GlueReport:
-    """Compares the glue of an artifact with the source's on one feed, twice where state stays in variables.
+    """Compare the artifact's glue with the source's on one feed.
 
-    `dtype` is the coarsest type that a recurrence has or that the artifact stores matrices in. `rough` is
-    the source with its matrices rounded to that, where they are: so far an artifact may be off.
+    Two calls are made where state stays in variables. `dtype` is the coarsest type that a recurrence has or
+    that the artifact stores matrices in. `rough` is the source with its matrices rounded to that type, or
+    None: its difference from `judge` widens the bounds.
     """
     passes = _passes(plan, judge, feed)
     if not any(call.calls for call in passes):
@@ -197,7 +210,10 @@ def judge_glue(
 
 
 def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
-    """What the source's recurrences take and give; what stays in variables shows in a second call."""
+    """Record what the source's recurrences take and give on one feed.
+
+    Two calls where state stays in variables, else one.
+    """
     judge.restart()
     passes = []
     for _ in range(2 if any(state.stays for state in plan.states) else 1):
@@ -207,7 +223,7 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
 
 
 def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
-    """What products may be in the source's graph; where there are none, no graph need be there."""
+    """Collect the source's tensors that products may equal; empty if no products were seen."""
     if not any(run.products for run in seen):
         return Candidates({})
     from cudnn_convert.verification.pieces import graph_glue
@@ -256,7 +272,7 @@ def fitting(
 
 
 def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
-    """By node and layer, what to give in the place of each call of each layer of each recurrence."""
+    """Map (node, layer) to the values to give for each call of it."""
     givens: dict[tuple[str, int], list[Given]] = {}
     for call in calls:
         for key, value in _of_call(plan, call, projected=projected).items():
@@ -299,7 +315,10 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
 def _answers(
     judge: Source, passes: Sequence[Pass], wanted: Sequence[str], rough: Source | None
 ) -> list[tuple[list[Array], list[float]]]:
-    """By pass the source's tensors where recurrences give what is given, and how far rounding moves each."""
+    """Compute the source's tensors with recurrences given, and how far rounding moves each.
+
+    The result has one `(values, floors)` for each pass.
+    """
     exact = _collect_given(judge, passes, wanted)
     others = [_collect_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
     others += [] if rough is None else [_collect_given(rough, passes, wanted)]
@@ -332,9 +351,9 @@ def _move_by_rounding(call: Call, draw: int) -> Call:
 
 
 def _share(actual: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
-    """The largest share of the tolerance that is used; None where the noise leaves nothing to judge.
+    """Return the largest used share of the tolerance; None if noise makes it too wide.
 
-    `scale` multiplies what is allowed of any value, however small.
+    `scale` multiplies the absolute part of the tolerance.
     """
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
     atol = max(base * scale, compare.MARGIN * floor)
@@ -348,11 +367,11 @@ def _share(actual: Array, expected: Array, floor: float, least: float, *, scale:
 
 
 def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool | None:
-    """Whether a product's values are those of a tensor of the source, in its order or in any.
+    """Tell whether a product's values are those of a known tensor, in any order.
 
-    None where noise hides a product of the source that it may be, or where it shows nothing itself: no value
-    is finite, or what is allowed of each is more than they differ by. It is compared at its own scale: a
-    converter may make one small matrix of a matrix and what its product is multiplied by.
+    None where it cannot be told: noise hides a product of the source that it may equal, or it has no finite
+    value, or the tolerance is wider than the spread of its values. The absolute tolerance scales with its
+    spread: a converter may fold a small factor into a matrix.
     """
     if value.dtype.kind != "f" or not value.size or not np.ptp(value):
         return True  # one constant value shows nothing

@@ -121,7 +121,10 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.
 
 
 def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
-    """An artifact's graph, what each recurrence reads in it, and how its variables get their values."""
+    """Return the artifact's graph, each recurrence's inputs, and a function that restores variables.
+
+    Raises LookupError where the artifact keeps state in variables or has tables.
+    """
     if artifact.is_repaired:
         if artifact.plan.states:  # what reads them before an assignment, and what after, was seen to differ
             raise LookupError("the artifact keeps state in variables")
@@ -169,9 +172,10 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
 
 
 def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bool]:
-    """By tensor that a product of the artifact may be, whether a product gives it; whether others repeat.
+    """Return the tensors that an artifact's product may equal, and whether others repeat.
 
-    Of what stands in a loop or a branch the source has no one value.
+    The dict says of each tensor whether a matrix product computes it. The flag is true if the source has
+    products in loops or branches, where a tensor has more than one value.
     """
     index = Index(plan.whole)
     nodes = {recurrence.node for recurrence in plan.recurrences}

@@ -51,7 +51,10 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 def layers_of(
     artifact: Artifact, recurrences: Sequence[Recurrence]
 ) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
-    """By node the layer that computes a recurrence, its names before it, or why none is known."""
+    """Find the layer that computes each recurrence; return layers and reasons, by node.
+
+    A layer comes with its path of names, joined with `/`. A reason says why no single layer was found.
+    """
     assert isinstance(artifact.answer, Opened)
     models = [runner.model for _, runner in artifact.answer.runners if isinstance(runner, Layers)]
     layers = [named for model in models for named in _recurrent(model, ())]
@@ -77,7 +80,7 @@ def _inner_layers(layer: Any) -> list[Any]:
 
 
 def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The recurrent layers in a layer, with the names of what is around each and its own."""
+    """Yield the recurrent layers inside a layer, each with its path of names."""
     if hasattr(layer, "cell") and hasattr(layer, "return_sequences"):
         yield (*path, layer.name), layer
         return
@@ -219,9 +222,10 @@ class _Given:
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
     def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:
-        """The call of the source that took this, or one of its rows where it takes more or fewer at once.
+        """Return the recorded call with the nearest inputs, or join one from rows.
 
-        No row is given twice before all were: which of them a layer took is not to be guessed from values.
+        Rows of several calls are joined where the artifact's batch has another size. Each recorded row is
+        used once before any is used again, since equal rows cannot be told apart.
         """
         calls = self._calls.get(name, [])
         try:
@@ -261,7 +265,7 @@ def _is_time_major(layer: Any) -> bool:
 
 
 def _begin(layer: Any) -> None:
-    """The state that a layer keeps between calls is zero again: files of Keras store none."""
+    """Set the state of a stateful layer to zero: Keras files store none."""
     if layer.stateful:
         for state in layer.states:
             state.assign(tf.zeros_like(state))
@@ -299,9 +303,9 @@ def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class _Products:
-    """The values that layers give, `values` by layer and call; `repeated` are those of several steps.
+    """The recorded outputs of layers: `values` by layer and call.
 
-    A layer that is called for each step gives the values of all one after another.
+    `repeated` are the keys of layers called once per step; their values are those of all steps, concatenated.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ _X, _LENGTHS, _H, _C = 0, 4, 5, 6
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """Every fused node that the files of an artifact say to be a layer of a recurrence."""
+    """List the fused nodes that the files record as layers of a recurrence."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     listing: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
@@ -59,7 +59,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def read_recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
-    """`(fused node, recurrence, layer)` as the file's provenance has them; nothing where it has none."""
+    """Yield `(fused node, recurrence, layer)` from a model's provenance, if it has any."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:
         for record in json.loads(text).get("pieces", ()):
@@ -69,7 +69,7 @@ def read_recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
 
 
 def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each fused node of a graph and of those nested in it, and the constants that it sees."""
+    """Yield each fused node of a graph and its subgraphs, with the constants in scope."""
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in constants:  # of weights that are stored as half
@@ -146,7 +146,7 @@ _Taken: TypeAlias = tuple[str, Given, dict[int, Array]]
 
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model, or of one model for each part, also in branches and loops."""
+    """Return a function that runs the glue of each part's model, branches and loops included."""
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         for call in passes:
@@ -185,7 +185,7 @@ def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
 
 
 def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
-    """What each fused node may stand for; nothing where it was none of cuDNN's."""
+    """Map each fused node that the provenance records to the values it may be given."""
     recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
     names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
     return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
@@ -194,7 +194,10 @@ def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Gi
 def _run_model(
     model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
-    """All tensors that are looked at, and what entered each fused node, of a model without branches."""
+    """Run a model without branches, with the outputs of fused nodes given.
+
+    Returns all observed tensors by name, and what entered each fused node.
+    """
     fused = [node for node in model.graph.node if node.name in fitting]
     session = _session(model, fused)
     there = [value.name for value in session.get_inputs()]
@@ -281,7 +284,10 @@ def _feed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
 
 
 def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> dict[int, Array]:
-    """By place what enters a fused node, states behind a projection as the source has them."""
+    """Collect the inputs of a fused node by position; missing ones are the defaults.
+
+    An initial state is multiplied by the projection, if there is one, as in the source.
+    """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     batch, steps = of.x.shape[1], len(of.x)
     units = of.h_end.shape[-1]

@@ -53,7 +53,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What is asked: a file of some format, the plan of its source, and what runs it as its user will."""
+    """An artifact to test: its format, path, source plan, and how to run it."""
 
     form: str
     path: Path
@@ -62,7 +62,7 @@ class Artifact:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether it is a SavedModel of TensorFlow 2, some functions of which were exchanged."""
+        """Whether it is a SavedModel of TensorFlow 2 with some of its functions replaced."""
         return self.plan.model.saved is not None and FORMATS[self.form].keeps_functions
 
 
@@ -78,7 +78,7 @@ class Pieces:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, recurrence: Recurrence, others: Iterable[Recurrence]) -> list[Piece]:
-        """The pieces of a recurrence; where it has none, those of another that holds the same weights."""
+        """Return the pieces of a recurrence, else those of one with the same weights."""
         node = self.same.get(recurrence.node, recurrence.node)
         own = [piece for piece in self.found if piece.node == node]
         wanted = (recurrence.shared, recurrence.sizes, recurrence.dtype)
@@ -123,7 +123,10 @@ def draw_inputs(
     scale: float = 1.0,
     tied: bool = False,
 ) -> Asked:
-    """Inputs for `cells`, those of all layers and directions, of `steps` steps; lengths of 1 to that.
+    """Draw random inputs for `cells`, which are those of all layers and directions.
+
+    The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact takes.
+    `tied`: both initial states are the same array.
 
     `dtype` is the type that the artifact takes. The last row is of full length. `tied`: both states are one.
     """
@@ -155,9 +158,9 @@ LEAST: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The cells of some layers in order, a layer's directions together; `first`: the first one's number.
+    """The cells of some consecutive layers, the directions of a layer together.
 
-    `tied`: both initial states are one tensor.
+    `first` is the number of the first layer. `tied`: both initial states are one tensor.
     """
 
     cells: Sequence[Gates]
@@ -213,9 +216,9 @@ class Power:
 def choose_inputs(
     rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
 ) -> Power:
-    """Inputs of one step that show every wrong weight by `LEAST` tolerances, or the best of several tries.
+    """Choose one-step inputs on which every wrong weight shows by `LEAST` tolerances.
 
-    `most`: the rows that may be drawn beyond the fewest.
+    If no try reaches that, the best is returned. `most` limits the batches beyond the smallest one.
     """
     best: Power | None = None
     rows = [count for count in ROWS if count <= most and dtype.itemsize > 2] or ROWS[:1]

@@ -96,10 +96,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A direction of a layer as a model of its own, `opened` at the first call.
+    """One direction of a layer as a separate model, opened at the first call.
 
-    `inputs` as `Cut` has them; `outputs`: something reads `y`. `sizes`: the (time, batch) that the file holds
-    it to, None what is open.
+    `inputs` are as in `Cut`. `outputs`: whether `y` is read. `sizes` is the (time, batch) that the file
+    fixes, None for each that it leaves open.
     """
 
     opened: Callable[[], Any]
@@ -109,7 +109,7 @@ class _Part:
     backward: bool
 
     def ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
-        """`[y, h]` and an LSTM's `c`; a batch of any size goes in portions of the file's."""
+        """Return `[y, h]`, and `c` of an LSTM; larger batches run in portions."""
         batch = self.sizes[1] or x.shape[1]
         answers = [
             self._ask(x[:, k : k + batch], [state[k : k + batch] for state in states], lengths[k : k + batch])
@@ -197,7 +197,7 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
 
 
 def _find_carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
-    """The places of what a loop changes: its states, the blocks of its outputs, and its counters."""
+    """Return the positions of a loop's changed inputs: states, output blocks, and counters."""
     body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
     carried: dict[tuple[bool, int], list[int]] = {}
     for k in range(len(loop.inputs)):
@@ -221,7 +221,10 @@ def _has_constant_lengths(model: Model, loop: Any) -> bool:
 
 @dataclass(slots=True)
 class _Taken:
-    """What is taken out of a subgraph: `operators`, and by number the tensors that become `inputs`."""
+    """A subgraph under extraction.
+
+    `operators` are those taken; `inputs` names, by tensor number, the tensors that become inputs.
+    """
 
     model: Model
     graph: Any
@@ -263,7 +266,10 @@ class _Taken:
 
 
 def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]:
-    """The steps and the rows of what a loop reads of each step, where the file knows them."""
+    """Return the (time, batch) of what a loop reads, None for each unknown size.
+
+    Raises UncutError where the loop reads no inputs of its steps.
+    """
     makers = makers_of(graph)
     carried = {k for places in _find_carried(model, loop) for k in places}
     for k, index in enumerate(loop.inputs):
@@ -279,9 +285,9 @@ def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]
 
 
 def _behind(model: Model, graph: Any, rows: int, *, backward: bool) -> list[Any]:
-    """The operators that make the outputs of a loop's rows; none where nothing reads those.
+    """Return the operators that turn a loop's rows into outputs; empty if unused.
 
-    They are the slice of its steps, and for backward a turn.
+    They are a slice of the steps, and a reversal for the backward direction. Raises UncutError for others.
     """
     behind: list[Any] = []
     for code in (OPS.STRIDED_SLICE, *([OPS.REVERSE_V2] if backward else [])):

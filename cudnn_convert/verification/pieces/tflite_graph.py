@@ -52,7 +52,7 @@ class Model:
         return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
 
     def list_called(self, op: Any) -> list[tuple[int, int]]:
-        """The subgraphs that an operator runs, and how many of its operands are no arguments of theirs."""
+        """List the subgraphs an operator runs, each with its count of leading operands not passed."""
         of, code = op.builtinOptions, self.code(op)
         if code == OPS.WHILE:
             return [(of.condSubgraphIndex, 0), (of.bodySubgraphIndex, 0)]
@@ -90,7 +90,7 @@ class Model:
         return np.frombuffer(data, self.dtype(tensor)).reshape(shape)
 
     def loops(self) -> dict[str, tuple[Any, Any]]:
-        """Each loop and the subgraph that it stands in, by the name of its first result."""
+        """Map the name of each loop's first result to `(subgraph, operator)`."""
         return {
             graph.tensors[op.outputs[0]].name.decode(): (graph, op)
             for graph in self.content.subgraphs
@@ -168,7 +168,7 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
 
 
 def _pack(model: Model, alone: Any) -> bytes:
-    """A file whose first subgraph is `alone`, with what that runs and reads of another model."""
+    """Serialize a model with `alone` as first subgraph, and all that it needs."""
     packed = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}
 
