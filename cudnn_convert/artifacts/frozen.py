@@ -12,7 +12,7 @@ from cudnn_convert.model import Array, Part
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What a node of the graph says of its origin; nothing where the file is no graph."""
+    """Read the provenance that a node of the graph carries; None if there is none."""
     from google.protobuf.message import DecodeError
 
     try:

@@ -1,4 +1,4 @@
-"""Opens an HDF5 file through tf_keras, up to the first layer that may not be built."""
+"""Opens an HDF5 file through tf_keras, up to the first layer that is not allowed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
-    """Runs each part as a model of its own."""
+    """Open each part as a separate model."""
     return [_open(path, part, vouched) for part in parts]
 
 

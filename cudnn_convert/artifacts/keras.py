@@ -36,7 +36,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
-    """Runs each part as a model of its own."""
+    """Open each part as a separate model."""
     return [_open(path, part, vouched) for part in parts]
 
 
@@ -63,7 +63,10 @@ def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A Keras model as it answers a batch; `keys` are those of its inputs, in their order."""
+    """A Keras model called on one batch by name.
+
+    `keys` are the feed keys in the order of the model's inputs.
+    """
 
     model: Any
     keys: Sequence[str]

@@ -1,4 +1,4 @@
-"""Opens an ONNX file in ONNX Runtime on the CPU; its names are the signature's keys."""
+"""Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
 
 
 def _by_suffix(path: Path) -> str:
-    """The format that a file's name says; nothing where it says none."""
+    """Return the format of a file's suffix, or ""."""
     known = ((name, {form.suffix, *form.aliases} - {None}) for name, form in FORMATS.items())
     return next((name for name, suffixes in known if path.suffix in suffixes), "")
 
@@ -63,7 +63,7 @@ def is_ours(path: Path) -> bool:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """The provenance in a file of its own; None where there is no such file. Raises ReadError."""
+    """Read the provenance from a separate file; None if it does not exist. Raises ReadError."""
     return parse(path, path.read_bytes()) if path.is_file() else None
 
 

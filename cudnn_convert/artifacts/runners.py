@@ -1,7 +1,8 @@
-"""Opens an artifact of any format: checked, run as its user does, its arrays by name.
+"""Opens an artifact of any format and runs it on arrays by name.
 
-Each format has a module in this room, which `FORMATS` names and `Opener` describes. Each runtime is imported
-by what needs it. Where no provenance says them, signature keys are matched to an artifact's names.
+`FORMATS` names the module of each format in this package, `Opener` describes its functions. Each runtime is
+imported where it is needed. Where no provenance gives them, signature keys are matched to an artifact's
+names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Opener(Protocol):
         """What an artifact says of its origin; None where another tool made it. Raises ReadError."""
 
     def check(self, path: Path, parts: Sequence[Part], trust: bool, /) -> None:
-        """Looks at it without a runtime. Raises where a loader would run it, unless trusted, or crash."""
+        """Check an artifact without a runtime.
+
+        Raises a CudnnConvertError where loading it would run code, unless `trust`, or would crash.
+        """
 
     def open_parts(self, path: Path, parts: Sequence[Part], vouched: Vouched, /) -> list[Runner]:
         """A runner for each part of it."""

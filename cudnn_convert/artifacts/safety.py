@@ -29,7 +29,10 @@ _SIGNATURES: Final = "signature_map"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The ops by which a loader fills tables, and the tensors that are paths of assets there alone."""
+    """The ops by which a loader fills tables.
+
+    `files` are the tensors that serve only there as paths of assets.
+    """
 
     ops: Collection[str] = ()
     files: Collection[str] = ()
@@ -81,7 +84,7 @@ def _calling(graph: AnyGraph, calls: Iterable[Call]) -> node_defs.Graph:
 
 
 def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], saver: Any) -> None:
-    """Of the ops that restore variables: they read the checkpoint that the loader names, and no other."""
+    """Refuse restore ops that read a checkpoint other than the one the loader names."""
     prefix, restored = {tensor(saver.filename_tensor_name)}, node_defs.extract_nodes(graph, restoring)
     named = control_flow.holding(restored, lambda node: prefix)
 
@@ -94,7 +97,7 @@ def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], s
 
 
 def _refuse_evaluated(path: Path, graph: AnyGraph) -> None:
-    """Of what loaders import, all that they may run by that, whether anything needs it or not."""
+    """Refuse unsafe ops that importing a graph may run, needed by an output or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(
             path, node_defs.Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
@@ -124,7 +127,7 @@ def _calls(objects: Any) -> Iterator[Call]:
 
 
 def _signatures(objects: Any) -> Iterator[Call]:
-    """The functions that the loader gives as signatures, whatever the graph beside them calls."""
+    """Yield the functions that the loader offers as signatures."""
     maps = (node for node in objects.nodes if node.user_object.identifier == _SIGNATURES)
     yield from _functions(objects, {child.node_id for node in maps for child in node.children})
 

@@ -26,7 +26,10 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises ReadError where the interpreter would follow an offset out of the file of a part."""
+    """Check the file of each part before the interpreter maps it.
+
+    Raises ReadError where the interpreter would follow an offset out of the file.
+    """
     for part in parts:
         tflite_file.check_model(part_file(path, part.name, ".tflite"))
 

@@ -38,7 +38,10 @@ _OFFSET: Final = 4
 
 
 def unpack_model(content: bytes) -> Any:
-    """The ModelT of a file's bytes, to be changed. `check_model` comes first where the bytes are foreign."""
+    """Convert a file's bytes to a mutable ModelT.
+
+    Call `check_model` first where the bytes are untrusted.
+    """
     return flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
 
 
@@ -53,9 +56,10 @@ class FlatbufferError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How a field is read: of `width` bytes, a `table` or a string behind an offset, a union, a vector.
+    """How a flatbuffer field is read.
 
-    Of a vector that is the width of an element; all but plain numbers are offsets in the table itself.
+    It has `width` bytes, or is an offset to a `table`, a string, a union or a vector. Of a vector, `width`
+    and `table` describe an element. All but plain numbers are offsets in the table itself.
     """
 
     width: int = _OFFSET
@@ -71,7 +75,7 @@ class _Field:
 
 
 class _StandIn:
-    """Takes the place of a table, and notes how a reader of one field reads it."""
+    """A fake table that records how a generated reader reads one field."""
 
     Pos, Bytes = 0, b""
 
@@ -135,7 +139,7 @@ class _Bytes:
         self._seen: set[tuple[int, type]] = set()
 
     def _number(self, form: str, at: int) -> int:
-        """A number at its place, which must be in the file and a multiple of the number's size."""
+        """Read a number, which must lie inside the file and be aligned to its size."""
         size = struct.calcsize(form)
         if at < 0 or at % size or at + size > len(self._data):
             raise FlatbufferError(f"a number of {size} bytes at {at} of {len(self._data)}")
@@ -237,7 +241,7 @@ def _unions() -> Mapping[str, Mapping[int, type]]:
 
 
 def _require_numbers(model: Any, data: bytes) -> None:
-    """Every number that names a buffer, a tensor, an op or a subgraph names one that is there."""
+    """Check that every index of a buffer, tensor, op or subgraph is in range."""
     buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
     for buffer in buffers:
         _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
@@ -312,7 +316,7 @@ def _content(buffer: Any) -> bytes:
 
 
 def _require_texts(content: bytes) -> None:
-    """Texts as a tensor holds them: how many, where each begins, where the last ends, then all of them."""
+    """Check the bytes of a string tensor: count, offsets in order, end inside the buffer."""
     if not content:
         return
     try:
@@ -359,7 +363,10 @@ def flex_ops(path: Path) -> tuple[str, ...]:
 
 
 def tflite_provenance(path: Path) -> str | None:
-    """What `write` said of a file's origin, None in another tool's. Raises ValueError for no model."""
+    """Read the provenance that `write` stored; None in a file of another tool.
+
+    Raises ValueError where the file is no model.
+    """
     content = path.read_bytes()
     if content[4:8] != _IDENTIFIER:
         raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")

@@ -33,7 +33,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """A file of arrays runs nothing."""
+    """Accept every file: arrays run no code."""
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
@@ -42,14 +42,17 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Each part is a recurrence of the file. Raises KeyError for one that is not in it."""
+    """Open each part, a recurrence of the file. Raises KeyError for an unknown name."""
     values = named_weights.arrays(path)
     described = {record["name"]: record for record in named_weights.file_metadata(path)["weights"]}
     return [run_recurrence(described[part.name], values) for part in parts]
 
 
 def run_recurrence(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
-    """The runner of a recurrence by its own record and the arrays of all, named after it."""
+    """Return the runner of one recurrence.
+
+    `record` describes it; `arrays` are those of all recurrences, by names that begin with theirs.
+    """
     swapped = record["layout"] == "batch"
     dtype = np.dtype("float32" if record["dtype"] == "bfloat16" else record["dtype"])  # as it is in the file
 
@@ -123,7 +126,10 @@ def _direction(
 
 
 def _sums(gates: Sequence[str], matrices: Array | None, biases: Array, values: Array) -> dict[str, Array]:
-    """`matrix @ value + bias` of each gate; without matrices the value itself goes to each."""
+    """Compute `matrix @ value + bias` for each gate.
+
+    Without matrices, the value itself is added to each bias.
+    """
     return {
         gate: biases[k] + (values if matrices is None else values @ matrices[k].T)
         for k, gate in enumerate(gates)

@@ -39,7 +39,7 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def recognise(path: Path) -> Path | None:
-    """The file where its content is HDF5, whatever its suffix, else None."""
+    """Return the path if its content is HDF5, with any suffix, else None."""
     return path if hdf5.is_hdf5(path) else None
 
 

@@ -288,7 +288,10 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
 
 
 def _ask_directions(where: str, model: Model, description: Described) -> Reason:
-    """A reason to say whether keys are half of a bidirectional layer; then its blob is to be converted."""
+    """Return a reason that asks whether the keys are half of a bidirectional layer.
+
+    If they are, its blob is to be converted.
+    """
     one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
     begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
     reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"

@@ -141,7 +141,7 @@ _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Where the copies differ, or None where they agree; biases are compared as far as summed."""
+    """Return where the two copies differ, or None if they agree; compares biases as sums."""
     for where, worst in _differences(_read(canonical, convention, canonical=True), _read(raw, convention)):
         return f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}"
     return None

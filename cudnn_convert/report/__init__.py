@@ -24,7 +24,9 @@ from cudnn_convert.model import CanonicalEvidence, Recurrence
 
 @dataclass(frozen=True, slots=True)
 class TensorRegion:
-    """Part of a tensor, told by its values: `part` as Python slices it, `axes` how cuDNN's matrix lies in it.
+    """The part of a tensor that holds given values.
+
+    `part` is its slice in Python's notation, `axes` how cuDNN's matrix lies in it.
 
     `axes`: `as it is`, `transposed`, `reshaped` (value after value in the other shape), `summed` (both biases
     in one), or with what is added, such as `summed, 1 less`.
@@ -55,7 +57,10 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True)
 class LayoutReport:
-    """In which order one side's tensors hold the gates, and which layouts of `layouts.LAYOUTS` have it."""
+    """The order of the gates in one side's tensors.
+
+    `names` are the layouts of `layouts.LAYOUTS` that have this order.
+    """
 
     gates: tuple[str, ...]
     names: tuple[str, ...]
@@ -63,10 +68,10 @@ class LayoutReport:
 
 @dataclass(frozen=True, slots=True)
 class VariableReport:
-    """A variable of the source, or a constant of its graph, that no recurrence was decoded from.
+    """A variable or graph constant of the source that no recurrence was decoded from.
 
     `role`: `needed` by the outputs, `not needed`, or `other copy` of a recurrence's weights. `target` is the
-    artifact's tensor of the same values, None where none is found.
+    artifact's tensor of the same values, None where there is none.
     """
 
     source: str
@@ -77,9 +82,9 @@ class VariableReport:
 
 @dataclass(frozen=True, slots=True)
 class WeightsReport:
-    """From every tensor of the source to its place in the artifact; `--report` alone asks for it.
+    """The map from each tensor of the source to its place in the artifact.
 
-    `gates` and the layouts are by the node of each recurrence.
+    Made for `--report` alone. `gates` and the layouts are by the node of each recurrence.
     """
 
     gates: dict[str, tuple[GateReport, ...]]
@@ -90,7 +95,10 @@ class WeightsReport:
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceReport:
-    """One cuDNN node: its sizes, and which copy of its weights was taken (`canonical` or `raw`)."""
+    """One cuDNN node, its sizes, and the copy of its weights used.
+
+    `weights` is `canonical` or `raw`.
+    """
 
     node: str
     op: str
@@ -138,13 +146,14 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """One output over all feeds: the worst difference, the share of the tolerance it used, and the bound.
+    """The comparison of one output over all feeds.
 
-    Of floats also: the largest absolute error; the largest relative one where the expected value is larger
-    than `rel_floor`; the largest distance in units of the last place, of the coarser type of both sides; the
-    cosine of the angle between expected and found. `worst_element` is the one that used most of its
-    tolerance, or the first of those that should be equal. None is what has no meaning for the output.
-    `judged` is false where the bound is too wide to say anything: `message` then has both numbers.
+    `worst` is the largest difference, `needed` the largest share of the tolerance used, `atol` and `rtol` the
+    bound. Floats have more: `max_abs` and `max_rel`, the largest absolute and relative errors, the latter of
+    expected values larger than `rel_floor`; `ulp`, the largest distance in units of the last place of the
+    coarser type; `cosine`, of the angle between expected and found. `worst_element` used most of its
+    tolerance, or is the first unequal one where equality is asked. A field without meaning for the output is
+    None. `judged` is false where the bound is too wide to judge by: `message` then has both numbers.
     """
 
     output: str
@@ -201,11 +210,11 @@ class PieceReport:
 
 @dataclass(frozen=True, slots=True)
 class GlueReport:
-    """What stands around the recurrences, run with their outputs given; asked where outputs hide some of it.
+    """The comparison of the glue around recurrences, with their outputs given.
 
-    `products`: how many products of matrices were looked for among the source's tensors. `needed` is the
-    largest share of the tolerance, infinite for what was not found; `unjudged` are the tensors whose noise
-    leaves nothing to judge. Where `asked` is false `message` says why.
+    Made where outputs hide part of it. `products`: how many matrix products were looked for among the
+    source's tensors. `needed` is the largest share of the tolerance, infinite for a value that is missing;
+    `unjudged` are the tensors whose noise is too large to judge. Where `asked` is false `message` says why.
     """
 
     asked: bool
@@ -219,7 +228,7 @@ class GlueReport:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a `verify` compared with what, or a map goes from and to; a Report says the same of itself.
+    """The two sides of a `verify` or a map; a Report has the same fields.
 
     `artifact` is None where the map is that of a conversion which was not kept.
     """
@@ -241,15 +250,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The artifact against the float64 reference. `feeds` holds the shape of each input, a dict per feed.
+    """The comparison of an artifact with the float64 reference.
 
-    `seed` is None where `cudnn_convert.testing` compared two models, with no reference between them.
-    `subject` is None inside a conversion's report. `recording`: what the recording says of itself that judged
-    in the place of the reference, its `file`, `recorder`, `source`, versions, `devices` and `tf32`.
-    `recurrences`: each recurrence by itself; empty where two models were compared. `end_to_end`: `equal`,
-    `different` or `not judged`, of all outputs; `unproven` names the recurrences of which nothing was shown;
-    `glue` is None where the outputs show what stands around the recurrences. `misplaced`: weights that the
-    map finds nowhere in the artifact, or in another order than the others, a line each.
+    `feeds` has the shape of each input, a dict per feed. `seed` is None where `cudnn_convert.testing`
+    compared two models without a reference. `subject` is None inside a conversion's report. `recording`
+    describes the recording that replaced the reference: its `file`, `recorder`, `source`, versions, `devices`
+    and `tf32`. `recurrences` are the reports of single recurrences, empty where two models were compared.
+    `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
+    without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
+    that the map finds nowhere in the artifact, or in another order than the others.
     """
 
     passed: bool
@@ -304,7 +313,7 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no word for an infinite difference, such as that of a missing output: null."""
+    """Replace infinite and NaN floats by None, in nested values: JSON has no such numbers."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -131,7 +131,7 @@ def name(value: Any) -> Markup:
 
 
 def number(value: float | int | None, form: str = ".2e") -> Markup:
-    """A number, `NOTHING` for None, a word where it is infinite."""
+    """Format a number; None and infinite ones become a word or sign."""
     if value is None:
         return Markup(NOTHING)
     if isinstance(value, float) and not math.isfinite(value):
@@ -153,7 +153,10 @@ def table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers: Itera
 
 
 def pairs(rows: Iterable[tuple[str, Any]], kind: str = "facts") -> Markup:
-    """Terms and what they are; `facts sizes` are short ones, side by side on a phone too."""
+    """Render rows as a list of terms and descriptions.
+
+    `facts sizes` are short ones, side by side on a phone too.
+    """
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", what)) for term, what in rows), class_=kind)
 
 
@@ -175,7 +178,7 @@ _DOTS: Final = 64
 
 
 def plot_over_time(series: OverTime, atol: float) -> Markup:
-    """The error of each step on a logarithmic scale; a step without any lies on the lowest line."""
+    """Plot each step's error on a logarithmic scale; zero errors lie at the bottom."""
     nonzero = [error for error in series.errors if error > 0]
     limits = [*nonzero, *([atol] if atol > 0 else [])] or [1.0]
     low, high = math.floor(math.log10(min(limits))), math.ceil(math.log10(max(limits)))
@@ -205,7 +208,7 @@ def plot_over_time(series: OverTime, atol: float) -> Markup:
 
 
 def plot_distribution(histogram: Distribution) -> Markup:
-    """How many values have which share of their tolerance; to the right of the dashed line are failures."""
+    """Plot a histogram of tolerance shares; failures are right of the dashed line."""
     kept = [k for k, count in enumerate(histogram.counts) if count]
     zero = round(-histogram.first / histogram.width)
     first, last = min([*kept, zero - 2]), max([*kept, zero + 1])

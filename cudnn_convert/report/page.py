@@ -224,7 +224,7 @@ _RECURRENCE_HEADS = (
 
 
 def recurrence_table(proof: Verification) -> Iterator[Markup]:
-    """The table of recurrences, and below it what nothing would have shown."""
+    """Render the table of recurrences, and below it the changes a test would miss."""
     if not proof.recurrences:
         return
     rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))

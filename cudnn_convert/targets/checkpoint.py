@@ -121,7 +121,10 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
 
 
 def _copy_with_library(graph: AnyGraph, target: GraphDef) -> None:
-    """Copies a graph; the library has what its nodes call alone: other functions may have unknown ops."""
+    """Copy a graph with only the functions that its nodes call.
+
+    Other functions may have unknown ops.
+    """
     functions = library(graph)
     wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
     result = node_defs.strip_devices(graph, target)

@@ -41,7 +41,7 @@ from cudnn_convert.targets import bundle
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """No notes: a SavedModel leaves out nothing."""
+    """Return no notes: a SavedModel omits no part of the plan."""
     return ()
 
 
@@ -129,7 +129,7 @@ def write(
 
 
 def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
-    """Changes a graph so that no two ops differ by case alone; those in `keep` are the last to be renamed.
+    """Rename ops whose names differ only in case, those in `keep` last.
 
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
     the two another name and then not find it.

@@ -5,8 +5,8 @@
 
 Nothing heavy is imported before a comparison needs it: functions and arrays need NumPy alone.
 
-* compare: Compares two sides on the same calls: which names pair, what is compared, and by which bounds.
-* sides  : One side of a comparison: a model in memory, a file, a function or answers, and its names.
+* compare: Compares two sides on the same calls: pairs of names, values, and bounds.
+* sides  : One side of a comparison: a model, file, function or answers, and its names.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 
 May import: errors, formats, context, model, weights, report, keras.config, artifacts, verification.
@@ -184,7 +184,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _over_time(over_time: OverTime) -> str:
-    """At most `_POINTS` steps along the axis, each with the largest error from there to the next."""
+    """Format the errors over time, as the largest of each of `_POINTS` groups."""
     size = -(-len(over_time.errors) // _POINTS)
     starts = range(0, len(over_time.errors), size)
     return ", ".join(f"{k * over_time.group}: {max(over_time.errors[k : k + size]):.1e}" for k in starts)

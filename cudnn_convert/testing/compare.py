@@ -1,4 +1,4 @@
-"""Compares two sides on the same calls: which names pair, what is compared, and by which bounds."""
+"""Compares two sides on the same calls: pairs of names, values, and bounds."""
 
 from __future__ import annotations
 
@@ -119,9 +119,10 @@ def _subject(actual: Side, expected: Side, inputs: Mapping[str, str], outputs: M
 
 
 def pair_inputs(side: Side, keys: Sequence[str], own_names: Mapping[str, str]) -> dict[str, str]:
-    """Key of a feed -> the side's own input. `own_names`: own name by key, where they differ.
+    """Map each key of a feed to the side's input name.
 
-    Raises UsageError where a key finds no input, or an input no key.
+    `own_names` has the side's name by key, where they differ. Raises UsageError where a key has no input, or
+    an input no key.
     """
     names = {key: own_names.get(key, key) for key in keys}
     wanted = {name: name for name in names.values()}
@@ -211,7 +212,10 @@ def time_axes(given: int | Mapping[str, int] | None, feeds: Answers, answers: An
 
 
 def lengths(given: Any, feeds: Answers) -> list[Array] | None:
-    """How many steps each row of each call has, `[batch]`: of the input of that key, or as given."""
+    """Return the number of steps of each row, an array `[batch]` per call.
+
+    `given` is the key of an input, the arrays themselves, or None. Raises UsageError for anything else.
+    """
     if given is None:
         return None
     if isinstance(given, str):
@@ -251,7 +255,7 @@ def beyond(values: Mapping[str, Array], sizes: Array, axes: Mapping[str, int]) -
 
 
 def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str, Array]:
-    """The values with zeros, or what is nothing in their type, where they are `late`."""
+    """Replace values by zeros, or their type's empty value, where `late` is true."""
     kept = dict(values)
     for name, there in late.items():
         if name in kept and kept[name].shape == there.shape:
@@ -260,7 +264,7 @@ def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str,
 
 
 def compare_without(difference: Difference, late: Mapping[str, Array]) -> Difference:
-    """The difference of values that were compared `without` those that are `late`, which prove nothing."""
+    """Subtract the `late` values from a difference's counts: they prove no equality."""
     there = late.get(difference.output)
     if there is None or not difference.compared:
         return difference

@@ -57,7 +57,7 @@ def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verificat
 
 
 def _page(folder: Path, test: str, number: int) -> Path:
-    """A file for one comparison of a test, of which no other test has the name."""
+    """Return a file path for one comparison, unique to its test."""
     stem = re.sub(r"[^\w.-]+", "_", test)[-_STEM:]
     again = f"-{number + 1}" if number else ""
     return folder / f"{stem}-{zlib.crc32(test.encode()):08x}{again}.html"

@@ -1,6 +1,6 @@
-"""One side of a comparison: a model in memory, a file, a function or answers, and its names.
+"""One side of a comparison: a model, file, function or answers, and its names.
 
-Nothing heavy is imported before a side needs it. Files are recognised by their content.
+No heavy package is imported before a side needs it. Files are recognised by their content.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def is_array(value: Any) -> bool:
 
 
 def array(value: Any, where: str) -> Array:
-    """A copy as an array of NumPy's: runtimes reuse their buffers. Raises UsageError for what is none."""
+    """Return a copy as a NumPy array: runtimes reuse their buffers.
+
+    Raises UsageError for None, a mapping, a list or a tuple.
+    """
     if value is None or isinstance(value, Mapping | list | tuple):
         actual = "nothing" if value is None else f"a {type(value).__name__}"
         raise UsageError(f"{where}: expected an array, found {actual}")
@@ -93,7 +96,7 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 
 def open_model(given: Any, *, where: str, signature: str | None) -> Side:
-    """The side of a model that is in memory already. Raises UsageError for what cannot be called."""
+    """Return the side of a model in memory. Raises UsageError if it cannot be called."""
     if _is(given, "onnxruntime", "InferenceSession"):
         return _session(given)
     if _is(given, "keras", "Model") or _is(given, "tf_keras", "Model"):
@@ -110,13 +113,16 @@ def open_model(given: Any, *, where: str, signature: str | None) -> Side:
 
 
 def _is(given: Any, module: str, name: str) -> bool:
-    """Whether it is of a class that can only be there if its module is imported."""
+    """Whether a value is of `module.name`, without importing the module."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(given, kind)
 
 
 def _function(function: Callable[..., Any]) -> Side:
-    """A keyword argument for each input; a single one that has no such name goes by its place."""
+    """Return the side of a function, called with a keyword argument per input.
+
+    A single input goes by position where the function has no parameter of its name.
+    """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     try:
         parameters = inspect.signature(function)
@@ -188,7 +194,10 @@ def open_file(path: Path, *, where: str, signature: str | None) -> Side:
 
 
 def _folder(path: Path, where: str, signature: str | None) -> Side:
-    """What is more than a file, or nothing."""
+    """Return the side of an artifact that is a folder or has several files.
+
+    Raises UsageError where the path is missing or not recognised.
+    """
     from cudnn_convert.artifacts import origin
 
     try:
@@ -322,7 +331,10 @@ def is_recording(arrays: Mapping[str, Array]) -> bool:
 
 
 def of_model(model: Any, name: str) -> Side:
-    """The model in inference, by the names of its inputs and outputs if it has any."""
+    """Return the side of a Keras model in inference, by its input and output names.
+
+    Models without names go by position.
+    """
     known = getattr(model, "output_names", None)
     taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
     # Keras 3 calls several outputs of a layer alike.
@@ -342,14 +354,20 @@ def of_model(model: Any, name: str) -> Side:
 
 
 def of_archive(path: Path) -> Side:
-    """A `.keras` archive, by the Keras that wrote it, which runs no code of the file's."""
+    """Return the side of a `.keras` archive, loaded by the Keras that wrote it.
+
+    No code in the file is run.
+    """
     with zipfile.ZipFile(path) as archive:
         version = json.loads(archive.read("metadata.json"))["keras_version"]
     return _load_keras(path, version)
 
 
 def of_hdf5(path: Path, where: str) -> Side:
-    """A model in HDF5. Raises UsageError where tf_keras would run code that lies in the file."""
+    """Return the side of an HDF5 model.
+
+    Raises UsageError where tf_keras would run code from the file, or the file has weights alone.
+    """
     import h5py
 
     from cudnn_convert.keras.config import validate

@@ -162,7 +162,7 @@ class _Pool:
         self._lock = Lock()
 
     def take(self, size: int) -> Array:
-        """A buffer of bytes, which comes back to the pool once no array refers to its memory."""
+        """Return a byte buffer that returns to the pool when no array uses it."""
         with self._lock:  # buffers come back without it, at the end of the list
             fitting = [number for number, buffer in enumerate(self.unused) if buffer.size == size]
             if fitting:
@@ -174,7 +174,7 @@ class _Pool:
 
 
 class _Loan:
-    """The owner of an array in a buffer of a pool; lives as long as any view of the array."""
+    """The owner of an array in a pool's buffer, alive as long as any view."""
 
     def __init__(self, buffer: Array, pool: _Pool) -> None:
         self._buffer, self._pool = buffer, ref(pool)
@@ -190,10 +190,10 @@ _POOL: Final[ContextVar[_Pool | None]] = ContextVar("pool", default=None)
 
 @contextmanager
 def buffer_pool() -> Iterator[None]:
-    """Let `empty` give large memory again, within the context, once no array lies in it any more.
+    """Let `empty` reuse large buffers that no array uses, within the context.
 
-    New memory is dear where the system has to find and to clear it, most of all a virtual machine's: reading
-    into it then takes many times as long as into memory that was used before.
+    New memory is slow where the system has to find and clear it, most of all in a virtual machine: reading
+    into it then takes many times as long as into reused memory.
     """
     token = _POOL.set(_Pool())
     try:

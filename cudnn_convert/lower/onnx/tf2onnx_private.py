@@ -59,7 +59,10 @@ class InsertionSet(MutableSet[Any]):
 
 @contextmanager
 def order_rewriters(graph: Any) -> Iterator[None]:
-    """Make tf2onnx work in one order on a GraphDef, within the context and the process lock."""
+    """Make tf2onnx work in a fixed order on a GraphDef, within the context.
+
+    The caller holds the process lock.
+    """
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = control_flow.frames(index.Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
@@ -145,7 +148,7 @@ def in_one_line(error: object) -> str:
 
 @contextmanager
 def listen(failures: dict[str, str]) -> Iterator[None]:
-    """Keep tf2onnx and TensorFlow quiet; note each node that tf2onnx says it cannot convert, and why.
+    """Silence tf2onnx and TensorFlow; record in `failures` why each node is not converted.
 
     tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
     (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).
