@@ -34,7 +34,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Runs it by the tensor names of each part's signature, in a session for each."""
+    """Open a session for each part, run by the tensor names of its signature."""
     return [_open(path, part) for part in parts]
 
 

@@ -32,7 +32,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Runs the file of each part."""
+    """Open the file of each part."""
     return [_open(path, part) for part in parts]
 
 

@@ -79,7 +79,7 @@ def load_graph(form: str, path: Path) -> tuple[Any, Path | None]:
 
 
 def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
-    """Checks an artifact without a runtime. Raises as `open_artifact`."""
+    """Check an artifact without a runtime. Raises as `open_artifact`."""
     with _loading(form, path):
         opener(form).check(path, parts, trust)
 

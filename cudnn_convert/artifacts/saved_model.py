@@ -42,7 +42,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Runs it through `tf.saved_model.load`; a Session alone would hide frame errors.
+    """Open it through `tf.saved_model.load`; a Session alone would hide frame errors.
 
     Its parts share their variables, and so the state in them. A part that is no signature is a function.
     """

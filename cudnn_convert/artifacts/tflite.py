@@ -35,7 +35,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Runs the file of each part.
+    """Open the file of each part.
 
     Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
     the Flex delegate (google-ai-edge/LiteRT issue 6458).

@@ -184,7 +184,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _over_time(over_time: OverTime) -> str:
-    """Format the errors over time, as the largest of each of `_POINTS` groups."""
+    """Format the errors over time as maxima of at most `_POINTS` groups of steps."""
     size = -(-len(over_time.errors) // _POINTS)
     starts = range(0, len(over_time.errors), size)
     return ", ".join(f"{k * over_time.group}: {max(over_time.errors[k : k + size]):.1e}" for k in starts)

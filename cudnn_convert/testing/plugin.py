@@ -23,7 +23,7 @@ _STEM: Final = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--equivalence-report DIR`."""
+    """Add `--equivalence-report DIR`."""
     about = "where assert_equivalent writes a page, and JSON, of each comparison that fails"
     group = parser.getgroup("cudnn_convert")
     # Absolute here: a worker of xdist may run in another folder.
@@ -64,7 +64,7 @@ def _page(folder: Path, test: str, number: int) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says where the pages lie."""
+    """Print where the pages are."""
     failed = terminalreporter.stats.get("failed", [])
     pages = [value for report in failed for name, value in report.user_properties if name == _PROPERTY]
     if pages:

@@ -59,7 +59,7 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
 
 
 def prepare_judging(plan: Plan, options: Options) -> Judging:
-    """Collects how an artifact of a plan is judged. Raises UsageError for another plan's recording."""
+    """Collect how an artifact of a plan is judged. Raises UsageError for another plan's recording."""
     judge = choose_judge(plan)
     golden = recordings.open_recording(judge, options.golden) if options.golden else None
     dtype, seed = _choose_dtype(judge, options), choose_seed(options)
@@ -218,7 +218,7 @@ def run_artifact(
 
 
 def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
-    """Judges the outputs of a trial by what rounding does to the source's."""
+    """Judge the outputs of a trial by what rounding does to the source's."""
     judging, trial = comparison.judging, comparison.trial
     if judging.dtype.name == "float64":
         return comparison.reports([0.0] * len(judging.wanted))
@@ -292,7 +292,7 @@ def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 def _compare_on(
     judging: Judging, runner: runners.Runner, floats: Floats, size: tuple[int, int]
 ) -> Comparison | None:
-    """Runs both on one feed of this size; None where the model takes none."""
+    """Run both on one feed of this size; None where the model takes none."""
     with judging.judge.open(trust=judging.trust) as source:
         try:
             feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
@@ -321,7 +321,7 @@ def ask_pieces(
     runner: runners.Runner,
     outputs: Sequence[OutputReport],
 ) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
-    """Asks each recurrence of a file; and the glue, where outputs may hide it."""
+    """Ask each recurrence of a file; and the glue, where outputs may hide it."""
     plan, options = judging.plan, judging.options
     if not isinstance(artifact, Path) or options.max_error is not None:
         return (), None

@@ -63,7 +63,7 @@ def _walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterat
 def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
-    """Gives each row of `drawn` a random length, and `padding` from there on.
+    """Give each row of `drawn` a random length, and `padding` from there on.
 
     `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
     """
@@ -126,7 +126,7 @@ _UNKNOWN: Final = b"\xff"
 def generate(
     plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
 ) -> list[dict[str, Array]]:
-    """Makes one feed by tensor for each of the sizes `usual`.
+    """Make one feed by tensor for each of the sizes `usual`.
 
     Without them for each of `judges.sizes`, or of the one batch that states have. And one for each of `more`
     where all signatures accept those too. Floats are drawn as `floats` says.

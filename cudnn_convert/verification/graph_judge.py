@@ -363,7 +363,7 @@ class Memory:
         self._scalars = {state.state.variable for state in leaving if state.from_scalar}
 
     def set(self, values: Mapping[str, Array]) -> None:
-        """Gives the variables behind the tensors `starts` their values.
+        """Give the variables behind the tensors `starts` their values.
 
         One that begins as a scalar gets that for a tensor of nothing else: so it is in the source.
         """

@@ -41,7 +41,7 @@ class Floats:
     values: Mapping[str, Array] = field(default_factory=dict)
 
     def draw(self, rng: np.random.Generator, name: str, shape: Sequence[int]) -> Array:
-        """Draws values for a tensor; given rows stay together where the last axis fits."""
+        """Draw values for a tensor; given rows stay together where the last axis fits."""
         given = self.values.get(name)
         if given is None or not given.size:
             return np.asarray(self.spread * rng.standard_normal(shape))
@@ -118,7 +118,7 @@ class Draw:
         return not (self.number or self.disturbed or self.given)
 
     def choose(self, number: int) -> None:
-        """Makes that evaluation from now on."""
+        """Use evaluation `draw` from now on."""
         self.number = number
 
     def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
@@ -126,7 +126,7 @@ class Draw:
         self.given = calls
 
     def disturb(self, nodes: Collection[str]) -> None:
-        """Disturbs these nodes from now on, and no others."""
+        """Disturb these nodes from now on, and no others."""
         self.disturbed = nodes
 
 

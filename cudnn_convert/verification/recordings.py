@@ -120,7 +120,7 @@ def write(
     feeds: Sequence[Mapping[str, Array]],
     answers: Sequence[Mapping[str, Array]],
 ) -> None:
-    """Writes a recording; `feeds` and `answers` are by key, one a call. Raises OSError."""
+    """Write a recording; `feeds` and `answers` are by key, one per call. Raises OSError."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **meta}, sort_keys=True)
     arrays = {_META: np.frombuffer(text.encode(), np.uint8)}
     for k, (feed, answer) in enumerate(zip(feeds, answers, strict=True)):

@@ -68,7 +68,7 @@ def _asker(form: str) -> Asker:
 
 
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
-    """Asks every recurrence of a plan by itself, or says why it cannot.
+    """Test every recurrence of a plan alone, or say why it cannot.
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
@@ -137,7 +137,7 @@ def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: _JudgePiece) 
 
 
 def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
-    """Judges each piece once, also where two recurrences hold the same weights."""
+    """Judge each piece once, also where two recurrences hold the same weights."""
     known: dict[str, PieceReport] = {}
 
     def judge(piece: Piece, recurrence: Recurrence) -> PieceReport:
@@ -210,7 +210,7 @@ def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
 
 
 def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
-    """Asks a piece for one step on inputs of proven power, then for more."""
+    """Ask a piece for one step on inputs of proven power, then for more."""
     directions = recurrence.sizes.directions
     own = weights if piece.projected else [cell.compose_projection() for cell in weights]
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
@@ -299,7 +299,7 @@ class _Worst:
         self.answer: Answer | None = None
 
     def see(self, answer: Answer, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
-        """Compares the answer to `time` steps with the reference's."""
+        """Compare the answer to `time` steps with the reference's."""
         if self.answer is None:
             self.answer = answer
         self.bounds.append(bound)

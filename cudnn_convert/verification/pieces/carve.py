@@ -262,7 +262,7 @@ def _close(node: Any) -> None:
 
 
 def _open(node: Any) -> None:
-    """Makes it the call again."""
+    """Turn an opaque op into the call that it was."""
     function = node.attr["token"].s.decode()
     del node.attr["token"]
     node.op = "PartitionedCall"

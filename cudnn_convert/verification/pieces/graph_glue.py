@@ -30,7 +30,7 @@ _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
 def runner(artifact: piece_inputs.Artifact) -> glue.Run:
-    """Runs the glue of a graph whose recurrences give what the source's gave."""
+    """Return a function that runs the graph with recurrences giving the source's values."""
 
     def run(passes: Sequence[glue.Pass]) -> Iterator[glue.Seen]:
         plan = artifact.plan
@@ -98,7 +98,7 @@ class _Giving:
 
 
 def _replace(node: NodeDef, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
-    """Makes a node one that calls a function with what the source's node reads."""
+    """Turn a node into one that calls a function with what the source's node reads."""
     kind = tf.as_dtype(recurrence.dtype)
     inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
     control = [name for name in node.input if name.startswith("^")]
@@ -108,7 +108,7 @@ def _replace(node: NodeDef, recurrence: Recurrence, reads: Sequence[str], functi
 
 
 def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.Values) -> None:
-    """Gives variables the values of the artifact, whose own restore op was not laid flat."""
+    """Give variables the values of the artifact, whose own restore op was not inlined."""
     holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
     assigned, fed = [], {}
     with session.graph.as_default():

@@ -115,7 +115,7 @@ def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
 
 
 def runner(artifact: Artifact) -> Run:
-    """Runs the glue of a model in which each recurrence is a layer."""
+    """Return a function that runs a model whose recurrences are layers."""
     plan = artifact.plan
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
@@ -174,7 +174,7 @@ class _Given:
         self._rows: dict[str, list[Call]] = {}
 
     def begin(self, calls: Sequence[tuple[str, Call]]) -> None:
-        """Gives what these calls gave from now on, each with the name of its layer."""
+        """Set the calls whose outputs are given from now on, each with its layer name."""
         self._calls = {name: [call for own, call in calls if own == name] for name, _ in calls}
         self._rows, self.entered = {}, []
 
@@ -314,7 +314,7 @@ class _Products:
         self._steps: dict[str, list[Array]] | None = None
 
     def begin(self) -> None:
-        """Forgets all values."""
+        """Forget all values."""
         self.values, self.repeated = {}, set()
 
     def of(self, name: str, layer: Any) -> Callable[..., Any]:

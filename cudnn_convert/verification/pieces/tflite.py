@@ -234,7 +234,7 @@ class _Taken:
     inputs: dict[int, str] = field(default_factory=dict)
 
     def take(self, operators: Sequence[Any]) -> None:
-        """Takes some operators and what they read, up to products of the recurrence's inputs."""
+        """Take some operators and what they read, up to products of the recurrence's inputs."""
         seen = {-1, *self.inputs, *(int(index) for op in operators for index in op.outputs)}
         self.operators += operators
         todo = [int(index) for op in operators for index in op.inputs]

@@ -49,7 +49,7 @@ _NONE: Final = tflite_file.schema.ActivationFunctionType.NONE
 
 
 def runner(artifact: piece_inputs.Artifact) -> Run:
-    """Runs the glue of a file, also in branches and loops."""
+    """Return a function that runs the glue of a file, branches and loops included."""
 
     def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         plan = artifact.plan
@@ -193,7 +193,7 @@ class _Running:
         return f"{_PRODUCTS[self.model.code(op)]} {graph.tensors[op.outputs[0]].name.decode()}"
 
     def _values(self, number: int, values: _Values) -> _Values:
-        """Adds to the values of a subgraph's inputs those of its outputs."""
+        """Add to the values of a subgraph's inputs those of its outputs."""
         graph = self.model.content.subgraphs[number]
         if number not in self._steps:
             self._steps[number] = self._plan(number)
@@ -293,7 +293,7 @@ class _Running:
         return _Step(reads, frozenset(makes), run)
 
     def _follow(self, graph: Any, op: Any, values: _Values) -> None:
-        """Runs a branch, or the passes of a loop."""
+        """Run a branch, or the passes of a loop."""
         given, of = [self._value(graph, values, index) for index in op.inputs], op.builtinOptions
         if self.model.code(op) == OPS.IF:
             number = of.thenSubgraphIndex if given[0].all() else of.elseSubgraphIndex
