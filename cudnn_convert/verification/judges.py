@@ -118,7 +118,7 @@ class Draw:
         return not (self.number or self.disturbed or self.given)
 
     def choose(self, number: int) -> None:
-        """Use evaluation `draw` from now on."""
+        """Use the evaluation `number` from now on."""
         self.number = number
 
     def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
