@@ -150,7 +150,9 @@ class Options:
             if not (module and colon and name):
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if self.golden is not None and self.data is not None:
-            raise UsageError(f"--golden: expected no --data, for it has its own feeds, found {self.data}")
+            raise UsageError(
+                f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
+            )
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")

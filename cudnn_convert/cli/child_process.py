@@ -225,9 +225,9 @@ def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shar
     if stopped:
         return INTERRUPTED, "stopped in the middle of native code"
     if late:
-        what = f"expected an end within {limits.seconds} seconds, found none"
+        what = f"it ran longer than the limit of {limits.seconds} seconds"
         return _CRASHED, f"{what}; raise it with --limit seconds=NUMBER"
-    return _CRASHED, _crash(signal.Signals(-code).name if code < 0 else f"an exit with {code}", native)
+    return _CRASHED, _crash(signal.Signals(-code).name if code < 0 else f"exit code {code}", native)
 
 
 def _crash(end: str, native: IO[bytes] | None) -> str:
@@ -237,7 +237,7 @@ def _crash(end: str, native: IO[bytes] | None) -> str:
         # The fault handler's first line of a stack is the innermost: the library that was called.
         match = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
         where = f" in {match[1].decode()}" if match else ""
-    what = f"expected native code that returns, found {end}{where}"
+    what = f"native code ended with {end}{where}"
     return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
 
 

@@ -160,7 +160,7 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     flags = parser.parse_args(words)
     if flags.artifact is not None and flags.format is not None:
-        raise UsageError(f"--format: expected no ARTIFACT beside it, found {flags.artifact}; leave one out")
+        raise UsageError(f"--format cannot be combined with ARTIFACT {flags.artifact}; leave one out")
     return within(lambda: _map(flags), flags)
 
 

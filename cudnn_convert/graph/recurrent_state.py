@@ -240,7 +240,9 @@ class Order:
             unordered = [w.op for stage in stages for w in stage if w.op not in self.before[write.op]]
             if unordered:
                 actual = f"{unordered[0]} and {write.op}"
-                self.refuse(f"assignments in a certain order, found {actual} in none; choose other --outputs")
+                self.refuse(
+                    f"assignments in a fixed order, found {actual} without one; choose other --outputs"
+                )
             stages.append([write])
         return stages
 
@@ -269,7 +271,9 @@ class Order:
                 break
             if not earlier:
                 ops = " or ".join(write.op for write in stage)
-                self.refuse(f"reads before or after {ops}, found {use.op} in no certain order; {_CURE}")
+                self.refuse(
+                    f"each read ordered before or after {ops}, found {use.op} without an order; {_CURE}"
+                )
                 break
             number += 1
             inside = next((write for write in earlier if self._within(write, use)), None)

@@ -99,8 +99,8 @@ def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
 def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
-        expected = "expected calls on what other layers give"
-        reason = f"layer {lost[0]}: {expected}, found one on nothing; {_EXPORT}"
+        expected = "expected a call with outputs of other layers, found one without inputs"
+        reason = f"layer {lost[0]}: {expected}; {_EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
     with tf.Graph().as_default() as graph, keras_private.build_for_inference():
         built = build_model(model.path, described, vouched)

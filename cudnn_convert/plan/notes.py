@@ -128,13 +128,13 @@ def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> It
     if tensors:
         listed = ", ".join(f"{name} ({kind})" for name, kind in tensors.items())
         flag = f"--outputs {','.join([*outputs, *tensors])}"
-        yield f"left out, for they are no numbers: {listed}; have them with {flag}"
+        yield f"left out because they are not numbers: {listed}; include them with {flag}"
 
 
 def untaken(names: Sequence[str]) -> Iterator[str]:
     """A note on training recurrences that are left out."""
     if names:
-        yield f"left out, for their branches are for training and not taken: {', '.join(names)}"
+        yield f"left out because their branches are for training and not taken: {', '.join(names)}"
 
 
 def notes(

@@ -46,22 +46,24 @@ def check_gate_options(options: Options) -> None:
     if options.quantize is None:
         if options.max_error is not None:
             raise UsageError(
-                "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error"
+                "--max-error needs --quantize; for an exact artifact use --atol in place of --max-error"
             )
         return
     flag = "--quantize"
     if options.format not in (formats := _formats_with("quantize")):
         raise _other_format([flag], formats, options)
     if options.max_error is None:
-        raise UsageError(f"{flag}: expected --max-error, the largest error that you accept, found none")
+        raise UsageError(f"{flag} needs --max-error: the largest error that you accept")
     if not options.verify:
-        raise UsageError(f"{flag}: expected a proof of --max-error, found --no-verify")
+        raise UsageError(f"{flag} needs a proof of --max-error; leave out --no-verify")
     if options.data is None:
-        raise UsageError(f"{flag}: expected --data, inputs of yours to measure the error on, found none")
+        raise UsageError(f"{flag} needs --data: inputs of yours to measure the error on")
     if options.weights_dtype != "float32":
-        raise UsageError(f"{flag}: expected --weights-dtype float32, found {options.weights_dtype}")
+        raise UsageError(
+            f"{flag} cannot be combined with --weights-dtype {options.weights_dtype}; leave one out"
+        )
     if options.atol is not None or options.rtol is not None:
-        raise UsageError(f"{flag}: expected --max-error alone, found --atol or --rtol")
+        raise UsageError(f"{flag} is judged by --max-error alone; leave out --atol and --rtol")
 
 
 def gate_provenance(options: Options) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def check_options(options: Options) -> None:
     for formats, flags in given.items():
         raise _other_format(flags, formats, options)
     if options.jit and options.lowering != "fast":
-        raise UsageError(f"--jit: expected --lowering fast, found {options.lowering}")
+        raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")
     chosen = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
     flags = [flag for flag, value in chosen.items() if value]
     form = FORMATS[options.format]

@@ -307,8 +307,7 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
         # A reason of TensorFlow's that quotes bytes of an input is no text.
         is_quoted = isinstance(cause, UnicodeDecodeError)
         message = first_line(ValueError(cause.object.decode(errors="replace")) if is_quoted else cause)
-        expected = "expected inputs that the model accepts, found some of which it says"
-        raise UsageError(f"{where}: {expected}: {message}") from cause
+        raise UsageError(f"{where}: the model does not accept these inputs: {message}") from cause
 
 
 def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:

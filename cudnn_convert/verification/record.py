@@ -231,7 +231,6 @@ def _refuse(plan: Plan, data: Path, cause: Any) -> Exception:
         return UnsupportedModelError(plan.model.path, [reason])
     first = first_line(cause)
     if isinstance(cause, tf.errors.InvalidArgumentError):
-        reason = f"expected inputs that the model accepts, found some of which it says: {first}"
-        return UsageError(f"--data {data}: {reason}")
-    reason = f"graph: expected one that runs here, found one that does not: {first}; record where it does"
+        return UsageError(f"--data {data}: the model does not accept these inputs: {first}")
+    reason = f"graph: it does not run on this machine: {first}; record where it does"
     return UnsupportedModelError(plan.model.path, [reason])

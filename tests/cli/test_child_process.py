@@ -77,7 +77,7 @@ def test_a_library_that_crashed_is_named(tmp_path: Path) -> None:
     (library / "__init__.py").write_text("import os\ndef parse():\n    os.abort()\n")
     work = f"sys.path.insert(0, {str(library.parent)!r})\nimport fragile\nfragile.parse()"
     code, _, said = done(work, tmp_path / "out")
-    what = "expected native code that returns, found SIGABRT in fragile"
+    what = "native code ended with SIGABRT in fragile"
     assert said == (
         f"cudnn-convert: SOURCE: {what}; the file is damaged, or memory ran out (--limit memory=NUMBER)\n"
     )
@@ -87,7 +87,7 @@ def test_a_library_that_crashed_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_library_that_ends_the_process_is_no_answer(tmp_path: Path, code: int) -> None:
-    what = f"expected native code that returns, found an exit with {code}"
+    what = f"native code ended with exit code {code}"
     cure = "the file is damaged, or memory ran out (--limit memory=NUMBER)"
     found = done(f"import ctypes; ctypes.CDLL(None).exit({code})", tmp_path / "out")
     assert found == (1, "", f"cudnn-convert: SOURCE: {what}; {cure}\n")
@@ -110,7 +110,7 @@ def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
 def test_a_loop_without_end_is_ended(tmp_path: Path, work: str) -> None:
     began = time.monotonic()
     code, _, said = done(WRITING.format(then=work), tmp_path / "out", "seconds=1")
-    what = "expected an end within 1 seconds, found none; raise it with --limit seconds=NUMBER"
+    what = "it ran longer than the limit of 1 seconds; raise it with --limit seconds=NUMBER"
     assert (code, said) == (1, f"cudnn-convert: SOURCE: {what}\n")
     assert time.monotonic() - began < 30
     assert beside(tmp_path / "out") == []

@@ -127,7 +127,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
     "two judges": (
         ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
-        "--golden: expected no --data, for it has its own feeds, found d.npz",
+        "--golden cannot be combined with --data d.npz: it has its own inputs; leave one out",
     ),
     "formats": (["formats", "x"], "unrecognized arguments: x; see cudnn-convert formats --help"),
 }
@@ -448,7 +448,7 @@ def test_native_words_are_shown_after_a_bug() -> None:
 def test_a_native_crash_is_one_line() -> None:
     done = script(TALKS.format(end="os.abort()"), "formats")
     assert (done.returncode, done.stdout) == (1, "")
-    what = "expected native code that returns, found SIGABRT; the file is damaged, or memory ran out"
+    what = "native code ended with SIGABRT; the file is damaged, or memory ran out"
     assert done.stderr == f"cudnn-convert: SOURCE: {what} (--limit memory=NUMBER)\n"
 
 

@@ -142,7 +142,7 @@ def test_a_terminal_sees_no_line(tmp_path: Path, words: tuple[str, ...], after: 
 @at_a_terminal
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [(signal.SIGKILL, 1, "expected native code that returns, found SIGKILL"), (signal.SIGINT, 130, "")],
+    [(signal.SIGKILL, 1, "native code ended with SIGKILL"), (signal.SIGINT, 130, "")],
     ids=["killed", "interrupted"],
 )
 def test_a_child_that_ends_early_leaves_no_line(tmp_path: Path, number: int, code: int, said: str) -> None:

@@ -102,7 +102,7 @@ def test_it_is_refused_where_nothing_can_be_compiled(tmp_path: Path, form: str) 
     ("flags", "said"),
     [
         (("--format", "onnx"), "expected --format savedmodel or frozen, found onnx"),
-        (("--lowering", "portable"), "expected --lowering fast, found portable"),
+        (("--lowering", "portable"), "--jit cannot be combined with --lowering portable; leave one out"),
     ],
 )
 def test_it_is_refused_beside_what_has_none(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:

@@ -189,11 +189,9 @@ def test_a_model_without_an_lstm_is_refused(tmp_path: Path) -> None:
 def test_the_gate_cannot_be_left_open(tmp_path: Path) -> None:
     """A conversion asks the gate first; what it refuses is in tests/targets/test_targets.py."""
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", *flags(tmp_path), code=2)
-    assert line == "--quantize: expected --max-error, the largest error that you accept, found none"
+    assert line == "--quantize needs --max-error: the largest error that you accept"
     (line,) = refused(tmp_path, SMALL.prefix, tmp_path / "out", "--max-error", "1", code=2)
-    assert (
-        line == "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error"
-    )
+    assert line == "--max-error needs --quantize; for an exact artifact use --atol in place of --max-error"
 
 
 def test_a_single_file_tells_its_bound(tmp_path: Path) -> None:

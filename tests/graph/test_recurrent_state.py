@@ -261,7 +261,7 @@ def scattered(v: Any) -> Any:
     ("case", "reason"),
     [
         (racing, "expected reads before or after Assign"),
-        (unordered, "expected assignments in a certain order, found Assign"),
+        (unordered, "expected assignments in a fixed order, found Assign"),
         (scattered, "expected reads and plain assignments, found "),
     ],
     ids=lambda case: getattr(case, "__name__", ""),

@@ -191,7 +191,9 @@ def test_a_call_on_nothing_does_not_hang() -> None:
     def circular(config: dict[str, Any]) -> None:
         config["config"]["layers"][1]["inbound_nodes"][0][0][0] = "y"
 
-    with pytest.raises(UnsupportedModelError, match=r"layer .*g: expected calls on what other layers give"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"layer .*g: expected a call with outputs of other layers"
+    ):
         trace.trace_model(model(build, circular))
 
 

@@ -456,7 +456,7 @@ def test_a_branch_for_training_that_is_never_taken_is_left_out(flag: Callable[[]
     assert [one.node for one in made.recurrences] == ["cond_1/predict"]
     assert made.notes == (
         "outputs chosen from the graph: scores:0",
-        "left out, for their branches are for training and not taken: cond_1/train",
+        "left out because their branches are for training and not taken: cond_1/train",
     )
 
 

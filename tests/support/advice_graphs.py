@@ -128,7 +128,7 @@ ASKED: Final = (
         {"--outputs": "others"},
     ),
     Advice(
-        ["graph/recurrent_state.py: assignments in a certain order"],
+        ["graph/recurrent_state.py: assignments in a fixed order"],
         asking_graphs.state_in_no_order,
         ["--format", "frozen"],
         r"choose other (--outputs)$",

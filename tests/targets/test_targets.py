@@ -37,18 +37,18 @@ def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
     ("changed", "message"),
     [
         ({"format": "savedmodel"}, "--quantize: expected --format onnx, found savedmodel"),
+        ({"max_error": None}, "--quantize needs --max-error: the largest error that you accept"),
+        ({"verify": False}, "--quantize needs a proof of --max-error; leave out --no-verify"),
+        ({"data": None}, "--quantize needs --data: inputs of yours to measure the error on"),
         (
-            {"max_error": None},
-            "--quantize: expected --max-error, the largest error that you accept, found none",
+            {"weights_dtype": "float16"},
+            "--quantize cannot be combined with --weights-dtype float16; leave one out",
         ),
-        ({"verify": False}, "--quantize: expected a proof of --max-error, found --no-verify"),
-        ({"data": None}, "--quantize: expected --data, inputs of yours to measure the error on, found none"),
-        ({"weights_dtype": "float16"}, "--quantize: expected --weights-dtype float32, found float16"),
-        ({"atol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
-        ({"rtol": 0.0}, "--quantize: expected --max-error alone, found --atol or --rtol"),
+        ({"atol": 0.0}, "--quantize is judged by --max-error alone; leave out --atol and --rtol"),
+        ({"rtol": 0.0}, "--quantize is judged by --max-error alone; leave out --atol and --rtol"),
         (
             {"quantize": None},
-            "--max-error: expected --quantize, found none; give it, or --atol in the place of --max-error",
+            "--max-error needs --quantize; for an exact artifact use --atol in place of --max-error",
         ),
     ],
 )

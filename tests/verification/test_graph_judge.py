@@ -210,7 +210,7 @@ def test_more_steps_than_the_input_has(out: Path, tmp_path: Path) -> None:
     data = {key: feed[f"{key}:0"] for key in ("x", "c0", "h0", "lengths")}
     data["lengths"] = np.array([4, 8, 6], np.int32)  # of 7 steps
     np.savez(tmp_path / "data.npz", **data)
-    with pytest.raises(UsageError, match="expected inputs that the model accepts"):
+    with pytest.raises(UsageError, match="the model does not accept these inputs"):
         cudnn_convert.convert(sample.prefix, out, data=tmp_path / "data.npz", **sample.options)
     assert not out.exists()
 

@@ -120,7 +120,7 @@ def test_feeds_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any] | None, me
 def test_feeds_that_the_model_does_not_take(tmp_path: Path) -> None:
     feed = {name.removesuffix(":0"): BLOCK.feeds()[0][name] for name in BLOCK.case["inputs"]}
     np.savez(tmp_path / "in.npz", **(feed | {"h0": feed["h0"][1:]}))
-    told = r"in\.npz: expected inputs that the model accepts, found some of which it says: "
+    told = r"in\.npz: the model does not accept these inputs: "
     with pytest.raises(UsageError, match=told):
         cudnn_convert.record(BLOCK.prefix, tmp_path / "out", data=tmp_path / "in.npz", outputs="rnn_out:0")
     assert not (tmp_path / "out").exists()

@@ -97,7 +97,7 @@ def test_an_artifact_has_its_own_format(tmp_path: Path) -> None:
     ended = command("map", SOURCE, tmp_path, "--format", "onnx")
     assert ended.code == 2
     assert ended.stderr == (
-        f"cudnn-convert: --format: expected no ARTIFACT beside it, found {tmp_path}; leave one out\n"
+        f"cudnn-convert: --format cannot be combined with ARTIFACT {tmp_path}; leave one out\n"
     )
 
 
