@@ -1,6 +1,6 @@
-"""From a source to its inspection: read and planned, nothing run or written.
+"""Inspects a source: reads and plans it, without running or writing.
 
-Weights without a graph need no TensorFlow to be described.
+Weights without a graph are described without TensorFlow.
 """
 
 from __future__ import annotations
