@@ -139,7 +139,10 @@ class _Pieces:
         raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
-        """A layer that holds the listed weights, or None; without any it may stay without a shape."""
+        """Build a layer that holds the listed weights, or return None.
+
+        Without weights it may stay without a shape.
+        """
         unshaped = None if listed else deserialize(self.source, config, self.brought)
         for call in candidate_shapes(listed, self.given[0]):
             layer = deserialize(self.source, config, self.brought)
@@ -240,7 +243,7 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
 
 
 def _copy(weights: bytes, path: Path) -> None:
-    """Copy weights of an archive into a file of some of its layers, paired by names."""
+    """Copy an archive's weights into a file of some of its layers, by name."""
     import h5py
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
@@ -316,7 +319,7 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
-    """Assign the listed weights to a built layer; False, and nothing assigned, for other shapes."""
+    """Assign the listed weights to a built layer; False, without assigning, if shapes differ."""
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
@@ -343,7 +346,7 @@ def _scale(entry: Entry) -> Mode | None:
 
 
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
-    """The trained and the other variables of a layer, in the order of Keras 2's files.
+    """List the trained and the other variables of a layer, in Keras 2's order.
 
     Inside a model that is the order of the config, which Keras 3 may have changed.
     """

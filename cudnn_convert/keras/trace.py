@@ -40,7 +40,7 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
-    """Trace a model: its graph, its variables' values, and the signature of its inputs and outputs.
+    """Trace a Keras model: its graph, its variables' values, and its signature.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
     each call updates. Raises UnsupportedModelError for a layer that may not or cannot be built, or whose
@@ -56,9 +56,10 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
-    """Trace the part before the first layer that may not be built, as `trace_model`; notes say so.
+    """Trace the part before the first layer that may not be built; notes say so.
 
-    Where nothing comes before it: the inputs alone, or UnsupportedModelError with `verify`.
+    Without such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
+    `trace_model` does.
     """
     assert model.architecture is not None
     version = model.architecture.keras_version
@@ -136,7 +137,7 @@ def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any])
 
 @contextmanager
 def _floats(described: Architecture) -> Iterator[None]:
-    """Give layers without a dtype that of the weights, which Keras had when it wrote them."""
+    """Build layers without a dtype in that of the weights, within the context."""
     import tf_keras
 
     kinds = {value.dtype.name for listed in described.weights.values() for _, value in listed}
@@ -204,7 +205,7 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
 
 
 def updates(built: Any) -> list[Any]:
-    """Ops by which a call updates the layers' states, but for those that need other inputs."""
+    """List the ops that update the layers' states from the model's inputs alone."""
     given = {update.op for update in built.inputs}
     return [update for update in dict.fromkeys(built.state_updates) if _placeholders(update) <= given]
 

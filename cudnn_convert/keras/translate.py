@@ -172,7 +172,10 @@ class Calls:
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
-        """A call of a layer as `args` and `kwargs` of Keras 3. Raises ValueError for no tensor."""
+        """Translate a call of a layer to `args` and `kwargs` of Keras 3.
+
+        Raises ValueError where it expects a tensor and finds none.
+        """
         if isinstance(node, Mapping):
             if "args" in node:
                 return dict(node)
@@ -286,7 +289,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
 
 
 def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
-    """A layer or model at `path` for Keras 3; what it cannot say goes into `log`."""
+    """Translate a layer or model at `path` to Keras 3; `log` takes reasons and notes."""
     kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
     if "/" in layer_tree.layer_name(entry):
@@ -318,7 +321,7 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
 
 
 def each_step(entry: Entry) -> Entry | None:
-    """The inner layer of a TimeDistributed that changes nothing, under the wrapper's name.
+    """Return a layer that needs no TimeDistributed, under the wrapper's name, or None.
 
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.

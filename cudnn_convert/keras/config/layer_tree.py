@@ -21,7 +21,7 @@ Entry = Mapping[str, Any]
 
 
 def is_entry(value: Any) -> bool:
-    """Whether a value of a config is an object with a class and a config, as a layer."""
+    """Whether a value of a config has a class and a config, as a layer."""
     return isinstance(value, Mapping) and isinstance(value.get("class_name"), str) and "config" in value
 
 
@@ -93,7 +93,7 @@ def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def children(value: Any) -> Collection[Any]:
-    """What stands directly in a list or an object of JSON, nothing for another value."""
+    """Return the direct values of a JSON list or object; none for other values."""
     return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
@@ -159,7 +159,7 @@ def _is_row(model: Entry) -> bool:
 
 
 def _calls(model: Entry) -> dict[Call, Any]:
-    """The calls of a functional model; that of an input has nothing in it."""
+    """Map the calls of a functional model to their nodes, empty for an input."""
     entries = layer_entries(model)
     named = {reference[:2] for entry in entries for reference in references(entry.get("inbound_nodes"))}
     named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}

@@ -245,7 +245,7 @@ def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
 
 
 def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str | None:
-    """Why nothing is known of a model: its class is none of Keras', and its code alone has its layers.
+    """Explain that only the code of a model's class has its layers.
 
     None where its layers are listed, or where its class is among those that are `brought`.
     """
@@ -279,7 +279,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
-    """Notes on what a loader of foreign layers needs, and how far the model was verified."""
+    """Yield notes on what loading foreign layers needs, and how far verification goes."""
     refused, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
     custom = dict.fromkeys(layer.class_name for layer in refused if not layer.runs)
     if refused:
