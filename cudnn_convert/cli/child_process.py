@@ -196,7 +196,10 @@ def _handle(handler: Callable[..., None] | signal.Handlers) -> None:
 
 
 def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shared) -> tuple[int, str]:
-    """The child's exit code, and why the child did not choose it, "" where it did."""
+    """Wait for the child; return its exit code and the cause of an irregular end.
+
+    The cause is "" for a regular end.
+    """
     stopped, late = False, False
 
     def forward(number: int, _: Any) -> None:
