@@ -223,7 +223,7 @@ def _scope(node: NodeDef) -> tuple[str, str]:
 def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
     """Yield the losses of plain arithmetic, by the names of their scopes.
 
-    A tensor that enters a scope is a prediction; one that is joined with it is a label.
+    Tensors that enter a scope count as predictions; those that one of its ops joins, as labels too.
     """
     taken: dict[str, dict[str, str]] = {}
     labels: dict[str, list[str]] = {}
