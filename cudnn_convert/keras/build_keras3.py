@@ -199,9 +199,10 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
-    """The `keras.Model` of an archive up to its top-level `layers`, with `layer_tree.ends` as outputs.
+    """Load the `keras.Model` of an archive up to its top-level `layers`.
 
-    Raises ValueError where nothing stands before them, and what Keras raises for what does not load.
+    Its outputs are `layer_tree.ends`. Raises ValueError where no layer comes before them, and what Keras
+    raises where loading fails.
     """
     import keras
 
@@ -221,10 +222,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
 
 def _outputs_counted(model: Entry, more: int) -> Entry:
-    """A functional model with `more` added to the call numbers of its outputs.
+    """Add `more` to the call numbers of a functional model's outputs.
 
-    Among outputs Keras 3 counts the calls of a model in it from one more than among arguments, for the call
-    that made such a model: -1 makes both alike, 1 brings back Keras 3's form.
+    For inner models Keras 3 counts calls among outputs from one more than among arguments: -1 makes both
+    alike, 1 restores Keras 3's form.
     """
     config = model["config"]
     if "output_layers" not in config:
@@ -262,7 +263,10 @@ Pairs = list[tuple[Any, Mode | None]]
 
 
 def build_model(source: Path, modern: translate.Modern) -> Any:
-    """The `keras.Model` of a translated model. Raises UnsupportedModelError for what Keras 3 cannot build."""
+    """Build the `keras.Model` of a translated model.
+
+    Raises UnsupportedModelError where Keras 3 cannot build it.
+    """
     model = modern.model
     layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
     _assign(source, layer, model)
@@ -277,7 +281,7 @@ def find_scaled(model: Architecture) -> tuple[str, ...]:
 
 
 def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
-    """What Keras 3 makes of a config in its safe mode. Raises UnsupportedModelError."""
+    """Deserialize a config by Keras 3 in its safe mode. Raises UnsupportedModelError."""
     import keras
 
     try:

@@ -38,9 +38,9 @@ MODES: Final = MappingProxyType(
 _RECURRENT: Final = MappingProxyType(
     {"activation": "tanh", "use_bias": True, "dropout": 0.0, "recurrent_dropout": 0.0}
 )
-#: What the arithmetic of cuDNN is in the words of a CPU layer.
+#: cuDNN's arithmetic as settings of a CPU layer.
 CPU: Final = MappingProxyType({**_RECURRENT, "recurrent_activation": "sigmoid", "unroll": False})
-#: What Keras 2 and TensorFlow 1 took for a key that a config leaves out; newer classes take something else.
+#: Defaults of Keras 2 and TensorFlow 1 for missing keys; newer classes have others.
 MISSING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         name: MappingProxyType({**_RECURRENT, "recurrent_activation": "hard_sigmoid", **more})
@@ -231,7 +231,7 @@ def is_lambda(entry: Entry) -> bool:
 
 
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Lambda's config for Keras 3, its code unchanged. Raises ValueError where none exists."""
+    """Translate a Lambda's config for Keras 3, its code unchanged. Raises ValueError where impossible."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
     result = {key: config[key] for key in ("name", "trainable") if key in config}

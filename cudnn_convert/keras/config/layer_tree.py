@@ -106,7 +106,7 @@ _CONSTANT: Final = "_CONSTANT_VALUE"
 
 
 def unreachable_layers(model: Entry) -> list[str]:
-    """The layers, at any depth, that are called with results of no layer.
+    """List the layers, at any depth, that are called with results of no layer.
 
     Loaders wait for such a call forever.
     """
@@ -125,7 +125,10 @@ def unreachable_layers(model: Entry) -> list[str]:
 
 
 def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
-    """The outputs that need none of the top-level `layers`, then what those take; no inputs."""
+    """List the outputs that need none of the top-level `layers`, then those layers' arguments.
+
+    Inputs are left out.
+    """
     entries = layer_entries(model)
     if _is_row(model):
         names = [layer_name(entry) for entry in entries]
@@ -166,7 +169,7 @@ def _calls(model: Entry) -> dict[Call, Any]:
     calls: dict[Call, Any] = {}
     for entry in entries:
         layer, nodes = layer_name(entry), entry.get("inbound_nodes") or [[]]
-        # The call that made an inner model's own outputs comes first, and is not written down.
+        # The call that made an inner model comes first, and is not in the config.
         first = 1 if is_model(entry) and (layer, 0) not in named else 0
         calls |= {(layer, first + number): call for number, call in enumerate(nodes)}
     return calls
