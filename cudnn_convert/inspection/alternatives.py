@@ -84,11 +84,11 @@ def _keras(path: Path) -> dict[str, str]:
 
 
 _PROGRAM: Final = "cudnn-convert"
-#: Endings of sources that OUT's name does without.
+#: Suffixes of sources that are left out of OUT's name.
 _SUFFIXES: Final = frozenset(
     ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001".split()
 )
-#: What a file of that name has to be called by its folder for.
+#: A source with one of these names needs its folder in front.
 SUBCOMMANDS: Final = frozenset({"inspect", "map", "verify", "record", "formats"})
 
 
@@ -135,7 +135,7 @@ def _word(text: str) -> str:
     return f"./{text}" if text.startswith("-") or text in SUBCOMMANDS else text
 
 
-#: What a source without a graph may leave to its user.
+#: Options that a source without a graph may leave to its user.
 _CLAIMS: Final = ("mode", "layers", "units", "directions")
 PORTABLE: Final = "portable already: nothing reaches a cuDNN op; --force-convert writes a copy all the same"
 
@@ -192,7 +192,7 @@ _REPEATED: Final = frozenset({"inputs", "outputs", "set"})
 
 
 def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options]:
-    """Apply the remedies of a refusal, but for those that contradict what was said already.
+    """Apply the remedies of a refusal, except those that contradict given options.
 
     Gives one set of options where each reason leaves one remedy, else one for each remedy of the first reason
     that leaves several.
@@ -250,9 +250,9 @@ class Alternatives:
 
 
 def plan_alternatives(model: Model, options: Options) -> Alternatives:
-    """Plan a conversion by `options`, or in every way that a refusal of them advises.
+    """Plan a conversion by `options`, or by each of the changes that a refusal advises.
 
-    Raises what planning raises but for refusals: UsageError for `options`, ReadError for the file.
+    Raises UsageError for `options` and ReadError for the file, but no refusals.
     """
     return _try_plan(model, options, _DEPTH)
 
