@@ -55,9 +55,9 @@ def hold_process_lock() -> Iterator[None]:
 def silence() -> Iterator[None]:
     """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly.
 
-    The caller may be building a graph or have turned TensorFlow 2 off; sizes are numbers here all the same.
-    Afterwards all is as it was, but for ONNX Runtime's events over the network: they stay off in this
-    process unless the environment says otherwise, for it must know before its import.
+    The caller may be building a graph or have turned TensorFlow 2 off; the items of shapes are numbers even
+    then. Afterwards all settings are restored except ONNX Runtime's telemetry, which must be off before its
+    import: it stays off in this process unless the environment says otherwise.
     """
     os.environ.setdefault(_NO_EVENTS, "1")
     with hold_process_lock(), ExitStack() as stack:
@@ -130,7 +130,7 @@ OF_PROCESS: Final = frozenset({"memory", "seconds", "file"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a file may ask of the machine, by the names that `--limit` takes.
+    """Limits on what a file may ask of the machine, by the names of `--limit`.
 
     Each default is far above what any known model needs. `within` sets them for all that is called in it.
     """

@@ -78,10 +78,7 @@ def convert(
 
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
-    """List the files that a call reads and may not write, in words and as paths.
-
-    Raises AccessError.
-    """
+    """List the files that a call reads, described and as paths: none may be written."""
     given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
     flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
@@ -122,7 +119,7 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     A failed proof raises VerificationError with that report.
     """
     try:
-        # In int8 a weight is another number.
+        # Weights quantized to int8 are no copies.
         is_copy = options.quantize is None
         return replace(summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy))
     except VerificationError as error:
@@ -136,10 +133,9 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 def verify_plan(
     plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
 ) -> Verification:
-    """The verification of an artifact, or of what runs as one.
+    """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. Raises VerificationError
-    where the numbers differ.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit.
     """
     with mute_output():
         result = check.verify_artifact(plan, artifact, options)
@@ -295,7 +291,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
         return Pair(prepare.make_plan(model, options), path, options, is_copy)
-    # A source without signatures has nothing to choose from: the artifact's is meant.
+    # A source without signatures has none to choose: the artifact's is meant.
     plan = prepare.make_plan(model, replace(options, signature=None))
     if len(plan.parts) == 1:
         plan = replace(plan, parts=(replace(plan.parts[0], name=options.signature),))

@@ -209,7 +209,7 @@ def verification(result: Verification) -> None:
 
 
 def _recurrence_table(result: Verification) -> Table:
-    """Each recurrence by itself, and what its inputs would have shown."""
+    """A table of each recurrence's own check, and what its inputs would have shown."""
     table = _make_table(
         *("recurrence", "layers", "asked in", "worst difference", "of tolerance"),
         *("wrong weights show", "weakest weight shows", ""),
