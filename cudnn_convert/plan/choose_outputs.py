@@ -119,7 +119,7 @@ def order_candidates(
     for name, kind in describe_candidates(graph, index, likely).items():
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
-    # An output of a recurrence is a candidate only where no other candidate reads it.
+    # An output of a recurrence is a candidate only if it is a leaf, or if there are no other candidates.
     behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
