@@ -29,7 +29,7 @@ _process_lock = threading.RLock()
 
 
 def _renew_lock() -> None:
-    """Give a forked child a free lock: the thread that held the parent's does not exist there."""
+    """Give a forked child a free lock: the thread that held the parent's is missing."""
     global _process_lock  # noqa: PLW0603 - a lock cannot be freed by a thread that does not hold it
     _process_lock = threading.RLock()
 
@@ -40,12 +40,12 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def hold_process_lock() -> Iterator[None]:
-    """Hold the lock around process-wide effects; library calls of other threads wait until it is free.
+    """Hold the lock around process-wide effects; library calls of other threads wait.
 
-    A library call holds it from begin to end: patches of Keras, TensorFlow's control flow and float type,
+    A library call holds it from begin to end. Patches of Keras, TensorFlow's control flow and float type,
     tf2onnx's tables, `sys.path` and the descriptors are seen by every graph that another thread builds or
-    runs meanwhile, so that a lock around each patch alone would not protect the rest of the other's call.
-    A thread that holds it may take it again, as a listener does that calls the library.
+    runs meanwhile, so that a lock around each patch alone is not enough. A thread that holds it may take it
+    again: a listener may call the library.
     """
     with _process_lock:
         yield
@@ -55,9 +55,9 @@ def hold_process_lock() -> Iterator[None]:
 def silence() -> Iterator[None]:
     """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly.
 
-    The caller may be building a graph or have turned TensorFlow 2 off; sizes are numbers here all the same.
-    Afterwards all is as it was, but for ONNX Runtime's events over the network: they stay off in this
-    process unless the environment says otherwise, for it must know before its import.
+    The caller may be building a graph or have turned TensorFlow 2 off; the items of shapes are numbers even
+    then. Afterwards all settings are restored except ONNX Runtime's telemetry, which must be off before its
+    import: it stays off in this process unless the environment says otherwise.
     """
     os.environ.setdefault(_NO_EVENTS, "1")
     with hold_process_lock(), ExitStack() as stack:
@@ -130,7 +130,7 @@ OF_PROCESS: Final = frozenset({"memory", "seconds", "file"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a file may ask of the machine, by the names that `--limit` takes.
+    """Limits on what a file may ask of the machine, by the names of `--limit`.
 
     Each default is far above what any known model needs. `within` sets them for all that is called in it.
     """
@@ -150,7 +150,10 @@ class Limits:
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Limits:
-        """The defaults with each `NAME=NUMBER` in place; K, M, G or T may end a number. Raises UsageError."""
+        """Apply each `NAME=NUMBER` to the defaults; K, M, G or T may end a number.
+
+        Raises UsageError.
+        """
         names = [field.name for field in fields(cls)]
         changes = {}
         for item in given:
@@ -171,7 +174,7 @@ def _number(name: str, text: str) -> int:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process may use at most; None where the system does not say."""
+    """Bytes of memory that this process may use; None where the system does not say."""
     amounts = []
     with suppress(OSError, ValueError, AttributeError):
         amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -187,7 +190,7 @@ def is_bomb(size: int, stored: int) -> bool:
 
 
 def raising(size: int) -> str:
-    """The advice of an error for a part of a file that is large on purpose."""
+    """Advise how to accept a part of a file that is large on purpose."""
     return f"if that is meant, give --limit expanded={size}"
 
 
@@ -210,9 +213,10 @@ def within(limits: Limits) -> Iterator[None]:
 
 
 class Listener(Protocol):
-    """Takes the name of a step, and how much of it is done: 0 of 0 if unknown.
+    """A callback for progress: the name of a step, and how much is done.
 
-    The amounts of `writing` are bytes, those of `verifying` calls of a model. The thread that works calls it.
+    Amounts are 0 of 0 if unknown, bytes for `writing`, calls of a model for `verifying`. The working thread
+    calls it.
     """
 
     def __call__(self, step: str, done: int = 0, total: int = 0) -> None: ...
@@ -252,7 +256,7 @@ def mark_with(marker: Marker) -> None:
 
 @contextmanager
 def on(artifact: object) -> Iterator[None]:
-    """Mark an artifact as the file that is worked on, so that a crash of native code names it."""
+    """Mark an artifact as the file worked on, to name it if native code crashes."""
     mark = _MARKER.get()
     mark(str(artifact))
     try:

@@ -61,7 +61,10 @@ def _reason(text: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """What another library's exception says, in a line: its first that gives a reason, else its name."""
+    """Return the first line of another library's exception that gives a reason.
+
+    Without a reason it is the first line, without a message the class's name.
+    """
     lines = [line for line in map(str.strip, str(cause).splitlines()) if line]
     reasons = (match[1] for line in lines if (match := _REASON.fullmatch(line)))
     return next(reasons, lines[0] if lines else type(cause).__name__)
@@ -69,7 +72,10 @@ def first_line(cause: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Options that may help, by the fields of `Options`; as text, `lead` and the flags that set them."""
+    """Options that may help, by the fields of `Options`.
+
+    As text: `lead` and the flags that set them.
+    """
 
     options: Mapping[str, Any]
     lead: str = ""
@@ -88,7 +94,7 @@ class Reason(str):
     remedies: tuple[Remedy, ...]
 
     def __new__(cls, text: str, *remedies: Remedy | None) -> Reason:
-        """A remedy that is None is none: where there may be one, the text has other advice in its place."""
+        """Make a reason of its text and remedies, without those that are None."""
         reason = super().__new__(cls, text)
         reason.remedies = tuple(remedy for remedy in remedies if remedy is not None)
         return reason
@@ -164,11 +170,14 @@ class UnsupportedModelError(RefusalError):
 
 
 class AmbiguousSourceError(RefusalError):
-    """The file can be read in more than one way; the reasons list the ways and the flags that choose."""
+    """The file can be read in several ways; the reasons list them and their flags."""
 
 
 class UsageError(CudnnConvertError):
-    """The call itself is wrong: an unknown tensor, a bad value, an OUT that exists; a line a reason."""
+    """The call is wrong: an unknown tensor, a bad value, an OUT that exists.
+
+    Its message has a line for each reason.
+    """
 
     exit_code = 2
 
@@ -216,12 +225,12 @@ _QUOTED: Final = {ord("\\"): "\\\\", ord("'"): "\\'"}
 
 
 def flag_of(name: str) -> str:
-    """How the command line calls an option."""
+    """Return the flag of an option."""
     return f"--{name.replace('_', '-')}"
 
 
 def flags_of(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The flags that set options, each with its value where it takes one; a list gives one for each item."""
+    """Yield the flags that set options, with their values; one per item of a list."""
     for name, value in options.items():
         for item in value if isinstance(value, tuple | list) else (value,):
             text = f"{item:g}" if isinstance(item, float) else str(item)
@@ -234,7 +243,7 @@ def visible(text: str) -> str:
 
 
 def command(words: Iterable[str]) -> str:
-    """The words as a line for a shell: printable, and what bash, zsh and ksh read is the words again."""
+    """Join words to a printable line that bash, zsh and ksh split into them again."""
     return " ".join(map(_quote, words))
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def convert(
     source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
 ) -> Report:
-    """Converts `source` to `out`. Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
+    """Convert `source` to `out`; after an error `out` is as it was.
 
-    `ready` is called with the report once all is done but for putting the artifact in its place; what it
-    raises ends the conversion.
+    `ready` is called with the report before the artifact is moved to `out`; what it raises ends the
+    conversion. Raises the errors of `cudnn_convert.errors`.
     """
     targets.check_options(options)
     read.require(source)
@@ -78,7 +78,7 @@ def convert(
 
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
-    """The files that a call reads, in words and as paths: none may be written. Raises AccessError."""
+    """List the files that a call reads, described and as paths: none may be written."""
     given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
     flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
@@ -86,7 +86,7 @@ def apart(source: Path, options: Options, artifact: Path | None = None) -> list[
 
 
 def _report_portable(model: Model, source: Path, options: Options) -> Report:
-    """The report of a conversion that is none."""
+    """Report a source that is portable already, and was not converted."""
     note = "portable already: nothing reaches a cuDNN op, so nothing was written; --force-convert writes it"
     return Report(
         source=str(source),
@@ -114,9 +114,12 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
 
 
 def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Report:
-    """The report with the proof in it, also where that failed and the report travels in the error."""
+    """Verify the artifact and add the proof to the report.
+
+    A failed proof raises VerificationError with that report.
+    """
     try:
-        # In int8 a weight is another number.
+        # Weights quantized to int8 are no copies.
         is_copy = options.quantize is None
         return replace(summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy))
     except VerificationError as error:
@@ -130,10 +133,9 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 def verify_plan(
     plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
 ) -> Verification:
-    """The verification of an artifact, or of what runs as one.
+    """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. Raises VerificationError
-    where the numbers differ.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit.
     """
     with mute_output():
         result = check.verify_artifact(plan, artifact, options)
@@ -164,7 +166,7 @@ def _failures(result: Verification) -> Iterator[str]:
 def _check_weight_map(
     result: Verification, plan: Plan, artifact: Path, options: Options, *, is_copy: bool
 ) -> Verification:
-    """A verification that also fails where weights lie in the artifact as they should not."""
+    """Fail a verification also where weights are misplaced in the artifact."""
     from cudnn_convert.weight_map import objections
 
     try:
@@ -175,7 +177,7 @@ def _check_weight_map(
 
 
 def _unproven(node: str, result: Verification) -> str:
-    """Why nothing was shown of a recurrence."""
+    """Explain why a recurrence was not proven."""
     why = next((piece.message for piece in result.recurrences if piece.node == node), "not asked by itself")
     expected = "expected an output that depends on it and can be judged"
     cure = "give inputs on which one does with --data, or convert with --no-verify"
@@ -209,7 +211,7 @@ def _options_record(options: Options) -> dict[str, Any]:
 @silence()
 @with_limits
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
-    """Verifies an artifact by the provenance it carries, or by the options where it carries none."""
+    """Verify an artifact by its provenance, or by the options if it has none."""
     pair = plan_for_artifact(source, artifact, options)
     context.report_progress("verifying")
     try:
@@ -223,9 +225,9 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
 @silence()
 @with_limits
 def map_weights(source: Path, artifact: Path | None, options: Options) -> Subject:
-    """Where each weight of `source` went in an artifact, by default in one that a conversion would write.
+    """Trace where each weight of `source` is in `artifact`, or in a temporary conversion.
 
-    That one is written to a temporary folder, and nothing is compared. Raises as `convert` and `verify` do.
+    The numbers are not compared. Raises as `convert` and `verify` do.
     """
     options = replace(options, lineage=True, verify=False, force_convert=True)
     if artifact is not None:
@@ -239,13 +241,13 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
 @silence()
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
-    """The plan of a source's recurrences by themselves, for a format of weights."""
+    """Plan a source's recurrences without the rest, for a format of weights."""
     return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
 @with_limits
 def load(source: Path, options: Options) -> Loaded:
-    """The decoded weights of a source. Raises the errors of `cudnn_convert.errors`."""
+    """Decode the weights of a source. Raises the errors of `cudnn_convert.errors`."""
     from cudnn_convert.recurrences import named_weights
 
     plan = alone(source, options)
@@ -255,7 +257,7 @@ def load(source: Path, options: Options) -> Loaded:
 
 @dataclass(frozen=True)
 class Pair:
-    """An artifact beside the plan that it was, or could have been, made by."""
+    """An artifact and the plan that made it, or could have made it."""
 
     plan: Plan
     #: Of the artifact's own file or folder, and the options with its format.
@@ -266,7 +268,7 @@ class Pair:
 
 
 def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
-    """Plans a source as an artifact's provenance says, or as the options where it carries none."""
+    """Plan a source by an artifact's provenance, or by the options if it has none."""
     with context.on(artifact):
         form, path, recorded = _open(artifact, trust=options.trust)
     is_whole = not (options.inputs or options.outputs or options.set)
@@ -289,7 +291,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
         return Pair(prepare.make_plan(model, options), path, options, is_copy)
-    # A source without signatures has nothing to choose from: the artifact's is meant.
+    # A source without signatures has none to choose: the artifact's is meant.
     plan = prepare.make_plan(model, replace(options, signature=None))
     if len(plan.parts) == 1:
         plan = replace(plan, parts=(replace(plan.parts[0], name=options.signature),))
@@ -297,7 +299,10 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
 
 
 def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
-    """What an artifact is, and its provenance; its files lie in its folder, unless it is trusted."""
+    """Return the format, path and provenance of an artifact.
+
+    Its files must lie in its folder unless it is trusted.
+    """
     try:
         paths.refuse(artifact, trust=trust)
         form, path, recorded = origin.identify(artifact)
@@ -323,7 +328,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
 @silence()
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
-    """Runs the original on `options.data` and writes what it answers to `out`; gives the file's `meta`.
+    """Run the original on `options.data`, write its outputs to `out`, return the `meta`.
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """

@@ -52,9 +52,9 @@ _COMMANDS: Final = {
 
 
 def run() -> None:
-    """Run the console script: `main` in a child process, native code's stderr put aside.
+    """Run the console script: `main` in a child process, with native code's stderr redirected.
 
-    Native code writes past Python and nothing turns it off: absl prints before it reads any setting.
+    Native code writes past Python, and absl prints before it reads any setting.
     """
     _take_utf8()
     if not sys.warnoptions:
@@ -75,18 +75,18 @@ def run() -> None:
 
 
 def _take_utf8() -> None:
-    """Starts again in Python's UTF-8 mode where the locale has another encoding, such as C's.
+    """Restart in Python's UTF-8 mode where the locale has another encoding, such as C's.
 
-    A path that is not ASCII would be one that TensorFlow, ONNX Runtime and JSON cannot be given (PEP 540).
+    Otherwise TensorFlow, ONNX Runtime and JSON could not take a path that is not ASCII (PEP 540).
     """
     if sys.getfilesystemencoding() != "utf-8" and "utf8" not in sys._xoptions and sys.executable:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _native_stderr() -> IO[bytes] | None:
-    """Points file descriptor 2 at a file, for good, and `sys.stderr` at what 2 was.
+    """Redirect file descriptor 2 to a file for good, and `sys.stderr` to the old 2.
 
-    Returns the file; None where there is no stderr, or nowhere to put a file: then all stays as it is.
+    Returns the file; None, without a change, where there is no stderr or no place for a file.
     """
     try:
         real, encoding = os.dup(2), sys.stderr.encoding

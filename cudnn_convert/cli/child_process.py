@@ -1,12 +1,12 @@
 """Runs each command in a child process: a crash there ends one command only.
 
-libhdf5, TensorFlow and ONNX Runtime may abort, loop or eat memory on bytes that somebody made for that. The
-child has limits of memory, time and file size; whatever ends it becomes one line and exit code 1, and what it
-left on the disk is removed. Where the system cannot fork there is neither child nor limit.
+libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child has
+limits of memory, time and file size; a crash or a limit becomes one line and exit code 1, and the child's
+files on the disk are removed. Where the system cannot fork there is neither child nor limit.
 
-`limit_threads` sets the threads of NumPy's products before NumPy is imported. It shares out every product of
+`limit_threads` sets the threads of NumPy's products before NumPy is imported. NumPy splits every product of
 more than 2^18 multiplications, and its threads spin while they wait for each other: one step of a small
-recurrence then takes several times as long wherever anything else runs. Source: OpenBLAS v0.3.31
+recurrence then takes several times as long if anything else runs. Source: OpenBLAS v0.3.31
 interface/gemm.c (SMP_THRESHOLD_MIN), driver/others/blas_server.c (THREAD_TIMEOUT),
 driver/others/openblas_env.c.
 """
@@ -50,7 +50,7 @@ _DUMB, _CLEAR_LINE = "dumb", "\r\x1b[2K"
 def run_in_child(
     work: Callable[[], int], *, subject: str, out: Path | None, limits: Limits, native: IO[bytes] | None
 ) -> int:
-    """The exit code of `work`, done in a child process.
+    """Do `work` in a child process, and return its exit code.
 
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to.
@@ -67,7 +67,7 @@ def run_in_child(
             with suppress(OSError):
                 storage.remove_stale(Path(os.path.realpath(out)))
         _wipe()
-        # What a conversion has just written is nothing that its user knows.
+        # The user does not know an artifact that a conversion has just written.
         where = subject if out is not None else shared.artifact or subject
         print(visible(f"cudnn-convert: {where}: {why}"), file=sys.stderr)
     return code
@@ -141,7 +141,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def can_fork() -> bool:
-    """Whether this system has what a child needs."""
+    """Whether this system supports the child process."""
     return hasattr(os, "fork")
 
 
@@ -196,7 +196,10 @@ def _handle(handler: Callable[..., None] | signal.Handlers) -> None:
 
 
 def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shared) -> tuple[int, str]:
-    """The child's exit code, and why the child did not choose it, "" where it did."""
+    """Wait for the child; return its exit code and the cause of an irregular end.
+
+    The cause is "" for a regular end.
+    """
     stopped, late = False, False
 
     def forward(number: int, _: Any) -> None:

@@ -261,7 +261,7 @@ def formats(words: Sequence[str], _: Within = directly) -> int:
 def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
     """Yield a function that keeps the report, and write it to `--report` at the end.
 
-    A proof that failed has a report too. What fails when the work is done changes no exit code: OUT stands.
+    A failed proof has a report too. An error after the work changes no exit code, since OUT is in place.
     """
     if flags.report is None:
         with _report_failure(flags, lambda report: None) as keep:

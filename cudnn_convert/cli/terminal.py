@@ -78,7 +78,7 @@ def _variables(rows: Iterable[reports.VariableReport]) -> Table:
 
 
 def show_inspection(inspection: Inspection) -> None:
-    """Print an inspection on stdout; functions that nothing calls are only counted."""
+    """Print an inspection on stdout; recurrences of uncalled functions are only counted."""
     console = Screen(stderr=False)
     versions = ", ".join(f"{name} {version}" for name, version in inspection.versions.items())
     title = f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}"
@@ -209,7 +209,7 @@ def verification(result: Verification) -> None:
 
 
 def _recurrence_table(result: Verification) -> Table:
-    """Each recurrence by itself, and what its inputs would have shown."""
+    """A table of each recurrence's own check, and what its inputs would have shown."""
     table = _make_table(
         *("recurrence", "layers", "asked in", "worst difference", "of tolerance"),
         *("wrong weights show", "weakest weight shows", ""),

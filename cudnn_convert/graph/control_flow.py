@@ -1,13 +1,13 @@
 """Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 
 A branch begins with Switch nodes and ends in a Merge. A loop is a frame: an Enter takes a tensor into it, an
-Exit out of it; every other node stands where its inputs do. Loops have Switch and Merge nodes too: their
-Switch reads a LoopCond, their Merge a NextIteration. What stands in either has a value only on the way.
+Exit out of it; every other node is in the frame of its inputs. Loops have Switch and Merge nodes too: their
+Switch reads a LoopCond, their Merge a NextIteration.
 Source: tensorflow v2.21.0 core/graph/control_flow.cc BuildControlFlowInfo.
 
-`holding` says which arguments of functions have a known tensor, such as the name of an asset, at every call.
-A function may be called with anything, from the graph, from another function, or by a loader: only what each
-call gives counts. What is called in another way than one argument an input counts as given nothing.
+`holding` tells which arguments of functions hold a known tensor, such as the name of an asset, at every call:
+from the graph, from another function, or by a loader. A call that does not pass one input per argument
+counts as passing no known tensor.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def frames(index: Index) -> dict[str, tuple[str, ...]]:
 
 
 def certain(index: Index) -> set[str]:
-    """The ops that run once in every call: outside all loops, and on neither side of a branch.
+    """Return the ops that run exactly once per call: outside all loops and branches.
 
-    A Merge ends what a Switch began; an Exit ends the Switch of its loop.
+    A Merge ends the branch of a Switch; an Exit ends the Switch of its loop.
     """
     depths: dict[str, int] = {}
     todo: list[tuple[NodeDef, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
@@ -86,7 +86,7 @@ _LOOPS: Final = ops.NEXT_ITERATIONS | {"LoopCond"}
 
 
 def inside(index: Index) -> set[str]:
-    """The names of the nodes in loops, and of those behind a Switch and before the first Merge."""
+    """Return the names of the nodes in loops, and between a branch's Switch and Merge."""
     in_loops = {name for name, around in frames(index).items() if around}
     starts = (node.name for node in index.nodes.values() if _is_cond(index, node, ops.SWITCHES))
 
@@ -97,7 +97,10 @@ def inside(index: Index) -> set[str]:
 
 
 def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
-    """`names` and what reads them, but for a Merge that has another value too, one that reads `others`."""
+    """Return `names` and their transitive data consumers, as far as they depend on `names`.
+
+    A branch's Merge is left out while another of its inputs depends on `others` and is not reached.
+    """
     behind = index.descendants(others)
     reached: set[str] = set()
     todo = [*names]
@@ -112,7 +115,7 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
 
 
 def leaving(index: Index, name: str) -> tuple[str, bool] | None:
-    """The only placeholder that decides on a node's branch, and the value with which it is not taken."""
+    """Find the only placeholder that decides a node's branch, and the value that skips it."""
     for taken, side in _decisions(index, name):
         sources = _list_sources(index, taken)
         if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
@@ -123,12 +126,12 @@ def leaving(index: Index, name: str) -> tuple[str, bool] | None:
 
 
 def bind(placeholder: str, setting: bool, *, lead: str = "") -> Remedy:
-    """The remedy that binds a placeholder."""
+    """Make the remedy that binds a placeholder."""
     return Remedy({"set": (f"{placeholder}:0={'true' if setting else 'false'}",)}, lead)
 
 
 def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
-    """What decides on the branches around a node, as tensors, and the side of each that it is on."""
+    """Yield `(predicate tensor, side)` for each branch that a node is in."""
     seen, todo = set[str](), [name]
     while todo:
         for source, k in map(split, index.nodes[todo.pop()].input):
@@ -162,7 +165,10 @@ _FUNCTION: Final = "f"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call from outside of any graph: of a function, and whether each of its last arguments is known."""
+    """A call of a function from outside of any graph.
+
+    `captured`: for each of its last arguments, whether it holds a known tensor.
+    """
 
     function: str
     captured: tuple[bool, ...] = ()
@@ -171,7 +177,7 @@ class Call:
 def holding(
     graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[Call] = ()
 ) -> Mapping[str, frozenset[str]]:
-    """The arguments of each function in the library of `graph` that hold a known tensor at every call.
+    """Return, per library function, the arguments that hold a known tensor at every call.
 
     `known` gives the tensors `op:k` that are known where a node of the graph itself runs.
     """
@@ -199,10 +205,10 @@ def holding(
 
 
 def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
-    """The arguments of each function in order; none where a call may give them in another way.
+    """List each function's arguments in order; an empty list where a call may differ.
 
-    So it is where one argument takes several inputs, where two functions have one name, and where TensorFlow
-    may call the function in another's place.
+    That is so if one argument takes several inputs, if two functions have one name, or if TensorFlow may call
+    the function in another's place.
     """
     taken: dict[str, list[str]] = {}
     for function in graph.library.function:
@@ -218,7 +224,7 @@ def _data(node: NodeDef) -> list[str]:
 
 
 def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    """The functions that a node calls or hands on, each with what it is known to give them."""
+    """Yield each function that a node calls or passes on, and which arguments are known."""
     yield node.op, given
     for key, attribute in node.attr.items():
         is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
@@ -229,6 +235,6 @@ def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, t
 def _keep(
     sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
 ) -> None:
-    """Of the arguments of a function, those that this call gives too."""
+    """Remove from `sure[name]` the arguments that this call does not give as known."""
     if name in sure:
         sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}

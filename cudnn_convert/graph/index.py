@@ -37,7 +37,7 @@ class Message(Protocol):
 
 
 class AttrValue(Message, Protocol):
-    """An attribute; of its fields one is set. `type` is the number of a dtype in types.proto."""
+    """The value of an attribute; one field is set. `type` is a number of types.proto."""
 
     type: int
     b: bool
@@ -51,7 +51,7 @@ class AttrValue(Message, Protocol):
 
 
 class NodeDef(Message, Protocol):
-    """A node; `input` has tensors as `op` or `op:k`, then what it waits for, as `^op`."""
+    """A node; `input` lists tensors as `op` or `op:k`, then control inputs as `^op`."""
 
     name: str
     op: str
@@ -64,7 +64,10 @@ class NodeDef(Message, Protocol):
 
 
 class FunctionDef(Message, Protocol):
-    """A function of a library; tensors in it are `node:output:k`, or the names of its arguments."""
+    """A function of a library.
+
+    Tensors in it are named `node:output:k`, or as an argument.
+    """
 
     signature: Any
 
@@ -107,7 +110,7 @@ class GraphDef(Message, AnyGraph, Protocol):
 INPUT, INPUT_H, INPUT_C, PARAMS, LENGTHS = range(5)
 OUTPUTS: Final = 3
 _Item = TypeVar("_Item")
-#: Of a number of an output: no op has so many.
+#: More digits than the number of an output has.
 _DIGITS: Final = 10
 #: Source: tensorflow v2.21.0 python/framework/ops.py _VALID_SCOPE_NAME_REGEX, core/graph/tensor_id.cc.
 _OP_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
@@ -133,14 +136,14 @@ def reference(name: str) -> str:
 
 
 class _Nodes(dict[str, NodeDef]):
-    """Nodes by name. An input may name one that is not there: nothing is refused before it is needed."""
+    """Nodes by name; a missing name raises InvalidModelError when it is looked up."""
 
     def __missing__(self, name: str) -> NodeDef:
         raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
 
 
 class Index:
-    """The nodes of a graph by name and the consumers of each op; built once, never written."""
+    """Lookups in a graph: nodes by name, consumers by op. Built once, not changed."""
 
     def __init__(self, graph: AnyGraph) -> None:
         self.nodes: dict[str, NodeDef] = _Nodes((node.name, node) for node in graph.node)
@@ -163,7 +166,10 @@ class Index:
         return (node for node, _, _ in self._consumers[op])
 
     def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
-        """The names of `ops` and of everything they need; what feeds a `stop` op is left out."""
+        """Return the names of `ops` and all their ancestors that are nodes of the graph.
+
+        Inputs of a `stop` op are not followed; control inputs are followed if `control`.
+        """
 
         def above(op: str) -> list[str]:
             references = () if op in stop else map(split, self.nodes[op].input)
@@ -172,25 +178,25 @@ class Index:
         return set(walk((op for op in ops if op in self.nodes), above))
 
     def descendants(self, ops: Iterable[str], *, control: bool = False) -> set[str]:
-        """The names of `ops` and of all that reads data of theirs, directly or not, or waits for them."""
+        """Return the names of `ops` and all their descendants, by control edges if `control`."""
         readers = self.readers if control else self.consumers
         return set(walk(ops, lambda op: (node.name for node in readers(op))))
 
     def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
-        """The node that makes a tensor, past `carriers`, ops that hand on their first input."""
+        """Return the producer of a tensor, skipping ops in `carriers` along their first inputs."""
         while (node := self.nodes[split(name)[0]]).op in carriers:
             name = node.input[0]
         return node
 
     def origin(self, name: str, carriers: Collection[str]) -> str:
-        """The tensor that the tensor `name` is, past `carriers`, ops that hand on their first input."""
+        """Follow tensor `name` back through ops in `carriers`, along their first inputs."""
         while (node := self.nodes[split(name)[0]]).op in carriers:
             name = tensor(node.input[0])
         return name
 
 
 def walk(start: Iterable[_Item], onward: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
-    """All that `start` leads to, itself included, each once; `onward` gives what follows an item."""
+    """Yield all items reachable from `start`, itself included, once; `onward` gives successors."""
     seen: set[_Item] = set()
     todo = [*start]
     while todo:
@@ -214,12 +220,12 @@ def all_nodes(graph: AnyGraph) -> Iterator[NodeDef]:
 
 
 def callees(node: NodeDef) -> list[str]:
-    """The functions that a node may call: the one its op is, and those that its attributes name."""
+    """List the names a node may call: its op, and the functions in its attributes."""
     return [node.op, *functions_in(node.attr.values())]
 
 
 def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
-    """The functions that attributes name, also those that a function is to be made with."""
+    """Yield the function names in attributes, also those inside the attributes of a function."""
     for attribute in attributes:
         for function in [attribute.func] if attribute.HasField("func") else attribute.list.func:
             yield function.name
@@ -227,7 +233,7 @@ def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
 
 
 def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[str]) -> set[str]:
-    """Those of `names` that are `functions`, and all that they call."""
+    """Return the names in `functions` that are reachable from `names` by calls."""
 
     def calls(name: str) -> list[str]:
         nodes = functions[name].node_def if name in functions else ()
@@ -237,7 +243,7 @@ def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[st
 
 
 def is_op_name(name: str) -> bool:
-    """Whether TensorFlow takes `name` for an op of a graph, and as the start of the names of others."""
+    """Whether TensorFlow accepts `name` as the name of an op, and as a scope."""
     return _OP_NAME.fullmatch(name) is not None
 
 

@@ -1,10 +1,10 @@
 """Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
 
-A `Graph` is what passes take and give: nodes that nothing changes any more, shared with the graphs that it
-was made from, and what is derived from them, once. Only where TensorFlow needs a proto is one made of it.
+A `Graph` is what passes take and return: nodes that do not change, shared with the graphs it was made from,
+and cached lookups. A GraphDef is made of it only where TensorFlow needs one.
 
-Constant folding gives the value of a tensor that depends on no input. Only pure ops run, and only small
-subgraphs: it serves predicates, dropout rates and shapes, not weights.
+Constant folding computes a tensor that depends on no input. Only pure ops run, and only small subgraphs:
+it is for predicates, dropout rates and shapes, not for weights.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 
-#: The device that is on every machine, and has the same name on each.
+#: The device that every machine has under the same name.
 ON_CPU: Final = "/device:CPU:0"
 FLOATS: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def node(name: str, op: str, inputs: Iterable[str] = (), **attributes: Any) -> NodeDef:
-    """A NodeDef; an attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes."""
+    """Make a NodeDef.
+
+    An attribute is a dtype, a shape, a bool, an int, a string, an array or a list of dtypes.
+    """
     result: NodeDef = node_def_pb2.NodeDef(name=name, op=op, input=list(inputs))
     for key, value in attributes.items():
         result.attr[key].CopyFrom(_attribute(value))
@@ -96,7 +99,7 @@ def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ())
 def copy_node(
     original: NodeDef, *, name: str | None = None, op: str | None = None, inputs: Iterable[str] | None = None
 ) -> NodeDef:
-    """A copy of a node, which may be changed; what is given stands in the place of the original's."""
+    """Copy a node, for changes; `name`, `op` and `inputs` replace the original's if given."""
     result: NodeDef = node_def_pb2.NodeDef()
     result.CopyFrom(original)
     result.name = original.name if name is None else name
@@ -108,17 +111,17 @@ def copy_node(
 
 
 def with_inputs(node: NodeDef, inputs: Sequence[str]) -> NodeDef:
-    """A copy of a node with other inputs; the node itself where they are the same."""
+    """Return a copy of a node with `inputs`, or the node itself if equal."""
     return node if inputs == [*node.input] else copy_node(node, inputs=inputs)
 
 
 def redirect(node: NodeDef, moved: Mapping[str, str]) -> NodeDef:
-    """The node with `moved[tensor]` for each input `op:k` named there, as `with_inputs` has it."""
+    """Replace each input `op:k` that is a key of `moved`, as `with_inputs` does."""
     return with_inputs(node, [moved.get(tensor(name), name) for name in node.input])
 
 
 class Graph:
-    """A graph that nothing changes any more, and what is derived from it, once.
+    """A graph that does not change once made, with lookups that are computed once.
 
     It is read as a GraphDef is. Its nodes and library are shared with other graphs.
     """
@@ -129,7 +132,10 @@ class Graph:
         nodes: Iterable[NodeDef] | None = None,
         functions: Iterable[FunctionDef] | None = None,
     ) -> None:
-        """`source` with other `nodes` or another library of `functions`, or as it is; then a GraphDef."""
+        """Take `nodes` and `functions` where given, the rest from `source`.
+
+        With neither, `source` is a GraphDef, and `definition` is that one.
+        """
         self.node: Sequence[NodeDef] = source.node if nodes is None else tuple(nodes)
         self.library: FunctionDefLibrary = source.library
         self.versions = source.versions
@@ -141,32 +147,32 @@ class Graph:
 
     @classmethod
     def of(cls, graph: AnyGraph) -> Graph:
-        """The graph itself, or a GraphDef as one."""
+        """Return `graph` if it is a Graph, else a Graph of the GraphDef."""
         return graph if isinstance(graph, Graph) else cls(graph)
 
     @cached_property
     def definition(self) -> GraphDef:
-        """A GraphDef of it for TensorFlow, not to be changed."""
+        """The graph as a GraphDef, which must not be changed."""
         return self._source if self._is_source else copy_graph(self)
 
     @cached_property
     def index(self) -> Index:
-        """Its nodes by name, and what reads them."""
+        """The graph's nodes by name, and their consumers."""
         return Index(self)
 
     @cached_property
     def shapes(self) -> tf.Graph:
-        """`import_checked` of it."""
+        """The graph as imported by `import_checked`, for static shapes and dtypes."""
         return import_checked(self)
 
     @cached_property
     def functions(self) -> dict[str, FunctionDef]:
-        """The functions of its library by name."""
+        """The functions of the graph's library by name."""
         return {function.signature.name: function for function in self.library.function}
 
 
 def copy_graph(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
-    """A GraphDef with copies of everything, which may be changed; `target` is an empty one to fill."""
+    """Copy a graph into a new GraphDef, or into the empty GraphDef `target`."""
     result: GraphDef = graph_pb2.GraphDef() if target is None else target
     result.node.extend(graph.node)
     result.library.CopyFrom(graph.library)
@@ -175,7 +181,7 @@ def copy_graph(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
 
 
 def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterable[NodeDef] = ()) -> Graph:
-    """`graph` with each node named in `changes` replaced in its place, and those `added` at its end."""
+    """Return `graph` with the nodes named in `changes` replaced, and `added` appended."""
     added = [*added]
     if not changes and not added:
         return Graph.of(graph)
@@ -183,7 +189,7 @@ def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterab
 
 
 def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
-    """The subgraph of `names`, in the graph's own order; control inputs from elsewhere are dropped."""
+    """Return the subgraph of `names` in graph order, without control inputs from outside it."""
     wanted = set(names)
     nodes = []
     for original in graph.node:
@@ -194,19 +200,19 @@ def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
 
 
 def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """`graph` down to what the tensors `outputs` need; itself where that is all of it."""
+    """Return the part of `graph` that the tensors `outputs` need; `graph` itself if all."""
     needed = graph.index.ancestors(split(name)[0] for name in outputs)
     return graph if len(needed) == len(graph.node) else extract_nodes(graph, needed)
 
 
-#: Attributes that name other nodes, or say what TensorFlow infers itself, and trusts where it is said.
+#: Attributes that name other nodes, or give shapes that TensorFlow trusts instead of inferring them.
 _NOTES: Final = ("_class", "_output_shapes")
 
 
 def strip_devices(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
-    """A copy without devices and colocation, which name machines and nodes that need not exist here.
+    """Return a copy without devices, colocation and noted output shapes.
 
-    `ON_CPU` stays. `target` is as for `copy_graph`.
+    They name machines and nodes that may not exist here. `ON_CPU` stays. `target` is as for `copy_graph`.
     """
     result = copy_graph(graph, target)
     for inner in all_nodes(result):
@@ -221,7 +227,7 @@ def _strip_device(inner: NodeDef) -> None:
 
 
 def share_without_devices(graph: AnyGraph) -> Graph:
-    """The graph with its own nodes as `strip_devices` leaves them; only those that it changes are copies."""
+    """Strip a graph's nodes as `strip_devices` does, not its functions; copy only changed nodes."""
     changes = {}
     for node in graph.node:
         if node.device not in ("", ON_CPU) or any(key in node.attr for key in _NOTES):
@@ -231,7 +237,7 @@ def share_without_devices(graph: AnyGraph) -> Graph:
 
 
 def floats_as(attributes: Iterable[AttrValue], dtype: tf.DType) -> None:
-    """Changes attributes of nodes in place: each float type and constant becomes `dtype`."""
+    """Change each float type and float constant in `attributes` to `dtype`, in place."""
     others, wanted = {kind.as_datatype_enum for kind in FLOATS if kind != dtype}, dtype.as_datatype_enum
     for value in attributes:
         if value.type in others:  # to set it where it is not set would unset what is
@@ -244,7 +250,10 @@ def floats_as(attributes: Iterable[AttrValue], dtype: tf.DType) -> None:
 
 
 def import_graph(graph: AnyGraph) -> tf.Graph:
-    """The graph as TensorFlow sees it, for static shapes and dtypes; raises ValueError on unknown ops."""
+    """Import a graph into TensorFlow, for static shapes and dtypes.
+
+    Raises ValueError on unknown ops.
+    """
     scratch = tf.Graph()
     with scratch.as_default():
         tf.import_graph_def(_disable_evaluation(strip_devices(graph)), name="")
@@ -252,9 +261,9 @@ def import_graph(graph: AnyGraph) -> tf.Graph:
 
 
 def _disable_evaluation(graph: GraphDef) -> GraphDef:
-    """`graph`, changed in place: what is not arithmetic does not run while it is imported.
+    """Keep impure ops from running while TensorFlow imports `graph`; changes it in place.
 
-    Its constants become the defaults of placeholders, which TensorFlow takes for no constants.
+    Their first inputs become defaults of placeholders, which TensorFlow does not take for constants.
     """
     taken = {item.name for item in graph.node}
     for item in list(safe_ops.ops_run_by_import(graph.node)):
@@ -272,7 +281,7 @@ def _disable_evaluation(graph: GraphDef) -> GraphDef:
 
 
 def _first_input(node_def: NodeDef) -> tf.DType | None:
-    """The type of a node's first input, None where it has none."""
+    """Return the dtype of a node's first input, or None if it has none."""
     for argument in tf_private.find_op(node_def.op).input_arg:
         types = node_def.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
         many = len(types) if argument.type_list_attr else node_def.attr[argument.number_attr].i
@@ -289,9 +298,9 @@ def unknown(graph: AnyGraph) -> list[NodeDef]:
 
 
 def _replace_unknown_ops(graph: AnyGraph) -> Graph:
-    """`graph` with placeholders for ops that TensorFlow does not know, as far as their types are told.
+    """Replace ops unknown to TensorFlow by placeholders, if an attribute gives their dtype.
 
-    What else stands in the graph has its shapes and types then; whether such an op can stay is asked later.
+    The rest of the graph then has shapes and dtypes; whether such an op can stay is checked later.
     """
     stand_ins = {
         unknown_node.name: placeholder(unknown_node.name, tf.as_dtype(dtype), tf.TensorShape(None))
@@ -302,7 +311,7 @@ def _replace_unknown_ops(graph: AnyGraph) -> Graph:
 
 
 def import_checked(graph: AnyGraph) -> tf.Graph:
-    """`import_graph` for a graph that comes from a file, of which ops may be unknown; not to be run.
+    """Import a graph from a file, which may have unknown ops; not to be run.
 
     Raises InvalidModelError where TensorFlow refuses it.
     """
@@ -316,16 +325,16 @@ def import_checked(graph: AnyGraph) -> tf.Graph:
 
 
 _LIMIT: Final = 64
-#: Elements of a tensor on the way to a value: what a file calls a shape may be made to fill memory.
+#: Elements of any tensor computed on the way: a file may declare shapes that fill memory.
 _LARGEST: Final = 1 << 20
 
 
 def fold_constant(
     index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})
 ) -> Array | None:
-    """The value of `tensor` (`op:k`), or None where it is not a small pure function of constants.
+    """Compute tensor `op:k` if it is a small pure function of constants, else None.
 
-    `given` are scalars to take for the ops it names, placeholders most likely.
+    `given` maps ops, usually placeholders, to the scalars to take for them.
     """
     op, _ = split(tensor)
     needed = index.ancestors([op], control=False, stop=given)
@@ -358,6 +367,6 @@ def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef
 
 
 def fold_scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:
-    """The Python value of a one-element constant, or None; `given` as for `value`."""
+    """Return a one-element constant as a Python value, or None; `given` as for `fold_constant`."""
     value = fold_constant(index, tensor, given)
     return value.reshape(()).item() if value is not None and value.size == 1 else None

@@ -1,11 +1,11 @@
 """Recurrent state in variables: which they are, what writes them, and in which order.
 
-A variable is state where its value reaches an output through data and an assignment that the outputs need
-writes into it what a recurrence computed. Moving averages are written by subtraction and are none
-(tensorflow v1.15.0 python/training/moving_averages.py assign_moving_average), nor is a step counter.
+A variable is state if its value reaches an output through data, and an assignment that the outputs need
+writes a value computed by a recurrence into it. Moving averages are written by subtraction and do not count
+(tensorflow v1.15.0 python/training/moving_averages.py assign_moving_average); step counters neither.
 
-`Order` puts the assignments of a variable in stages, as far as the graph says; `passes/state_io.py` takes
-variables out of a graph by it.
+`Order` puts the assignments of a variable in stages, as far as the graph defines their order;
+`passes/state_io.py` uses it to take variables out of a graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from cudnn_convert.model import Array
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An op that takes a variable, and the carriers `(op, output)` on the way to it, outermost first."""
+    """An input of an op that takes a variable, directly or through carriers.
+
+    `passage`: the carriers `(op, output)` on the way to it, outermost first.
+    """
 
     op: str
     position: int
@@ -30,9 +33,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An assigned variable by its op and its key in the file, and its writes.
+    """An assigned variable: its op, its key in the file, and its writes.
 
-    `read`: its value, or what comes of it, is an output. `recurs`: what a recurrence computed goes into it.
+    `read`: its value, or one computed from it, is an output. `recurs`: a write depends on a recurrence.
     """
 
     variable: str
@@ -43,17 +46,17 @@ class State:
 
     @property
     def tensor(self) -> str:
-        """What the source calls it."""
+        """The variable's tensor name in the source."""
         return f"{self.variable}:0"
 
 
 def find(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
-    """The state of a graph that holds only what the tensors `outputs` need, in the graph's order."""
+    """List the recurrent state of a graph pruned to the tensors `outputs`, in graph order."""
     return tuple(state for state in find_assigned_variables(graph, outputs) if state.read and state.recurs)
 
 
 def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
-    """Every variable that such a graph assigns."""
+    """List all assigned variables of a graph pruned to the tensors `outputs`, in graph order."""
     index = graph.index
     ends = {split(name)[0] for name in outputs}
     states = []
@@ -68,7 +71,10 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
 
 
 def uses(index: Index, variable: str) -> Iterator[Use]:
-    """What takes a variable, through branches and loops; what writes it also behind another write."""
+    """Yield the uses of a variable, through branches, loops and chained writes.
+
+    A read of what an assignment returns is not a use.
+    """
     is_handle = index.nodes[variable].op == "VarHandleOp"
     carriers = ops.HANDLE_CARRIERS if is_handle else ops.REFERENCE_CARRIERS
     todo: list[tuple[str, int, tuple[tuple[str, int], ...]]] = [(variable, 0, ())]
@@ -89,7 +95,7 @@ def uses(index: Index, variable: str) -> Iterator[Use]:
 
 
 def root(index: Index, op: str) -> str | None:
-    """The variable that an op writes, or whose reference or handle it hands on, or None."""
+    """Return the variable that an op writes or carries, or None."""
     carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
     node = index.maker(op, carriers)
     return node.name if node.op in ops.VARIABLES else None
@@ -98,7 +104,10 @@ def root(index: Index, op: str) -> str | None:
 def copy_through_control_flow(
     index: Index, source: str, passage: Iterable[tuple[str, int]], prefix: str, dtype: Any
 ) -> tuple[str, list[NodeDef]]:
-    """A tensor taken through copies of the carriers of a passage, named under `prefix`; and the copies."""
+    """Carry tensor `source` through copies of a passage's carriers, named under `prefix`.
+
+    Returns the carried tensor and the copies.
+    """
     nodes: list[NodeDef] = []
     for name, side in passage:
         original = index.nodes[name]
@@ -117,7 +126,7 @@ def _is_write(index: Index, use: Use) -> bool:
 
 
 def _recurs(index: Index, write: str) -> bool:
-    """Whether an assignment writes what depends on a recurrence; a moving average of it does not count."""
+    """Whether an assigned value depends on a recurrence; moving averages do not count."""
     node = index.nodes[write]
     return node.op not in ops.SUBTRACTIONS and any(
         index.nodes[op].op in ops.RECURRENCES for op in ops_of_assignment(index, node)
@@ -125,16 +134,16 @@ def _recurs(index: Index, write: str) -> bool:
 
 
 def ops_of_assignment(index: Index, write: NodeDef) -> set[str]:
-    """What the value needs that an assignment writes."""
+    """Return the ops that an assigned value depends on by data."""
     return index.ancestors([split(write.input[1])[0]], control=False)
 
 
 def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
-    """Whether the variable's value, or what is computed from it, is an output."""
+    """Whether an output is the variable's value, or computed from it."""
 
     def readers(op: str) -> Iterator[str]:
         for node in index.consumers(op):
-            # A plain assignment looks at no old value, nor does what it returns.
+            # A plain assignment does not depend on the old value, nor does its result.
             if node.op not in ops.OVERWRITES or split(node.input[0])[0] != op:
                 yield node.name
 
@@ -142,7 +151,7 @@ def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
 
 
 def assignments(index: Index, op: str) -> dict[str, str]:
-    """For an assignment, or a group of nothing else: each assignment and the variable that it writes."""
+    """Map the assignments in an op, itself one or a group of them, to variables."""
     node = index.nodes.get(op)
     if node is not None and node.op in ops.WRITES:
         variable = root(index, op)
@@ -154,13 +163,16 @@ def assignments(index: Index, op: str) -> dict[str, str]:
 
 
 def last_writes(index: Index, state: State) -> list[str]:
-    """The assignments of a variable that no other follows."""
+    """List the assignments of a variable that no other assignment follows."""
     ops = [write.op for write in state.writes]
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
 def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str], ...]:
-    """Updates of state that `graph`, cut from the graph of `index`, does not make: `(op, variable)`."""
+    """List the state updates `(op, variable)` that `graph` lacks.
+
+    `graph` is cut from the graph of `index`.
+    """
     kept = {node.name: node for node in graph.node}
     recurrences = {name for name, node in kept.items() if node.op in ops.RECURRENCES}
     updates = []
@@ -173,8 +185,9 @@ def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str]
 
 
 def read_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
-    """The graph with a read of each resource variable among the tensors `outputs`, and behind each update of
-    one that is among them; and what has the values of the outputs then.
+    """Add reads of the resource variables, and of their updates, among the tensors `outputs`.
+
+    Returns the graph, and the tensor that has the value of each output.
     """
     index, reads, names = graph.index, dict[str, NodeDef](), []
     for name in outputs:
@@ -192,7 +205,7 @@ def read_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_de
 
 
 def initial(index: Index, variable: str) -> Array | None:
-    """What the graph itself gives a variable to begin with, where that is a constant.
+    """Return a variable's initial value if the graph sets a constant, else None.
 
     The assignment is called after the variable: tensorflow v1.15.0 python/ops/variables.py _init_from_args,
     resource_variable_ops.py too.
@@ -207,9 +220,9 @@ _CURE: Final = "the format savedmodel keeps it as it is"
 
 
 class Order:
-    """The assignments of one variable in stages, and the place of each use among them.
+    """The assignments of one variable in stages, and the stage of each use.
 
-    `reasons` are what is not certain, found so far.
+    `reasons`: what is uncertain about the order, so far.
     """
 
     def __init__(self, index: Index, state: State) -> None:
@@ -221,11 +234,11 @@ class Order:
         self.stages = self._stages()
 
     def refuse(self, what: str) -> None:
-        """Notes a reason."""
+        """Add a reason."""
         self.reasons.append(f"variable {self.state.variable}: expected {what}")
 
     def _stages(self) -> list[list[Use]]:
-        """The assignments in their order; those of the two sides of one branch share a stage."""
+        """List the assignments in order; those on two sides of a branch share a stage."""
         stages: list[list[Use]] = []
         written = set(self.before)
         for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
@@ -250,7 +263,7 @@ class Order:
         return [self.nodes[name].op for name, _ in use.passage]
 
     def branches(self, use: Use) -> list[tuple[str, int]]:
-        """The branches that a use stands in: predicate and side, outermost first."""
+        """List the branches that a use is in: predicate and side, outermost first."""
         return [
             (tensor(self.nodes[name].input[1]), side)
             for name, side in use.passage
@@ -263,7 +276,7 @@ class Order:
         return any(sides.get(predicate, side) != side for predicate, side in self.branches(second))
 
     def stage_of(self, use: Use) -> tuple[int, Use | None]:
-        """How many stages come before a use, and the assignment before it in its own branch, if any."""
+        """Return the number of stages before a use, and the last assignment within its branch."""
         number, inside = 0, None
         for stage in self.stages:
             earlier = [write for write in stage if use.op in self.after[write.op] and use.op != write.op]
@@ -284,13 +297,13 @@ class Order:
         return bool(branches) and self.branches(use)[: len(branches)] == branches
 
     def _is_before(self, use: Use, stage: list[Use]) -> bool:
-        """Whether nothing of a stage can change what a use reads."""
+        """Whether no assignment of a stage can change what a use reads."""
         if any(use.op in self.before[write.op] for write in stage):
             return True
         return all(self._excludes(write, use) or self._is_unused(use, write) for write in stage)
 
     def _is_unused(self, use: Use, write: Use) -> bool:
-        """Whether a value read outside of branches goes only to the side where `write` is not."""
+        """Whether a value read outside branches is used only where `write` does not run."""
         sides = dict(self.branches(write))
         readers = [*self.index.consumers(use.op)]
         for node in readers:

@@ -1,8 +1,8 @@
 """Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
 
-An op that is not on it, of TensorFlow or of a library that registered its own, may read or write files, run
-Python, or do what nobody here knows; it runs where the user vouches for the file. Functions are followed
-from the nodes that call them, for what a body does the call does.
+Any other op, of TensorFlow or of a library that registered it, may read or write files, run Python, or have
+unknown effects; it runs only if the user vouches for the file. The functions that nodes call are checked
+like the nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TWINS: Final = "api_implements"
 
 
 def _sections() -> dict[str, frozenset[str]]:
-    """The ops of each section of the list, by the first word of its heading."""
+    """Read the ops of each section of the list, by the heading's first word."""
     sections: dict[str, set[str]] = {}
     for block in Path(__file__).with_name(_LIST).read_text(encoding="utf-8").split("\n\n")[1:]:
         heading, _, ops = block.partition("\n")
@@ -34,13 +34,13 @@ def _sections() -> dict[str, frozenset[str]]:
 
 
 SECTIONS: Final = _sections()
-#: Of these TensorFlow keeps something between runs, within the graph itself.
+#: Ops whose state between runs stays within the graph.
 STATEFUL: Final = SECTIONS[_STATEFUL]
 PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
 
 
 def is_pure(node: NodeDef) -> bool:
-    """Whether the op of a node may run; what its functions hold is not looked at."""
+    """Whether the op of a node may run; the functions it calls are not checked."""
     if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
         return False
     return node.op in PURE
@@ -54,10 +54,10 @@ def refuse(
     doing: str = "verifying",
     known: Callable[[NodeDef, str], bool] = lambda node, function: False,
 ) -> None:
-    """Raises UnsupportedModelError where running all of `graph` runs an op that is not on the list.
+    """Raise UnsupportedModelError if running `graph` runs an op that is not on the list.
 
-    `known` are nodes whose effects were looked at already, by node and the function it lies in, "" for none:
-    a node of a function may have any node's name.
+    `known(node, function)` is true for nodes whose effects are checked already; `function` is the one that
+    holds the node, "" for the graph itself, since node names repeat between functions.
     """
     listed: dict[str, list[str]] = {}
     for node, function in _locate_nodes(graph):
@@ -72,12 +72,12 @@ def refuse(
 
 
 def others(graph: AnyGraph) -> Iterator[NodeDef]:
-    """The nodes of a graph, and of the functions that they call, directly or not, that may not run."""
+    """Yield the nodes that may not run, of a graph and the functions it calls."""
     return (node for node, _ in _locate_nodes(graph))
 
 
 def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
-    """The same nodes, each with the function that it lies in, "" for the graph itself."""
+    """Yield the nodes of `others`, each with its function, "" for the graph itself."""
     library: dict[str, list[FunctionDef]] = {}
     twins: dict[bytes, list[str]] = {}
     for function in graph.library.function:
@@ -86,7 +86,7 @@ def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
             twins.setdefault(function.attr[TWINS].s, []).append(function.signature.name)
     names, todo = frozenset(library), [(node, "") for node in graph.node]
     for node, inside in todo:  # which grows
-        # A function of the name of an op of TensorFlow's may be either.
+        # Where a function has the name of a known op, TensorFlow may run either.
         if not is_pure(node) and (node.op not in names or tf_private.find_op(node.op) is not None):
             yield node, inside
         called = callees(node)
@@ -97,7 +97,7 @@ def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
 
 
 def ops_run_by_converter(graph: AnyGraph) -> Iterator[NodeDef]:
-    """The nodes that may not run, and yet do where a converter computes what is constant in a graph."""
+    """Yield the nodes that may not run, but do when a converter folds constants."""
     for node in others(graph):
         definition = tf_private.find_op(node.op)
         if definition is None or not definition.is_stateful:
@@ -105,9 +105,9 @@ def ops_run_by_converter(graph: AnyGraph) -> Iterator[NodeDef]:
 
 
 def ops_run_by_import(nodes: Iterable[NodeDef]) -> Iterator[NodeDef]:
-    """The `nodes` of a graph or a function that may not run, and yet do where TensorFlow imports them.
+    """Yield the nodes that may not run, but do when TensorFlow imports them.
 
-    To tell static shapes it computes ops on constants, any that it calls stateless: ReadFile too
+    For static shapes it computes ops on constants, any that it calls stateless: ReadFile too
     (v2.21.0 core/common_runtime/eval_const_tensor.cc).
     """
     by_name = {node.name: node for node in nodes}
@@ -121,7 +121,7 @@ def _is_constant(nodes: Mapping[str, NodeDef], node: NodeDef) -> bool:
         return (source.partition(":")[0] for source in nodes[name].input if not source.startswith("^"))
 
     for name in walk([node.name], above):
-        # An argument of a function is no node.
+        # A name that is no node is an argument of the function.
         definition = tf_private.find_op(nodes[name].op) if name in nodes else None
         if definition is None or definition.is_stateful or nodes[name].op in ops.ALL_PLACEHOLDERS:
             return False

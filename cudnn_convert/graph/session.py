@@ -1,9 +1,9 @@
 """Gives a graph its values: runs it, freezes variables, and finds what fills lookup tables.
 
-Freezing is TensorFlow's own rewriting, which knows reads inside branches and loops. The parameters of
-recurrences are left out before it, for they go to the target by the side.
+Freezing is TensorFlow's own rewriting, which handles reads inside branches and loops. The parameters of
+recurrences are removed before it, since the target takes them separately.
 
-A filled table comes from constants or from a file that is an asset; every other way to fill one is refused.
+A table is filled from constants or from a file that is an asset; all other fills are refused.
 Source: tensorflow v1.15.0 core/ops/lookup_ops.cc, python/ops/lookup_ops.py.
 """
 
@@ -29,20 +29,20 @@ from cudnn_convert.model import Array, Model, Recurrence, Tensor
 
 
 def handle(name: str, key: str, value: Any) -> NodeDef:
-    """A VarHandleOp for a value; `key` is what a checkpoint calls it."""
+    """Make a VarHandleOp for a value; `key` is its key in a checkpoint."""
     dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
     return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=key, container="")
 
 
 def checkpoint_key(node: NodeDef) -> str:
-    """What a checkpoint calls the variable of a node."""
+    """Return the key of a variable node in a checkpoint."""
     return node.attr["shared_name"].s.decode() or str(node.name)
 
 
 def check_values(
     path: Path, graph: AnyGraph, values: Mapping[str, Tensor], *, decoded: Collection[str]
 ) -> None:
-    """Raises UnsupportedModelError where a variable, but for the `decoded`, has no value of its shape."""
+    """Raise UnsupportedModelError if a variable outside `decoded` has no value of its shape."""
     reasons = []
     for node in graph.node:
         if node.op in ops.VARIABLES and node.name not in decoded:
@@ -69,7 +69,10 @@ _TOGETHER: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The op of a source's own saver that sets a variable, from the checkpoint `prefix` named in `files`."""
+    """The op of a source's own saver that sets a variable from a checkpoint.
+
+    `files`: the tensors to feed with the checkpoint's `prefix`.
+    """
 
     variable: str
     op: str
@@ -80,7 +83,10 @@ class Restore:
 def answering(
     running: Any, inputs: Mapping[str, str], outputs: Mapping[str, str]
 ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """A function of arrays by the keys of `inputs`, to arrays by those of `outputs`, in a session."""
+    """Wrap a session as a function from arrays by input key to arrays by output.
+
+    `inputs` and `outputs` map keys to tensors.
+    """
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         values = running.run(list(outputs.values()), {inputs[key]: value for key, value in feeds.items()})
@@ -103,10 +109,10 @@ def session(
     assets: Mapping[str, Path] = MappingProxyType({}),
     restores: Sequence[Restore] = (),
 ) -> Iterator[Any]:
-    """A Session over a graph with its variables set, through placeholders: a Const is copied often.
+    """Open a Session over a graph: variables set, then `initializers` run.
 
-    Those of `restores` are set by the graph's own ops. Then the ops `initializers` run, fed with the files
-    `assets` by the tensors that hold their names.
+    Variables are set through placeholders, since a Const is copied often; those of `restores` by the graph's
+    own ops. `assets` maps the tensors that hold file names to the files to feed.
     """
     scratch = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
@@ -129,9 +135,9 @@ def session(
 
 
 def _assign(running: Any, nodes: Iterable[NodeDef], variables: Mapping[str, Tensor]) -> None:
-    """Sets variable ops of the session's graph to their values.
+    """Set variable ops of the session's graph to their values.
 
-    A run costs what it takes to prepare one: small values share it, large ones are not in memory together.
+    Small values share a run, since each run takes time to prepare; large values are not in memory together.
     """
     assigned: list[Any] = []
     fed: dict[Any, Array] = {}
@@ -148,7 +154,7 @@ def _assign(running: Any, nodes: Iterable[NodeDef], variables: Mapping[str, Tens
 
 
 def _assignment(graph: tf.Graph, node: NodeDef, value: Any) -> Any:
-    """What gives a variable op a value, whichever of the two kinds it is."""
+    """Return the op that assigns `value` to a resource or reference variable."""
     target = graph.get_tensor_by_name(f"{node.name}:0")
     if node.op == "VarHandleOp":
         return tf.raw_ops.AssignVariableOp(resource=target, value=value)
@@ -161,8 +167,9 @@ _LIMIT: Final = 2**31 - 2**20
 
 
 def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> AnyGraph:
-    """`graph` with each variable op a Const of the same name; `outputs`, tensors `op:k`, are what stays.
+    """Replace each variable op by a Const of its name; prune to the tensors `outputs`.
 
+    A graph without variables is returned as it is.
     Raises UnsupportedModelError where the constants would not fit a GraphDef.
     """
     ops = variable_ops(graph)
@@ -185,7 +192,7 @@ def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: 
 
 
 def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:
-    """The rewriting fetches a resource's value by the name that `tf.Variable` gives its own first read."""
+    """Add the read of a resource variable that TensorFlow's freezing fetches by name."""
     name = f"{op.name}/Read/ReadVariableOp"
     if op.op == "VarHandleOp" and name not in {operation.name for operation in graph.get_operations()}:
         handle = graph.get_tensor_by_name(f"{op.name}:0")
@@ -195,7 +202,7 @@ def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:
 def without_parameters(
     graph: AnyGraph, recurrences: Iterable[Recurrence], outputs: Iterable[str]
 ) -> node_defs.Graph:
-    """`graph` with an empty constant for each recurrence's blob; its weights go to the target by the side."""
+    """Replace each recurrence's parameter blob by an empty constant, and prune to `outputs`."""
     graph = node_defs.Graph.of(graph)
     index, changes, added = graph.index, {}, []
     for recurrence in recurrences:
@@ -209,7 +216,7 @@ def without_parameters(
     return node_defs.prune(node_defs.replace_nodes(graph, changes, added), outputs)
 
 
-#: What the values of a table may come from but a constant: a saver's own restoring, a program's feed.
+#: Sources of a table's values that are refused: restored or fed values.
 _ELSEWHERE: Final = ops.RESTORES | ops.PLACEHOLDERS
 
 
@@ -219,9 +226,9 @@ def fills(
     inputs: Mapping[str, str] = MappingProxyType({}),
     outputs: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """The ops of the model that fill the tables of `graph`, a cut of the model's own, in order of the tables.
+    """List the model's ops that fill the tables of `graph`, in the tables' order.
 
-    `inputs` and `outputs` are the graph's own, as for `refuse`.
+    `graph` is cut from the model's own; `inputs` and `outputs` are its own, as for `refuse`.
     Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
     """
     tables = [node for node in graph.node if node.op in ops.TABLES]
@@ -244,7 +251,7 @@ def fills(
 
 
 def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> node_defs.Graph:
-    """`graph` with the ops `filling` of the model, and what they need, added where it lacks them.
+    """Add the ops `filling` of the model, and their ancestors, to `graph`.
 
     Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
     python/saved_model/function_deserialization.py fix_node_def).
@@ -270,14 +277,14 @@ def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> 
 
 
 def _key(node: NodeDef) -> tuple[bool, str]:
-    """Tables of one shared name are one table; without one a table is its node's alone."""
+    """Identify a table: by its shared name, or by its node if it has none."""
     named = node.attr["shared_name"].s.decode()
     is_shared = bool(named or node.attr["use_node_name_sharing"].b)
     return is_shared, named or str(node.name)
 
 
 def _ways(model: Model, index: Index, table: NodeDef) -> list[str]:
-    """The ops that fill a table: those that the model itself calls initializers where there are several."""
+    """List the ops that fill a table; of several, only those the model's initializers run."""
     candidates = [
         node.name
         for node in index.nodes.values()
@@ -312,7 +319,7 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
 
 
 def _behind(index: Index, table: NodeDef) -> list[str]:
-    """The tensors behind which a graph needs a table no more."""
+    """List the tensors behind which the graph no longer needs a table."""
     cuts = []
     for lookup in index.consumers(table.name):
         if lookup.op in ops.LOOKUPS:
@@ -323,7 +330,7 @@ def _behind(index: Index, table: NodeDef) -> list[str]:
 
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
-    """The keys of the tables of strings that `ops` filled in a session."""
+    """Read the keys of the string tables that `ops` filled in a session."""
     keys: list[bytes] = []
     with running.graph.as_default():
         for op in ops:
@@ -336,9 +343,9 @@ def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def refuse(path: Path, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
-    """Raises UnsupportedModelError where `graph` has tables, which the format `form` cannot fill.
+    """Raise UnsupportedModelError if `graph` has tables, which the format `form` cannot fill.
 
-    `inputs` are the words in which `--inputs` takes the graph's own, by tensor.
+    `inputs` maps the graph's input tensors to their words in `--inputs`.
     """
     unfilled = [node for node in graph.node if node.op in ops.TABLES]
     if unfilled:
@@ -356,7 +363,10 @@ _OTHERS: Final = "choose other --outputs"
 def _cure(
     graph: AnyGraph, tables: Sequence[NodeDef], inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> Remedy | None:
-    """Where to cut so that `tables` are not needed: all inputs, for --inputs names all or none."""
+    """Return the `--inputs` behind which `tables` are not needed, or None.
+
+    The remedy names all inputs, since `--inputs` names all or none.
+    """
     index, ends = node_defs.Graph.of(graph).index, [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)
     cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]

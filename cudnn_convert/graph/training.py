@@ -1,8 +1,8 @@
 """Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 
-A label reaches a loss, a metric or a gradient and nothing else; an input reaches an output. Which is which
-shows in what lies below a source of values that no recurrence needs: a label meets no weights and is never
-what a loss takes for a prediction.
+A label reaches only losses, metrics and gradients; an input reaches an output. A source of values that no
+recurrence needs is judged by the nodes that read it: behind a label no node reads weights, and none is the
+prediction of a loss.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCKED: Final = re.compile(
 _GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
 _SUMMARY: Final = re.compile(r".*Summary(V2)?")
 _METRICS: Final = re.compile(r"InTopK(V2)?|EditDistance")
-#: What TensorFlow's functions call their ops where that is not what the op is called.
+#: The names that TensorFlow's functions give to ops, where they differ from the op's own.
 _BY_DEFAULT: Final = {
     **{"RealDiv": "truediv", "AddV2": "add", "Pack": "stack", "ConcatV2": "concat", "Cast": "tofloat"},
     **{"BatchMatMul": "matmul", "BatchMatMulV2": "matmul", "Select": "where", "GatherV2": "gather"},
@@ -52,7 +52,7 @@ _MOVES: Final = _FLATTENING | frozenset(
     "Squeeze ExpandDims StridedSlice Slice Pack ConcatV2 Gather GatherV2 GatherNd".split()
 )
 _FORMS: Final = _MOVES | {"Identity"}
-#: Of a prediction and a label: the first step of a loss; a metric.
+#: Ops that take a prediction and a label: the first step of a loss; then metrics.
 _JOINS: Final = frozenset({"SquaredDifference", "Sub", "Mul"})
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
 _HANDS_ON: Final = ops.PASSAGES | {"Identity", "ReadVariableOp", "Cast", "StopGradient"}
@@ -71,9 +71,10 @@ def is_named(node: NodeDef) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor `op:k` that a program gives; `is_label`: it serves training, and measures of it, alone.
+    """A tensor `op:k` that a program feeds, and whether it is a label.
 
-    `may_be`: it reaches more than that, and yet is called as labels are or is given to a loss as one.
+    `is_label`: it serves only training and its metrics. `may_be`: it has a label's name, or a loss takes it
+    as one.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Source:
 
 
 class Walk:
-    """What lies forward of recurrences, without what training and records make of it."""
+    """The nodes behind recurrences, without those of training, metrics and records."""
 
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
         self.index, self.starts = index, starts
@@ -105,7 +106,7 @@ class Walk:
         self._losses = [*_losses(index), *_losses_in_scopes(index)]
 
     def below(self, tensors: Iterable[tuple[str, int | None]]) -> dict[str, None]:
-        """The nodes that read `(op, k)`, directly or not, in the order of their distance."""
+        """Return the transitive readers of the tensors `(op, k)`, nearest first."""
         readers: dict[str, None] = {}
         todo = deque(tensors)
         while todo:
@@ -123,7 +124,7 @@ class Walk:
     def _is_open(self, reader: NodeDef, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):
             return False
-        # What is printed is a record; what is handed on is the first input.
+        # Print returns its first input; the others are only written to a log.
         return reader.op != "Print" or split(reader.input[0])[0] == name
 
     def is_for_a_loss(self, name: str) -> bool:
@@ -131,7 +132,7 @@ class Walk:
         return self.index.nodes[name].op in _FORMS and name.startswith(self._around)
 
     def is_unread(self, name: str) -> bool:
-        """Whether nothing reads a node but summaries and, where it has a name from its author, metrics."""
+        """Whether only summaries read a node, or also metrics if its author named it."""
         readers, node = [*self.index.consumers(name)], self.index.nodes[name]
         if all(_SUMMARY.fullmatch(reader.op) for reader in readers):
             return True
@@ -144,7 +145,7 @@ class Walk:
         return bool(readers) and all(map(self._is_record, readers))
 
     def sources(self, leaves: Set[str]) -> list[Source]:
-        """What a program gives beside the needs of the recurrences, judged by the unread nodes `leaves`."""
+        """Classify the tensors fed beside the recurrences' needs, by the unread nodes `leaves`."""
         taken = {split(origin)[0] for origin in self.predictions().values()}
         labels = {
             label for loss in self._losses for label in loss.labels if split(label)[0] not in self.reached
@@ -160,14 +161,15 @@ class Walk:
         return sources
 
     def predictions(self) -> dict[str, str]:
-        """What losses take for predictions, as tensors `op:k` of the walk, each with the tensor that it is
-        another form or name of.
+        """Map the walk's tensors `op:k` that losses take as predictions to their origins.
+
+        The origin is the tensor of which a prediction is another form or name.
         """
         predictions = {name: origin for loss in self._losses for name, origin in loss.predictions.items()}
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
     def weights(self, node: NodeDef) -> set[str]:
-        """The variables that a node reads: weights, not counters or averages of what passes."""
+        """Return the weights a node reads: float variables without accumulating assignments."""
         weights = set()
         for name in self.index.data_inputs(node):
             source = self.index.nodes.get(split(name)[0])
@@ -185,7 +187,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """What a loss takes for predictions, each with what it was in another form, and for labels."""
+    """The predictions of a loss, each with its origin, and its labels."""
 
     predictions: Mapping[str, str]
     labels: Sequence[str]
@@ -206,7 +208,10 @@ def _is_loss(node: NodeDef) -> bool:
 
 
 def _scope(node: NodeDef) -> tuple[str, str]:
-    """Of a loss: `loss/` of `loss/loss` or of `loss` beside `loss/Reshape`, and the scope around it."""
+    """Return the scope of a loss, and the scope around it.
+
+    Its scope is `loss/` for `loss/loss`, and for `loss` beside `loss/Reshape`.
+    """
     scope, _, own = node.name.rpartition("/")
     outer, _, last = scope.rpartition("/")
     # Either may be numbered.
@@ -216,7 +221,10 @@ def _scope(node: NodeDef) -> tuple[str, str]:
 
 
 def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
-    """The losses of plain arithmetic: what enters their scopes is a prediction, or joins one as a label."""
+    """Yield the losses of plain arithmetic, by the names of their scopes.
+
+    Tensors that enter a scope count as predictions; those that one of its ops joins, as labels too.
+    """
     taken: dict[str, dict[str, str]] = {}
     labels: dict[str, list[str]] = {}
     for name, node in index.nodes.items():
@@ -233,12 +241,12 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
 
 
 def _origin(index: Index, name: str) -> str:
-    """The tensor that another is only a form or a name of."""
+    """Return the tensor of which another is only a form or a name."""
     return index.origin(name, _FORMS)
 
 
 def _list_given(index: Index) -> Iterator[str]:
-    """The tensors `op:k` that a program gives: placeholders with axes, components of iterators and queues."""
+    """Yield the tensors `op:k` that a program feeds: non-scalar placeholders, iterators, queues."""
     for node in index.nodes.values():
         if node.op in ops.PLACEHOLDERS and not _is_scalar(node):
             yield f"{node.name}:0"
@@ -263,7 +271,7 @@ def _is_needed(index: Index, name: str, needed: Collection[str]) -> bool:
 
 
 def _metrics(index: Index, walked: Collection[str], below: Collection[str], given: str) -> Iterator[str]:
-    """The comparisons of something `walked` with what comes from the tensor `given` alone."""
+    """Yield the comparisons of a `walked` node with values from the tensor `given` alone."""
     for name in walked:
         if index.nodes[name].op in _COMPARISONS:
             compared = index.data_inputs(index.nodes[name])
@@ -273,6 +281,9 @@ def _metrics(index: Index, walked: Collection[str], below: Collection[str], give
 
 
 def _inside_losses(index: Index) -> set[str]:
-    """What a loss makes of scores in its own scope (tensorflow v1.15.0 python/ops/nn_ops.py): it flattens."""
+    """Return the nodes that flatten scores in a loss's scope.
+
+    Source: tensorflow v1.15.0 python/ops/nn_ops.py.
+    """
     scopes = tuple(_scope(node)[0] for node in index.nodes.values() if _is_loss(node))
     return {name for name, node in index.nodes.items() if node.op in _FLATTENING and name.startswith(scopes)}

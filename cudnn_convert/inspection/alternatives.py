@@ -36,7 +36,7 @@ _TENSORFLOW: Final = 5
 
 
 def library_versions(model: Model) -> dict[str, str]:
-    """By name: `tensorflow`, `graph` (the producer's number), `keras`, `backend`; none that is not there."""
+    """Read the versions by name: `tensorflow`, `graph` (the producer's number), `keras`, `backend`."""
     versions: dict[str, str] = {}
     if model.architecture is not None:
         versions = {"keras": model.architecture.keras_version, "backend": model.architecture.backend}
@@ -50,13 +50,16 @@ def library_versions(model: Model) -> dict[str, str]:
 
 
 def tags(folder: Path) -> list[str]:
-    """The tags of each graph of a SavedModel that `--tag` can choose, with commas, as it takes them."""
+    """List the tags of a SavedModel's graphs that `--tag` can choose, comma-separated."""
     count = Counter(frozenset(listed.split(",")) for listed, _ in _infos(folder))
     return [listed for listed, _ in _infos(folder) if listed and count[frozenset(listed.split(","))] == 1]
 
 
 def _infos(path: Path) -> list[tuple[str, str]]:
-    """The tags and the version of TensorFlow of each MetaGraph of a checkpoint or a binary SavedModel."""
+    """Read tags and TensorFlow version of each MetaGraph of a checkpoint or SavedModel.
+
+    Empty for text and for a graph alone.
+    """
     saved, meta = path / "saved_model.pb", Path(f"{path}.meta")
     try:
         data = np.memmap(saved if saved.is_file() else meta, np.uint8, "r").data
@@ -81,11 +84,11 @@ def _keras(path: Path) -> dict[str, str]:
 
 
 _PROGRAM: Final = "cudnn-convert"
-#: Endings of sources that OUT's name does without.
+#: Suffixes of sources that are left out of OUT's name.
 _SUFFIXES: Final = frozenset(
     ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001".split()
 )
-#: What a file of that name has to be called by its folder for.
+#: A source with one of these names needs its folder in front.
 SUBCOMMANDS: Final = frozenset({"inspect", "map", "verify", "record", "formats"})
 
 
@@ -93,13 +96,16 @@ _USUAL: Final = {field.name: field.default for field in fields(Options)}
 
 
 def command(source: Path, options: Options) -> tuple[str, ...]:
-    """`cudnn-convert SOURCE OUT --format F` with the flags of `options`; OUT lies in the current folder."""
+    """Return the words `cudnn-convert SOURCE OUT --format F` with the flags of `options`.
+
+    OUT is a new path in the current folder, or above a source that contains that.
+    """
     words = (_PROGRAM, _word(str(source)), _word(str(_out(source, options.format))))
     return (*words, "--format", options.format, *flags(options))
 
 
 def flags(options: Options) -> tuple[str, ...]:
-    """The flags that say how the source is read, where that is not the usual way."""
+    """Return the flags on the source that differ from the defaults, and `--no-verify`."""
     given = {name: getattr(options, name) for name in (*READING, *VOUCHED)}
     unusual = {name: value for name, value in given.items() if value != _USUAL[name]}
     return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
@@ -129,7 +135,7 @@ def _word(text: str) -> str:
     return f"./{text}" if text.startswith("-") or text in SUBCOMMANDS else text
 
 
-#: What a source without a graph may leave to its user.
+#: Options that a source without a graph may leave to its user.
 _CLAIMS: Final = ("mode", "layers", "units", "directions")
 PORTABLE: Final = "portable already: nothing reaches a cuDNN op; --force-convert writes a copy all the same"
 
@@ -177,7 +183,7 @@ def with_alternatives(
 
 
 def with_notes(inspection: Inspection, notes: Iterable[str]) -> Inspection:
-    """The inspection with more to tell."""
+    """Add notes to an inspection."""
     return replace(inspection, notes=(*inspection.notes, *notes))
 
 
@@ -186,7 +192,7 @@ _REPEATED: Final = frozenset({"inputs", "outputs", "set"})
 
 
 def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options]:
-    """Apply the remedies of a refusal, but for those that contradict what was said already.
+    """Apply the remedies of a refusal, except those that contradict given options.
 
     Gives one set of options where each reason leaves one remedy, else one for each remedy of the first reason
     that leaves several.
@@ -201,14 +207,14 @@ def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options
 
 
 def _choices(reason: Reason, options: Options) -> list[Change]:
-    """The changes of options that a reason advises, each once, where nothing else was said."""
+    """List the changes of options that a reason advises, and the options leave open."""
     changes = (remedy.options for remedy in reason.remedies)
     open_changes = [change for change in changes if all(_is_open(options, *item) for item in change.items())]
     return [change for k, change in enumerate(open_changes) if change not in open_changes[:k]]
 
 
 def _is_open(options: Options, name: str, value: Any) -> bool:
-    """Whether nothing else was said; constants add up."""
+    """Whether an option is at its default or has this value; `set` is always open."""
     given = getattr(options, name)
     given = tuple(given) if isinstance(given, list) else given  # the command line has lists
     return name == "set" or given in (_USUAL[name], value)
@@ -234,16 +240,19 @@ _WIDTH: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """The plans that are possible, each with its options; the reasons where the given options refuse."""
+    """The possible plans, each with its options.
+
+    `reasons`: why the given options are refused, if they are.
+    """
 
     plans: tuple[tuple[Options, Plan], ...]
     reasons: tuple[Reason, ...] = ()
 
 
 def plan_alternatives(model: Model, options: Options) -> Alternatives:
-    """Plan a conversion by `options`, or in every way that a refusal of them advises.
+    """Plan a conversion by `options`, or by each of the changes that a refusal advises.
 
-    Raises what planning raises but for refusals: UsageError for `options`, ReadError for the file.
+    Raises UsageError for `options` and ReadError for the file, but no refusals.
     """
     return _try_plan(model, options, _DEPTH)
 

@@ -1,6 +1,6 @@
-"""From a source to its inspection: read and planned, nothing run or written.
+"""Inspects a source: reads and plans it, without running or writing.
 
-Weights without a graph need no TensorFlow to be described.
+Weights without a graph are described without TensorFlow.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _signatures(seen: Graph, model: Model, tried: Alternatives) -> Iterator[Offe
     if len(plans) == 1 and not model.signatures:
         yield _offer(seen, "", plans[0].source, taken=True)
     for key, signature in model.signatures.items():
-        # An artifact with one signature calls it so, whichever of the source's it is.
+        # An artifact with one signature uses this name for any of the source's.
         same = taken == {SERVING} and dict(plans[0].source.outputs) == dict(signature.outputs)
         # Its inputs are those of the plan, which may begin behind a parser.
         offered = plans[0].source if same else signature

@@ -4,7 +4,7 @@
 * trace       : Traces a Keras model into the graph that it computes, with cuDNN ops.
 * translate   : Translates the config of a Keras 2 model to Keras 3.
 * build_keras3: Builds a Keras 3 model from a translated config and Keras 2 weights.
-* config      : The config of a Keras model as JSON data; nothing is built.
+* config      : The config of a Keras model as JSON data; no layer is built.
 
 May import: errors, private, model, weights, graph, recurrences, keras.config.
 Entry: `cpu_layers.rewritten` for formats of layers, `trace.trace_model` for those of graphs.

@@ -139,7 +139,10 @@ class _Pieces:
         raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
-        """A layer that holds the listed weights, or None; without any it may stay without a shape."""
+        """Build a layer that holds the listed weights, or return None.
+
+        Without weights it may stay without a shape.
+        """
         unshaped = None if listed else deserialize(self.source, config, self.brought)
         for call in candidate_shapes(listed, self.given[0]):
             layer = deserialize(self.source, config, self.brought)
@@ -196,9 +199,10 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
-    """The `keras.Model` of an archive up to its top-level `layers`, with `layer_tree.ends` as outputs.
+    """Load the `keras.Model` of an archive up to its top-level `layers`.
 
-    Raises ValueError where nothing stands before them, and what Keras raises for what does not load.
+    Its outputs are `layer_tree.ends`. Raises ValueError where no layer comes before them, and what Keras
+    raises where loading fails.
     """
     import keras
 
@@ -218,10 +222,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
 
 def _outputs_counted(model: Entry, more: int) -> Entry:
-    """A functional model with `more` added to the call numbers of its outputs.
+    """Add `more` to the call numbers of a functional model's outputs.
 
-    Among outputs Keras 3 counts the calls of a model in it from one more than among arguments, for the call
-    that made such a model: -1 makes both alike, 1 brings back Keras 3's form.
+    For inner models Keras 3 counts calls among outputs from one more than among arguments: -1 makes both
+    alike, 1 restores Keras 3's form.
     """
     config = model["config"]
     if "output_layers" not in config:
@@ -240,7 +244,7 @@ def _outputs_counted(model: Entry, more: int) -> Entry:
 
 
 def _copy(weights: bytes, path: Path) -> None:
-    """Copy weights of an archive into a file of some of its layers, paired by names."""
+    """Copy an archive's weights into a file of some of its layers, by name."""
     import h5py
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
@@ -259,7 +263,10 @@ Pairs = list[tuple[Any, Mode | None]]
 
 
 def build_model(source: Path, modern: translate.Modern) -> Any:
-    """The `keras.Model` of a translated model. Raises UnsupportedModelError for what Keras 3 cannot build."""
+    """Build the `keras.Model` of a translated model.
+
+    Raises UnsupportedModelError where Keras 3 cannot build it.
+    """
     model = modern.model
     layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
     _assign(source, layer, model)
@@ -274,7 +281,7 @@ def find_scaled(model: Architecture) -> tuple[str, ...]:
 
 
 def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
-    """What Keras 3 makes of a config in its safe mode. Raises UnsupportedModelError."""
+    """Deserialize a config by Keras 3 in its safe mode. Raises UnsupportedModelError."""
     import keras
 
     try:
@@ -316,7 +323,7 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
-    """Assign the listed weights to a built layer; False, and nothing assigned, for other shapes."""
+    """Assign the listed weights to a built layer; False, without assigning, if shapes differ."""
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
@@ -343,7 +350,7 @@ def _scale(entry: Entry) -> Mode | None:
 
 
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
-    """The trained and the other variables of a layer, in the order of Keras 2's files.
+    """List the trained and the other variables of a layer, in Keras 2's order.
 
     Inside a model that is the order of the config, which Keras 3 may have changed.
     """

@@ -1,7 +1,7 @@
 """Replaces the cuDNN layers of a Keras model by CPU layers, in config and weights.
 
-CuDNNLSTM becomes LSTM, CuDNNGRU becomes GRU with `reset_after`, wherever in the model they stand; every other
-layer stays as it was, with the defaults that a missing key meant written out.
+CuDNNLSTM becomes LSTM, CuDNNGRU becomes GRU with `reset_after`, anywhere in the model; every other layer
+stays unchanged, with the defaults of missing keys written out.
 Source: tf_keras v2.21.0 src/layers/rnn/cudnn_lstm.py, cudnn_gru.py, src/saving/legacy/hdf5_format.py.
 """
 
@@ -39,7 +39,7 @@ class Rewritten:
 class CpuTensor:
     """A weight of a CPU layer, computed from a cuDNN layer's weights when read.
 
-    `halves`: the two biases become one by taking one of them, as is right for what an optimizer keeps.
+    `halves`: one of the two biases becomes the CPU layer's, as is right for an optimizer's state.
     """
 
     mode: Mode
@@ -71,7 +71,7 @@ def has_cudnn(model: Architecture) -> bool:
 
 
 def require_cudnn(path: Path, model: Architecture) -> None:
-    """Raises UnsupportedModelError where a model has no cuDNN layer."""
+    """Raise UnsupportedModelError where a model has no cuDNN layer."""
     if not has_cudnn(model):
         message = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
         raise UnsupportedModelError(path, [f"{message}convert it all the same with --allow-plain"])
@@ -97,11 +97,11 @@ def convert_weights(path: Path, model: Architecture) -> dict[str, Any]:
 
 
 def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:
-    """An optimizer's state for the CPU layers, or why there is none.
+    """Convert an optimizer's state for the CPU layers, or tell why there is none.
 
-    It has a slot for each weight, all of one kind after the other, or in newer optimizers (tf_keras v2.21.0
-    src/optimizers/adam.py `build`) all kinds of one weight side by side. A wrong stride mixes kinds, and so
-    leaves some bias without its kernels: the right one finds the most layers.
+    It has a slot for each weight, either one kind after the other, or in newer optimizers (tf_keras v2.21.0
+    src/optimizers/adam.py `build`) all kinds of one weight side by side. A wrong stride mixes kinds, so that
+    some bias lacks its kernels: the right stride finds the most layers.
     """
     stride = max((1, 2, 3), key=lambda stride: len(_triples(listed, stride)))
     if not _triples(listed, stride):

@@ -1,12 +1,12 @@
 """Traces a Keras model into the graph that it computes, with cuDNN ops.
 
-tf_keras builds a Keras 2 model in a graph of TensorFlow 1's kind: there nothing is placed or run, so that ops
-without a CPU kernel stand in it like any other. The layers are those of old, whose defaults are what a config
-means that does not say (tf_keras 2.21 src/layers/rnn/lstm_v1.py, gru_v1.py: hard_sigmoid, reset_after=False).
+tf_keras builds a Keras 2 model in a TensorFlow 1 graph, where nothing is placed or run, so that ops without a
+CPU kernel are allowed. Its layers are TensorFlow 1's, which give missing keys the defaults of that time
+(tf_keras 2.21 src/layers/rnn/lstm_v1.py, gru_v1.py: hard_sigmoid, reset_after=False).
 
-Keras 3 builds a model from a vetted config and traces it as a function; nothing of it is run. Told that there
-is a GPU, it traces one op for each recurrence, which every target knows; told that there is none, a loop that
-only TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
+Keras 3 builds a model from a vetted config and traces it as a function, without running it. It is traced as
+beside a GPU: each recurrence then is one op, which every target supports, instead of a loop that only
+TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
-    """Trace a model: its graph, its variables' values, and the signature of its inputs and outputs.
+    """Trace a Keras model: its graph, its variables' values, and its signature.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
     each call updates. Raises UnsupportedModelError for a layer that may not or cannot be built, or whose
@@ -56,9 +56,10 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
-    """Trace the part before the first layer that may not be built, as `trace_model`; notes say so.
+    """Trace the part before the first layer that may not be built; notes say so.
 
-    Where nothing comes before it: the inputs alone, or UnsupportedModelError with `verify`.
+    Without such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
+    `trace_model` does.
     """
     assert model.architecture is not None
     version = model.architecture.keras_version
@@ -114,7 +115,7 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
 
 
 def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
-    """The model of tf_keras for a vetted config. Raises UnsupportedModelError where none can be built."""
+    """Build the tf_keras model of a vetted config. Raises UnsupportedModelError where none can be built."""
     import tf_keras
 
     config, failure = values.to_legacy_form(described.config, kept=vouched), None
@@ -136,7 +137,7 @@ def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any])
 
 @contextmanager
 def _floats(described: Architecture) -> Iterator[None]:
-    """Give layers without a dtype that of the weights, which Keras had when it wrote them."""
+    """Build layers without a dtype in that of the weights, within the context."""
     import tf_keras
 
     kinds = {value.dtype.name for listed in described.weights.values() for _, value in listed}
@@ -164,7 +165,7 @@ def _signature(path: Path, built: Any) -> Signature:
 
 
 def _weights(path: Path, described: Architecture) -> Weights:
-    """The weights as the layers take them.
+    """Return the weights in the form that the layers take.
 
     Those of CPU layers may have been saved by cuDNN layers (keras 2.2.4 engine/saving.py
     preprocess_weights_for_loading).
@@ -204,7 +205,7 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
 
 
 def updates(built: Any) -> list[Any]:
-    """Ops by which a call updates the layers' states, but for those that need other inputs."""
+    """List the ops that update the layers' states from the model's inputs alone."""
     given = {update.op for update in built.inputs}
     return [update for update in dict.fromkeys(built.state_updates) if _placeholders(update) <= given]
 
@@ -299,7 +300,7 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
     if not built.built or not built.inputs:
         reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
         raise UnsupportedModelError(path, [reason])
-    return keras_private.functional_model(built)  # what a Sequential model is made of
+    return keras_private.functional_model(built)  # a Sequential model wraps it
 
 
 def _assign_weights(path: Path, described: Architecture, built: Any) -> None:

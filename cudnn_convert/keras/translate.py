@@ -26,7 +26,7 @@ from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture
 
-#: Keys that Keras 3 does not know, with the values that say nothing; None: any value.
+#: Keys that Keras 3 does not know, with their neutral values; None: any value.
 _GONE: Final[Mapping[str, tuple[Any, ...] | None]] = {
     "batch_input_shape": None,
     "batch_shape": None,
@@ -75,9 +75,9 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 @dataclass
 class Told:
-    """The log of a translation; `vouched` are the names of what the user brings.
+    """The log of a translation; `vouched` has the names that the user brings.
 
-    `functions` are the names of the others that stay: functions neither Keras's nor brought.
+    `functions` are other names that stay: functions neither Keras's nor brought.
     """
 
     vouched: Collection[str] = ()
@@ -88,7 +88,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A layer of class `kind` at `path`; `entry` translates the layers in it."""
+    """A layer of class `kind` at `path`; `entry` translates its inner layers."""
 
     kind: str
     path: str
@@ -97,7 +97,7 @@ class Place:
 
 
 def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any]:
-    """A layer's own config for Keras 3; what it cannot say goes into `context.told`."""
+    """Translate a layer's own config to Keras 3; `context.told` takes reasons and notes."""
     kind, log, path = context.kind, context.told, context.path
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
@@ -172,7 +172,10 @@ class Calls:
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
-        """A call of a layer as `args` and `kwargs` of Keras 3. Raises ValueError for no tensor."""
+        """Translate a call of a layer to `args` and `kwargs` of Keras 3.
+
+        Raises ValueError where it expects a tensor and finds none.
+        """
         if isinstance(node, Mapping):
             if "args" in node:
                 return dict(node)
@@ -245,7 +248,7 @@ def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator
 #: Layers that do to each step what TimeDistributed around them does.
 _EACH_STEP: Final = frozenset({"Dense", "Activation", "Dropout"})
 _RENAMED: Final = {"BatchNormalizationV1": "BatchNormalization", "BatchNormalizationV2": "BatchNormalization"}
-#: Keras 2's own that Keras 3 has no more.
+#: Layers of Keras 2 that Keras 3 lacks.
 _LOST: Final = frozenset(
     "ThresholdedReLU LocallyConnected1D LocallyConnected2D SyncBatchNormalization ConvLSTM2DCell".split()
 )
@@ -255,7 +258,7 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Modern:
-    """A config that `keras.saving.deserialize_keras_object` of Keras 3 takes, and what was left out of it.
+    """A config for Keras 3's `deserialize_keras_object`, and notes on what it leaves out.
 
     `functions` are the names of activations that neither Keras has nor the user brings.
     """
@@ -269,10 +272,10 @@ class Modern:
 
 
 def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE) -> Modern:
-    """The config of a rewritten model for Keras 3. Raises UnsupportedModelError with every reason.
+    """Translate the config of a rewritten model to Keras 3.
 
-    `vouched` are the classes that the user brings, by name. Their configs, and those of classes that
-    nobody brings, stay as they are but for an input's shape and the writing of a dtype.
+    `vouched` are the classes that the user brings, by name. Their configs, and those of unknown classes,
+    change only in an input's shape and the form of a dtype. Raises UnsupportedModelError with every reason.
     """
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
@@ -286,7 +289,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
 
 
 def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
-    """A layer or model at `path` for Keras 3; what it cannot say goes into `log`."""
+    """Translate a layer or model at `path` to Keras 3; `log` takes reasons and notes."""
     kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
     if "/" in layer_tree.layer_name(entry):
@@ -318,7 +321,7 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
 
 
 def each_step(entry: Entry) -> Entry | None:
-    """The inner layer of a TimeDistributed that changes nothing, under the wrapper's name.
+    """Return a layer that needs no TimeDistributed, under the wrapper's name, or None.
 
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.

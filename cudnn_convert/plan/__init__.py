@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 class Plan:
     """A model cut down to its chosen signature.
 
-    `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where
-    a tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
-    several. `whole` and `graph` are each a `node_defs.Graph`: `whole` is the cut graph with everything that
-    inference does not need still in it, state in its variables: verification runs that one. `states` says
-    what became of the state. `initializers` are the ops of both graphs that fill tables. Recurrences that
-    stand alone need no graph: `singles` then has one for each of `parts`, `whole` is None, and so is `graph`
-    but for what their weights are computed from.
+    `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where a
+    tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
+    several. `whole` and `graph` are each a `node_defs.Graph`: `whole`, which verification runs, is the cut
+    graph before simplification, with state in its variables. `states` tells what became of the state.
+    `initializers` are the ops of both graphs that fill tables. For recurrences without a graph, `singles` has
+    one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
     """
 
     model: Model

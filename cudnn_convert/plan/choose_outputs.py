@@ -119,7 +119,7 @@ def order_candidates(
     for name, kind in describe_candidates(graph, index, likely).items():
         if kind == NUMBERS:
             known.setdefault(split(name)[0], []).append(name)
-    # What a recurrence gives by itself is meant only where nothing stands behind it.
+    # An output of a recurrence is a candidate only if it is a leaf, or if there are no other candidates.
     behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:_MOST]
@@ -201,7 +201,7 @@ def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
     others = [node.name for node in nodes if node not in wanted]
     dropped = control_flow.below(index, others, [node.name for node in wanted])
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
-    # What another package's op gives has a value nowhere but where that package is.
+    # The output of another package's op has a value only where that package is.
     elsewhere = control_flow.inside(index) | {node.name for node in node_defs.unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
     kinds = describe_candidates(graph, index, leaves)
@@ -239,7 +239,7 @@ def _is_training(node: NodeDef) -> bool:
 
 
 def _is_leaf(walk: Walk, name: str) -> bool:
-    # A loop variable that nobody reads after the loop was not made to be read.
+    # A loop variable without a reader after the loop is not meant as an output.
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
@@ -283,7 +283,7 @@ def _together(walk: Walk, listed: list[str]) -> list[str]:
 
 
 def _heads(walk: Walk, names: list[str]) -> list[str]:
-    """The tensors that losses read, else the first one."""
+    """Return the tensors that losses read, or without any the first tensor."""
     return [name for name in names if name in walk.predictions()] or names[:1]
 
 

@@ -35,11 +35,12 @@ from cudnn_convert.recurrences import graphless, parameter_source, resolve
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`whole` is the cut graph, `settled.graph` what inference needs of it, with its state in its place.
+    """A graph cut by a request, before and after the passes, with its signatures.
 
-    `source` has the signature by the file's tensor names, `signature` by those of the graphs, both with the
-    next values of state that became outputs; `asked` is `source` without these. `streams` and `features` of
-    tf.Examples were cut unasked.
+    `whole` is the cut graph, `settled.graph` what inference needs of it, with its state placed. `source` has
+    the signature by the file's tensor names, `signature` by those of the graphs, both with the next values of
+    state that became outputs; `asked` is `source` without these. `streams`, and `features` of tf.Examples,
+    were cut without being asked for.
     """
 
     whole: Graph
@@ -54,7 +55,7 @@ class Section:
 def section(
     model: Model, graph: Graph, request: Request, *, keeps_variables: bool, keeps_examples: bool
 ) -> Section:
-    """Cuts, simplifies, and settles the state. Raises UsageError, UnsupportedModelError."""
+    """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError."""
     index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(cut.tensor for cut in cuts), *request.constants]
@@ -96,9 +97,9 @@ def _inputs(
     request: Request,
     parsed: Sequence[Feature],
 ) -> list[Spec]:
-    """The inputs of the cut graph in its order, each with the name that the source has for it.
+    """List the inputs of the cut graph in the request's order, by source names.
 
-    State that became an input need not be asked for.
+    State that became an input need not be requested. Raises UsageError for missing or unneeded inputs.
     """
     graph, free = settled.graph, [state.state.tensor for state in settled.leaving]
     origin = {name: source for source, name in moved.items()}
@@ -141,10 +142,10 @@ def plan_graph(
     keeps_variables: bool = True,
     keeps_examples: bool = True,
 ) -> Plan:
-    """The plan for a model with a graph, and the flags of the same names (`constants`: `--set`).
+    """Plan a model with a graph, by the flags of the same names.
 
-    Where the format does not keep variables, state becomes inputs and outputs. Where tf.Examples cannot stay
-    inputs, the features parsed out of them are.
+    `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs. Where
+    tf.Examples cannot stay inputs, the features parsed out of them become inputs.
     """
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
@@ -226,7 +227,10 @@ def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
 
 
 def inline_model(model: Model) -> Model:
-    """The model with a `Graph` without calls; a model with signatures is asked for nothing else."""
+    """Return the model with a `Graph` without calls.
+
+    If it has signatures, calls are inlined only for them and the initializers.
+    """
     graph = Graph.of(model.graph)
     ends = [
         name
@@ -257,9 +261,9 @@ def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part,
 def plan_recurrences(
     model: Model, *, signature: str | None = None, weights: str = "auto", convention: Convention = _USUAL
 ) -> Plan:
-    """The plan of every recurrence that a signature reaches, or that stands in a graph without any.
+    """Plan the recurrences that a signature reaches, or all of a graph without signatures.
 
-    Those of the same weights are one. Raises UnsupportedModelError with all reasons at once.
+    Those of the same weights are planned once. Raises UnsupportedModelError with all reasons at once.
     """
     requests.require(model, signature)
     if signature is not None:
@@ -294,7 +298,10 @@ def plan_recurrences(
 
 
 def _extract_needed(model: Model) -> Graph:
-    """The graph as far as the recurrences need it. Raises UnsupportedModelError where it is not sound."""
+    """Prune the graph to what the recurrences need.
+
+    Raises UnsupportedModelError where TensorFlow cannot import it.
+    """
     graph = Graph.of(model.graph)
     needed = prune(graph, [node.name for node in parameter_source.recurrences(graph.index)])
     try:
@@ -305,7 +312,7 @@ def _extract_needed(model: Model) -> Graph:
 
 
 def _distinct(recurrences: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
-    """The first of those that share their weights and axes; `twins` collects the others by its name."""
+    """Yield one recurrence for each set of weights and axes; `twins` collects the others."""
     seen: dict[tuple[Any, ...], str] = {}
     for recurrence in recurrences:
         first = seen.setdefault(

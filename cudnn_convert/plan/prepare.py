@@ -81,7 +81,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         return plan_weights(
             model,
             _describe(options),
-            # Weights are written for uses that nobody knows: states belong to all of them.
+            # The user of the weights may need the states, so each recurrence has them.
             replace(interface, states=True) if form.alone else interface,
             signature=options.signature,
             weights=options.weights,

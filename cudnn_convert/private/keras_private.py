@@ -58,7 +58,7 @@ def tf1_layers() -> dict[str, Any]:
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
-        """In plain ops: its fused form is a batch normalisation in training mode, row by row."""
+        """Computes in plain ops: the fused form is a batch normalisation in training mode."""
 
         def _fused_can_be_used(self, ndims: int) -> bool:
             return False
@@ -103,7 +103,7 @@ def pack_inputs(model: Any, tensors: Any) -> Any:
 
 
 def innermost_line(cause: BaseException) -> str:
-    """The first line of what a layer raised, which Keras 3 wraps into the config of every model around.
+    """Return the first line of a layer's error, without the configs Keras 3 adds.
 
     Source: keras v3.15.0 src/saving/serialization_lib.py deserialize_keras_object.
     """

@@ -26,7 +26,7 @@ def list_kernels(op: str) -> Any:
 
 
 def strip_defaults(meta: Any) -> None:
-    """Removes attributes that have their default value from all nodes of a MetaGraphDef, in place."""
+    """Remove attributes at their default from all nodes of a MetaGraphDef, in place."""
     meta_graph.strip_graph_default_valued_attrs(meta)
 
 
@@ -68,7 +68,7 @@ def list_devices() -> Any:
 
 
 def write_fingerprint(folder: str) -> None:
-    """Writes `fingerprint.pb` beside the `saved_model.pb` of a folder."""
+    """Write `fingerprint.pb` beside the `saved_model.pb` of a folder."""
     from tensorflow.python.saved_model import fingerprinting_utils
 
     fingerprinting_utils.write_fingerprint(folder)

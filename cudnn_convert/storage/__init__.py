@@ -1,12 +1,11 @@
-"""Writes OUT under a temporary name beside it, then renames it: whole or not at all.
+"""Writes OUT atomically: under a temporary name beside it, then by a rename.
 
-A run writes to a folder beside OUT, and holds the lock of a file in it for as long as it lives. The next run
-removes folders whose lock is free: their runs died. Where the system has no such locks nothing is removed.
+A run writes to a folder beside OUT, and locks a file in it until it ends. The next run removes folders whose
+lock is free: their runs died. Where the system has no such locks, no folder is removed.
 
-With `force` an OUT of this tool's is exchanged for the new one in one step where the system can (`renameat2`
-with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is in place,
-and after a crash the next run puts it back. Of two runs to one OUT each puts its own in place whole, one
-after the other.
+With `force` an OUT that this tool wrote is exchanged for the new one in one step where the system can
+(`renameat2` with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is
+in place, and after a crash the next run puts it back. Two runs to one OUT replace it one after the other.
 
 May import: errors.
 Entry: `atomic_output`.
@@ -43,7 +42,7 @@ OLD: Final = ".cudnn_convert.old"
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """A new folder beside `out`, removed afterwards unless it has the only artifact.
+    """Make a folder beside `out`, removed afterwards unless it has the only artifact.
 
     Raises OSError.
     """
@@ -60,7 +59,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def _claim(folder: Path) -> int | None:
-    """The handle of a new folder's lock; None where another run removed it as stale."""
+    """Lock a new folder; None where another run removed it as stale."""
     try:
         handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     except FileNotFoundError:
@@ -79,7 +78,7 @@ def _claim(folder: Path) -> int | None:
 
 
 def stale_folders(out: Path) -> Iterator[Path]:
-    """The folders of dead runs beside `out`; each is locked until the next is asked for."""
+    """Yield the folders of dead runs beside `out`, each locked until the next."""
     name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
     beside = []
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -147,9 +146,10 @@ _ELSE: Final = "choose another path"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A path to write, and the files of the call that must stay `apart`, in words and as paths.
+    """A path to write, and the files of the call that stay `apart` from it.
 
-    What is there is replaced with `force`, and only where `is_ours` says that this tool wrote it.
+    `apart` has the files in words and as paths. An existing path is replaced only with `force`, and only
+    where `is_ours` says that this tool wrote it.
     """
 
     path: Path
@@ -160,10 +160,10 @@ class Target:
 
 @contextmanager
 def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
-    """Yield a temporary path, a new folder or no file yet, and move it to the target at the end.
+    """Yield a temporary path, and move it to the target at the end.
 
-    Raises UsageError where that may not be written, WriteError where the disk refuses. An exception in the
-    body leaves all as it was.
+    It is an empty folder, or does not exist yet. Raises UsageError where the target may not be written,
+    WriteError where the system cannot. An exception in the body leaves all as it was.
     """
     refuse(target)
     out = _real(target.path) if target.path.name in ("", "..") else target.path
@@ -198,7 +198,7 @@ def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
 
 
 def remove_stale(out: Path) -> None:
-    """Remove the folders of dead runs beside `out`; an artifact that one moved aside is put back.
+    """Remove the folders of dead runs beside `out`; restore an artifact moved aside.
 
     Raises OSError.
     """
@@ -211,7 +211,7 @@ def remove_stale(out: Path) -> None:
 
 
 def refuse(target: Target) -> None:
-    """Raises UsageError where writing would lose data, WriteError where that cannot be known."""
+    """Raise UsageError where writing would lose data, WriteError where that is unknown."""
     _refuse_addresses(target.path)
     try:
         _refuse(target)
@@ -272,7 +272,7 @@ def _move(fresh: Path, out: Path) -> None:
 
 
 def _exchange(path: Path, second: Path) -> bool:
-    """Swaps two paths atomically; False where the system or the file system cannot."""
+    """Swap two paths atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -281,7 +281,7 @@ def _exchange(path: Path, second: Path) -> bool:
 
 
 def _replace(fresh: Path, out: Path) -> None:
-    """The exchange in steps, for systems that have no other."""
+    """Replace `out` in two renames, for systems that cannot exchange paths."""
     old = fresh.with_name(OLD)
     out.rename(old)
     try:
@@ -292,7 +292,7 @@ def _replace(fresh: Path, out: Path) -> None:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Removes folders, innermost first, as long as nothing is in them."""
+    """Remove folders, innermost first, as long as they are empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()

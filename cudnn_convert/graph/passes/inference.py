@@ -2,29 +2,29 @@
 
 Each pass takes a graph and returns one, the same where nothing changes; names keep their meaning.
 
-`simplify_for_inference`: placeholders with a default, branches never taken, and dropout at rate 0 go.
+`simplify_for_inference`: removes placeholders with a default, branches never taken, and dropout at rate 0.
 
     before:  s = Switch(x, false); m = Merge(f(s:0), g(s:1)); d = Mul(m, Floor(1 + RandomUniform))
     after:   s = Identity(x); m = Identity(f(s)); d = Identity(m)
 
-`drop_reserve_space`: what a cuDNN node keeps for its gradient goes, for inference needs none.
+`drop_reserve_space`: removes what a cuDNN node keeps for its gradient, which inference does not need.
 Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc (reserve_space of type T, host_reserved of int8).
 
     before:  stack = StackPush(CudnnRNN:3)
     after:   CudnnRNN/reserved_3 = Const([], ^CudnnRNN); stack = StackPush(CudnnRNN/reserved_3)
 
-`hoist_loop_invariants`: what a loop carries unchanged enters it once, as TensorFlow 1 writes its loops. A
-While of TensorFlow 2 takes everything that its body reads as a loop variable. Made of Switch and Merge nodes,
-such a variable hides its shape, and that a recurrence's weights are the same in every step.
+`hoist_loop_invariants`: reads a loop variable that does not change from one constant Enter, as TensorFlow 1
+writes its loops. A While of TensorFlow 2 makes all that its body reads loop variables. As Switch and Merge
+nodes, such a variable hides its shape, and that a recurrence's weights are the same in every step.
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc; core/ops/control_flow_ops.cc (Enter with
 `is_constant` keeps the shape).
 
     before:  e = Enter(w); m = Merge(e, next); s = Switch(m, cond); f(s:1); next = NextIteration(s:1)
     after:   the same, but f(e/constant), and e/constant = Enter(w, is_constant=True)
 
-`separate_sums`: on CPUs TensorFlow makes one op of `rsqrt(mean + constant)` and what is around it, where the
-other parts are constants or the input has a known rank. That op's epsilon is 0.001, whatever the constant.
-Taking the negated constant away gives the same numbers to the last bit, and is none of the patterns.
+`separate_sums`: keeps TensorFlow from fusing `rsqrt(mean + constant)` and the ops around it on CPUs. It does
+so where the other parts are constants or the input has a known rank, and the fused op's epsilon is always
+0.001. Subtracting the negated constant gives the same bits, and is not fused.
 Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm, AddMklLayerNorm.
 
     before:  sum = AddV2(Mean, epsilon); Rsqrt(sum)
@@ -45,14 +45,14 @@ from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, rep
 
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
-    """`graph` without what the values bound in it switch off, pruned to the tensors `outputs`."""
+    """Remove defaults, dead branches and dropout at rate 0; prune to the tensors `outputs`."""
     for change in (_with_defaults, _without_dead_branches, _without_dropout):
         graph = prune(change(graph), outputs)
     return graph
 
 
 def _with_defaults(graph: Graph) -> Graph:
-    """A PlaceholderWithDefault that nobody named as an input becomes its default."""
+    """Replace each PlaceholderWithDefault that is left by its default."""
     changes = {
         node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
         for node in graph.node
@@ -62,7 +62,7 @@ def _with_defaults(graph: Graph) -> Graph:
 
 
 def _without_dead_branches(graph: Graph) -> Graph:
-    """Switches on a constant become identities, the merges behind them too; the dead side goes."""
+    """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
     for node in graph.node:
         if node.op in ops.SWITCHES:
@@ -89,9 +89,10 @@ def _without_dead_branches(graph: Graph) -> Graph:
 
 
 def _spread(index: Index, dead: set[str]) -> None:
-    """Adds to `dead` every output that can never be computed: a Merge lives while one input does.
+    """Add to `dead` every output that can never be computed.
 
-    What waits for a dead op is dead too: a constant in a branch has nothing else that ties it to the branch.
+    A Merge is dead only if all its inputs are. An op that waits for a dead op is dead too: a control edge
+    alone ties a constant to its branch.
     """
     todo = [split(name) for name in dead]
     while todo:
@@ -114,7 +115,7 @@ def _outputs(index: Index, node: NodeDef) -> int:
 
 
 def _without_dropout(graph: Graph) -> Graph:
-    """`x * mask` becomes `x` where the mask is known to be all ones whatever the random numbers are."""
+    """Replace `x * mask` by `x` where the mask is dropout's at rate 0."""
     index, changes = graph.index, {}
     for node in graph.node:
         if node.op == "Mul":
@@ -173,9 +174,9 @@ _HOST: Final = 4
 
 
 def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """`graph` with an empty array for each such output whose readers lead to none of the tensors `outputs`.
+    """Replace reserve space that the tensors `outputs` do not need by empty constants.
 
-    A loop that was made for gradients too collects them beside what it is for.
+    A loop that was made for gradients too collects it beside its results.
     """
     index, ends = graph.index, {split(name)[0] for name in outputs}
     moved: dict[str, str] = {}
@@ -195,7 +196,7 @@ _ROUND: Final = frozenset({"Merge", "Switch", "Exit", "NextIteration"})
 
 
 def hoist_loop_invariants(graph: Graph) -> Graph:
-    """`graph` with each unchanged loop variable as one constant Enter; its own may be left unread."""
+    """Read each unchanged loop variable from one constant Enter; its own nodes stay."""
     index = graph.index
     moved: dict[str, str] = {}
     constant = []
@@ -214,7 +215,7 @@ def hoist_loop_invariants(graph: Graph) -> Graph:
                 moved |= {f"{reader.name}:0": enter.input[0] for reader in exits}
     behind = {tensor(name): "" for node in graph.node for name in node.input if not name.startswith("^")}
     behind = {name: reference(_behind(name, moved)) for name in behind}
-    # The loop variable's own way round stays as it was, for others may wait for it.
+    # The loop variable's own nodes stay unchanged: other nodes may wait for them.
     nodes = [node if node.op in _ROUND else redirect(node, behind) for node in graph.node]
     return Graph(graph, [*nodes, *constant])
 
@@ -226,7 +227,7 @@ def _behind(name: str, moved: dict[str, str]) -> str:
 
 
 def _enter(index: Index, merge: NodeDef) -> NodeDef | None:
-    """The Enter of a loop variable that the body hands on as it is, else None."""
+    """Return the Enter of a loop variable that the body returns unchanged, else None."""
     if merge.op != "Merge":
         return None
     makers = {index.nodes[split(name)[0]].op: name for name in index.data_inputs(merge)}
@@ -242,7 +243,7 @@ _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
 def separate_sums(graph: Graph) -> Graph:
-    """`graph` with `mean - (-constant)` for each `mean + constant` of which an Rsqrt is taken."""
+    """Replace each `mean + constant` that an Rsqrt reads by `mean - (-constant)`."""
     index = graph.index
     changes: dict[str, NodeDef] = {}
     added: dict[str, NodeDef] = {}
@@ -262,7 +263,7 @@ def separate_sums(graph: Graph) -> Graph:
 
 
 def _lead(index: Index, tensor: str) -> NodeDef:
-    """The node that a tensor comes from, past those that only hand it on."""
+    """Return the producer of a tensor, skipping Identity and Enter."""
     return index.maker(tensor, _LEADS)
 
 
@@ -272,7 +273,7 @@ def _constant(index: Index, tensor: str) -> NodeDef | None:
 
 
 def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
-    """The name of a copy of a constant, and of what hands it on, that has the negated value."""
+    """Copy a constant, and the ops that carry it, negated; return the copy's name."""
     negated = unique(f"{name}/negated", index.nodes)
     if negated not in added:
         original = index.nodes[name]

@@ -1,20 +1,20 @@
 """Inlines functions: all calls of a graph, or one body in place of one node.
 
 `call` puts one body into a graph with TensorFlow 1's control flow: its nodes go under `<node>/`, and the node
-itself becomes an IdentityN of its old name, so that `<node>:0` and the others stay what they were.
+itself becomes an IdentityN, so that its outputs `<node>:k` keep their names.
 
     before:  rnn = CudnnRNN(x, h, c, params)
     after:   rnn/MatMul = MatMul(x, kernel); rnn/Const = Const(^x); ...; rnn = IdentityN(rnn/y, rnn/h, rnn/c)
 
 A body node without inputs gets a control edge on the call's first input: without it the node would stand
-outside a `while` frame, which a Session forgives and `tf.saved_model.load` does not (tensorflow v2.21.0
+outside a `while` frame, which a Session accepts and `tf.saved_model.load` does not (tensorflow v2.21.0
 core/common_runtime/graph_constructor.cc checks frames only after function inlining). Loops inside the body
 stay functions, named after a hash of their content.
 
-`inline_functions` makes one flat graph of all calls, in which every node has a name of its own. TensorFlow's
-own optimizer puts the bodies in the place of their calls, a body's node `n` as `<call>/n`. Loops and branches
-that hold a cuDNN node become Switch and Merge nodes, the others stay the functions they are. What the
-optimizer adds for calls in general and these calls do not need is taken away again.
+`inline_functions` makes one flat graph of all calls, with unique node names. TensorFlow's own optimizer
+replaces each call by its body, whose node `n` becomes `<call>/n`. Loops and branches that hold a cuDNN node
+become Switch and Merge nodes, the others stay functions. Nodes that the optimizer adds to every call, and
+these calls do not need, are removed again.
 
     before:  y = PartitionedCall(x, f=layer), and a function layer(a): rnn = CudnnRNN(a, ...)
     after:   y/rnn = CudnnRNN(x, ...); y = Identity(y/rnn)
@@ -60,7 +60,7 @@ _COMPILED: Final = "_XlaMustCompile"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A traced function: its nodes, the ops that stand for its inputs in order, and its outputs `op:k`."""
+    """A traced function: nodes, input ops in order, output tensors `op:k`, and its library."""
 
     nodes: tuple[NodeDef, ...]
     inputs: tuple[str, ...]
@@ -70,7 +70,7 @@ class Body:
 
 
 def trace_function(function: Any, *specs: Any) -> Body:
-    """The body of a Python function of tensors, traced for `specs`; same nodes and names every time."""
+    """Trace a Python function of tensors for `specs`; nodes and names are deterministic."""
     concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph = _as_kept(concrete.graph.as_graph_def())
     renamed = _hash_names(graph.library.function)
@@ -84,7 +84,7 @@ def trace_function(function: Any, *specs: Any) -> Body:
 def library(
     function: Any, *specs: Any, compiled: bool = False
 ) -> tuple[FunctionDef, tuple[FunctionDef, ...]]:
-    """A Python function of tensors as functions of a library: its own, and all of them.
+    """Trace a Python function of tensors; return its FunctionDef, and all FunctionDefs.
 
     `compiled`: XLA compiles it for the shapes of each call, or refuses to.
     """
@@ -99,7 +99,7 @@ def library(
 
 
 def make_call(node: NodeDef, function: FunctionDef, inputs: Sequence[str]) -> None:
-    """Makes a node the call of a library's function; its name stays, and its control inputs."""
+    """Turn a node into a call of `function`, in place; name and control inputs stay."""
     controls = [name for name in node.input if name.startswith("^")]
     node.op = "PartitionedCall"
     node.ClearField("attr")
@@ -113,12 +113,12 @@ def make_call(node: NodeDef, function: FunctionDef, inputs: Sequence[str]) -> No
 
 
 def _as_kept(graph: GraphDef) -> GraphDef:
-    """What was traced here, for a graph that runs elsewhere."""
+    """Prepare a traced graph to run elsewhere: no devices, defaults or lowered branches."""
     return _branches_as_calls(_without_defaults(node_defs.strip_devices(graph)))
 
 
 def _without_defaults(graph: GraphDef) -> GraphDef:
-    """Attributes at their default go: TensorFlow 1 refuses those that it does not know."""
+    """Remove attributes at their default: TensorFlow 1 refuses those it does not know."""
     holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
     tf_private.strip_defaults(holder)
     result: GraphDef = holder.graph_def
@@ -126,10 +126,10 @@ def _without_defaults(graph: GraphDef) -> GraphDef:
 
 
 def _branches_as_calls(graph: GraphDef) -> GraphDef:
-    """Branches stay functions when a graph runs, of which one is called.
+    """Keep branches as functions when a graph runs, so that only one is called.
 
-    Made of Switch nodes, as TensorFlow asks for by itself, the other's nodes all run too, if without values:
-    a step that needs no loop then pays for the loop.
+    By default TensorFlow makes Switch nodes of them, and visits the nodes of the other branch too, without
+    values: a step that needs no loop then pays for the loop.
     """
     for node in all_nodes(graph):
         if node.op in _BRANCHES:
@@ -157,10 +157,10 @@ def _move_input(input_name: str, name: str, renamed: Mapping[str, str]) -> str:
 
 
 def _hash_names(functions: Sequence[FunctionDef]) -> dict[str, str]:
-    """Traced functions carry a counter of the process in their names; a content hash is the same everywhere.
+    """Map each traced function's name to one made from a hash of its content.
 
-    TensorFlow keeps functions of a process for good, so one name must never mean two bodies. What a function
-    calls is part of what it is, and named first.
+    Traced names have a counter of the process, and TensorFlow keeps functions as long as the process, so that
+    one name must never mean two bodies. The functions that a function calls are renamed first.
     """
     renamed: dict[str, str] = {}
     todo = list(functions)
@@ -180,7 +180,7 @@ def _list_callees(function: FunctionDef) -> set[str]:
 
 
 def _canonical_arguments(function: FunctionDef) -> None:
-    """Argument names hold the counter too; number them by position instead."""
+    """Number argument names by position, in place: traced names have a counter."""
     renamed = {arg.name: f"arg_{number}" for number, arg in enumerate(function.signature.input_arg)}
     for arg in function.signature.input_arg:
         arg.name = renamed[arg.name]
@@ -207,13 +207,13 @@ def _rename_function(function: FunctionDef, functions: Mapping[str, str]) -> Fun
     return copy
 
 
-#: The attribute of a node that says which function it stood in, and as which node.
+#: The attribute with the function that a node stood in, and its name there.
 ORIGIN: Final = "_cudnn_convert_origin"
-#: The attribute by which TensorFlow puts what a loop or a branch calls in its place when a graph runs.
+#: The attribute by which TensorFlow lowers a loop or a branch when a graph runs.
 LOWERED: Final = "_lower_using_switch_merge"
 _ADDED: Final = "Func/"
 _WAIT: Final = "/done"
-#: What keeps a body apart from its call.
+#: Attributes that keep TensorFlow from inlining a body.
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
@@ -225,7 +225,7 @@ def calls_functions(graph: Graph, keep: Iterable[str]) -> bool:
 
 
 def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
-    """The functions of a graph's library that hold a node of `ops`, or call one that does."""
+    """Return the library functions that hold a node of `ops`, directly or by calls."""
     library = Graph.of(graph).functions
     calls = {
         name: {called for node in function.node_def for called in callees(node) if called in library}
@@ -240,10 +240,11 @@ def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
 
 
 def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = False) -> Graph:
-    """`graph` down to what the tensors or ops `keep` need, without calls. Raises InvalidModelError.
+    """Inline all calls, and prune to the tensors or ops `keep`.
 
-    With `origins` each node knows the function that it stood in, and those that nothing reads are there too:
-    a function runs what has side effects, as a cuDNN op is said to have, wanted or not.
+    With `origins` each node records the function that it stood in, and unread nodes stay: a function runs
+    what has side effects, and cuDNN ops are declared to have some. Raises InvalidModelError if TensorFlow
+    refuses.
     """
     wanted = sorted({split(name)[0] for name in keep})
     needed = Graph.of(graph).index.ancestors(wanted)
@@ -252,7 +253,7 @@ def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = Fa
     if origins:
         _mark(whole)
     node_defs.import_checked(whole)
-    # A call with effects stays one where nothing waits for it.
+    # The optimizer inlines a call with effects only if another node waits for it.
     calls = [node.name for node in whole.node if node.op in ops.CALLS]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
     meta = meta_graph_pb2.MetaGraphDef()
@@ -275,7 +276,10 @@ def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = Fa
 
 
 def _prepare(graph: GraphDef) -> None:
-    """Nothing keeps a body apart from its call; what holds a cuDNN node becomes Switch and Merge nodes."""
+    """Allow every body to be inlined; lower control flow that holds a cuDNN node.
+
+    Changes `graph` in place.
+    """
     cudnn = functions_reaching(graph, ops.CUDNN)
     for function in graph.library.function:
         for name in _APART:
@@ -294,7 +298,7 @@ def _mark(graph: GraphDef) -> None:
 
 
 def origin(node: NodeDef) -> tuple[str, str] | None:
-    """The function that a node of a flat graph stood in and its name there, None at the root."""
+    """Return `(function, name in it)` of a flat graph's node; None outside of functions."""
     if ORIGIN not in node.attr:
         return None
     function, name = node.attr[ORIGIN].s.decode().split("\n")
@@ -302,7 +306,7 @@ def origin(node: NodeDef) -> tuple[str, str] | None:
 
 
 def _without_additions(graph: Graph) -> Graph:
-    """The graph without the Identity of each argument, and without the wait for all arguments of a call.
+    """Remove the Identity of each argument and each call's wait for all arguments.
 
     A call that waited for more than its arguments still does.
     """
@@ -324,7 +328,7 @@ def _without_additions(graph: Graph) -> Graph:
 
 
 def _waits(index: Index, node: NodeDef) -> list[str]:
-    """What a call waited for beside its arguments."""
+    """List the ops that a call waited for beside its arguments."""
     scope = node.name.partition("/input_control_node/")[0]
     sources = {
         split(item.input[0])[0]

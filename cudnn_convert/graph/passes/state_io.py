@@ -1,8 +1,8 @@
 """Keeps state in variables, or makes it inputs and outputs of the graph.
 
-Formats with variables keep state in them. Formats of constants have nowhere to: each variable becomes an
-input, and what it would hold after a call an output. An assignment becomes its value; a read gets what the
-variable held at its place in the order of assignments. A read that may come before or after one is refused.
+Formats with variables keep state in them. In formats of constants each variable becomes an input, and its
+value after a call an output. An assignment becomes the value that it writes; a read gets the value at its
+place in the order of assignments. A read whose place is uncertain is refused.
 
     before:  v = VariableV2; read = Identity(v); y = CudnnRNN(x, read, ...); Assign(v, y:1)
     after:   v = Placeholder; read = Identity(v); y = CudnnRNN(x, read, ...); Assign = Identity(y:1)
@@ -30,9 +30,10 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """An assigned variable of a plan. It stays; or it leaves for an input and an output of the plan's graph,
-    the tensors `start` and `end`; or it is `dropped`, for no output reads it. `from_scalar`: the file holds a
-    scalar, and only what an assignment writes has the shape of `start`.
+    """An assigned variable of a plan: kept, an input and an output, or dropped.
+
+    `start` and `end`: the input and output tensors that replace it. `dropped`: no output reads it.
+    `from_scalar`: the file holds a scalar, and only the assigned value has the shape of `start`.
     """
 
     state: recurrent_state.State
@@ -48,7 +49,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A graph whose state is where its format can have it; `outputs` are those asked for, by its names."""
+    """A graph with its state placed as the format allows.
+
+    `outputs`: the requested outputs by their tensor names in `graph`.
+    """
 
     model: Model
     graph: node_defs.Graph
@@ -71,10 +75,10 @@ def place_state(
     shapes: Mapping[str, Shape | None],
     asked: Mapping[str, str],
 ) -> Settled:
-    """The state of `graph`, kept in variables or not; that named in `shapes` leaves them in any case.
+    """Keep the state of `graph` in variables, or make it inputs and outputs.
 
-    `asked` maps those of `outputs` that read what an assignment wrote to its op. Raises
-    UnsupportedModelError, UsageError.
+    State that `shapes` names always becomes inputs and outputs. `asked` maps those of `outputs` that read an
+    assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
     recurring = [state for state in assigned if state.read and state.recurs]
@@ -111,7 +115,7 @@ def place_state(
 
 
 def _refuse_read(model: Model, others: Iterable[recurrent_state.State]) -> None:
-    """Raises UnsupportedModelError for variables that change from call to call by no recurrence."""
+    """Raise UnsupportedModelError for variables that change between calls without a recurrence."""
     cure = "choose other --outputs, or --format savedmodel"
     reasons = [
         f"variable {state.variable}: expected one that is only read, or a recurrence's state, found that "
@@ -130,7 +134,10 @@ def _refuse_branches(state: recurrent_state.State, asked: Mapping[str, str]) -> 
 
 
 def _with_initial_values(model: Model, index: Index, states: Iterable[recurrent_state.State]) -> Model:
-    """The model with a value for each of these: where the file has none, that of a constant initializer."""
+    """Return the model with a value for each state, from constant initializers if needed.
+
+    Raises UnsupportedModelError where neither the file nor the graph has one.
+    """
     values, reasons = dict(model.variables), []
     for state in states:
         if state.key not in values:
@@ -147,7 +154,7 @@ def _with_initial_values(model: Model, index: Index, states: Iterable[recurrent_
 
 
 def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool:
-    """Whether a variable is declared without a shape, and the file holds a scalar of it."""
+    """Whether a variable is declared without a shape, and a scalar in the file."""
     unknown = tf.TensorShape(index.nodes[state.variable].attr["shape"].shape).rank is None
     return unknown and not model.variables[state.key].shape
 
@@ -155,7 +162,7 @@ def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool
 def _find_written_shapes(
     graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]
 ) -> dict[str, tf.TensorShape]:
-    """The shapes that assignments write into variables that are scalars until then, where all agree."""
+    """Return the shapes assigned to variables that start as scalars, where the ranks agree."""
     if not scalars:
         return {}
     index, seen, starts = graph.index, node_defs.import_graph(graph), {}
@@ -178,9 +185,10 @@ def _start(
     wanted: Shape | None,
     written: tf.TensorShape | None,
 ) -> NodeDef:
-    """The placeholder for a variable, of its shape or what the user says of it.
+    """Return a variable's placeholder, of its shape or the one the user gives.
 
-    A variable declared without a shape has the one that is `written`, or the rank of its value.
+    A variable declared without a shape has the one that is `written`, or the rank of its value. Raises
+    UsageError for a shape that does not fit.
     """
     attributes = index.nodes[state.variable].attr
     declared = tf.TensorShape(attributes["shape"].shape)
@@ -201,10 +209,10 @@ _HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableS
 def promote_state_to_io(
     path: Path, graph: node_defs.Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
 ) -> tuple[node_defs.Graph, list[str]]:
-    """`graph` without the variables of `states`, and the tensor `op:k` of each one's next value.
+    """Replace the variables of `states` by `starts`; return also their next values `op:k`.
 
-    `starts` has the node that takes a variable's place, by its op and of its name. Raises
-    UnsupportedModelError where the order of reads and assignments is not certain.
+    `starts` has, by variable op, the node of the same name that takes its place. Raises UnsupportedModelError
+    where the order of reads and assignments is not certain.
     """
     names, reasons = [], []
     if states:  # each is taken out of one copy, whose nodes change
@@ -220,7 +228,7 @@ def promote_state_to_io(
 
 
 class _Detachment:
-    """One variable's way out of a graph, whose nodes are changed in place."""
+    """Replaces one variable by an input and an output; changes the graph's nodes in place."""
 
     def __init__(self, graph: node_defs.Graph, state: recurrent_state.State, start: NodeDef) -> None:
         self.graph, self.state, self.start = graph, state, start
@@ -246,7 +254,7 @@ class _Detachment:
         return node_defs.Graph(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
 
     def _trace_held(self) -> list[str]:
-        """What the variable holds before each stage, and at the end."""
+        """List the ops with the variable's value before each stage and at the end."""
         aliases = [self.state.variable]
         for number, stage in enumerate(self.order.stages):
             branches = self.order.branches(stage[0])
@@ -266,7 +274,7 @@ class _Detachment:
         return aliases
 
     def _rewire(self, use: recurrent_state.Use, source: str, within: recurrent_state.Use | None) -> None:
-        """Gives a use the tensor `source` in the variable's place."""
+        """Make a use read the tensor `source` in place of the variable."""
         node = self.nodes[use.op]
         definition = tf_private.find_op(node.op)
         takes_reference = definition is not None and any(argument.is_ref for argument in definition.input_arg)
@@ -289,7 +297,7 @@ class _Detachment:
             node.CopyFrom(subgraphs.read_value(node))
 
     def _assign(self, node: NodeDef) -> None:
-        """An assignment becomes its value; what waited for it waits for that."""
+        """Replace an assignment by the value that it writes, under the same name."""
         old, value, *control = node.input
         if node.op in ops.OVERWRITES:
             reader = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
@@ -299,7 +307,7 @@ class _Detachment:
         node.CopyFrom(reader)
 
     def _plain(self) -> None:
-        """Carriers of the variable carry its value now."""
+        """Turn ops that carry the reference or handle into ops that carry the value."""
         original = {write.op for write in self.state.writes} | {self.state.variable}
         todo = [*original]
         while todo:

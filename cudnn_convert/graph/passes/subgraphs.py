@@ -1,15 +1,15 @@
 """Extracts the subgraph between inputs and outputs, and finds where it may be cut.
 
-Inputs become placeholders, `--set` values constants, and what the outputs do not need goes:
+Inputs become placeholders, `--set` values constants, and nodes that the outputs do not need are removed:
 
     before:  x = IteratorGetNext; training = Placeholder; y = Cond(training, f(x:1)); loss = g(y, x:2)
     after:   x_1 = Placeholder; training = Const; y = Cond(training, f(x_1))
 
-`features` lists what a graph parses out of serialized tf.Examples, where a cut may be: a sparse feature that
-becomes dense at once is cut where it is dense; else its indices, values and shape are.
+`features` lists the tensors that a graph parses out of serialized tf.Examples, where a cut may be: a sparse
+feature that becomes dense at once is cut where it is dense, any other at its indices, values and shape.
 Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
 
-`Cuts` finds the outputs that leave out a node which a target does not take, and as little else as they can.
+`Cuts` finds outputs that avoid a node which a target refuses, and keep as much of the graph as possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPARSE: Final = ("indices", "values", "shape")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A tensor behind a parser, and the feature's own name where the parser tells it."""
+    """A tensor behind a parser, and the feature's name where the parser tells it."""
 
     key: str | None
     tensor: str
@@ -43,7 +43,10 @@ class Feature:
 
 
 def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> list[Feature]:
-    """The parsed features that `outputs` need beside `stop`, both tensors `op:k`, in the parser's order."""
+    """List the parsed features that `outputs` need beside `stop`, in the parser's order.
+
+    `outputs` and `stop` are tensors `op:k`.
+    """
     dense = {node.name: node for node in index.nodes.values() if _is_made_dense(index, node)}
     closed = {split(name)[0] for name in stop}
     needed = index.ancestors((split(name)[0] for name in outputs), stop=closed | dense.keys()) - closed
@@ -70,13 +73,16 @@ def _is_made_dense(index: Index, node: NodeDef) -> bool:
 
 
 def _sparse(parser: NodeDef) -> int:
-    """How many sparse features a parser gives, 0 for one of sequences, whose order is another."""
+    """Count a parser's sparse features; 0 for sequence parsers, whose outputs are ordered otherwise."""
     attribute = "Nsparse" if parser.op == "ParseExample" else "num_sparse"
     return int(parser.attr[attribute].i) if attribute in parser.attr else 0
 
 
 def _key(index: Index, parser: NodeDef, k: int, *, whole: bool) -> str | None:
-    """The name of output `k` by the feature's; None where it is no word, or the parser is of sequences."""
+    """Name output `k` of a parser by its feature.
+
+    None where the feature's name is not a word, or the parser is of sequences.
+    """
     count = _sparse(parser)
     names = [*_names(index, parser)]
     position = k % count if k < 3 * count else k - 2 * count
@@ -87,7 +93,7 @@ def _key(index: Index, parser: NodeDef, k: int, *, whole: bool) -> str | None:
 
 
 def _names(index: Index, parser: NodeDef) -> Iterator[str]:
-    """The features' names, the sparse ones first."""
+    """Yield the names of a parser's features, the sparse ones first."""
     if parser.op == "ParseSingleExample":
         keys = (parser.attr[name].list.s for name in ("sparse_keys", "dense_keys"))
         yield from (key.decode(errors="replace") for of in keys for key in of)
@@ -103,27 +109,28 @@ def _names(index: Index, parser: NodeDef) -> Iterator[str]:
 _FLOATS: Final = frozenset(
     kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 )
-#: Of their inputs' shapes alone.
+#: Ops whose outputs depend on their inputs' shapes alone.
 _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
 
 class Cuts:
-    """Where a graph may be cut: at tensors of floats outside all loops, of ops that are `known`.
+    """Places for a cut: float tensors outside all loops, of ops that are `known`.
 
-    An input is no output by itself, and where there are recurrences, one of them has to be left.
+    An input is never a place. If the graph has recurrences, one of them stays.
     """
 
     def __init__(self, index: Index, known: Collection[str], *, recurrences: Collection[str] = ()) -> None:
-        """`index` may be of a graph made from the one whose ops are `known`: a user has that one.
+        """Take the graph's index, and the ops `known` to the user.
 
-        `recurrences` are their nodes where they are no cuDNN ops any more.
+        `index` may be of a graph made from the user's. `recurrences` are nodes that are no cuDNN ops any
+        more.
         """
         self._index, self._known, self._frames = index, known, control_flow.frames(index)
         cudnn = (name for name, node in index.nodes.items() if node.op in ops.CUDNN)
         self._recurrences = {*recurrences, *cudnn}
 
     def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
-        """The remedy that does without the node `name` and those to `avoid`; None where nothing is left."""
+        """Return the remedy of an output that needs neither node `name` nor `avoid`, or None."""
         candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []
         while todo:
@@ -151,7 +158,7 @@ class Cuts:
 
 
 def output_types(node: NodeDef) -> Iterator[int]:
-    """The types of a node's outputs, by their numbers in types.proto; none where its op is unknown."""
+    """Yield the types.proto number of each output; none for an unknown op."""
     definition = tf_private.find_op(node.op)
     for argument in () if definition is None else definition.output_arg:
         if argument.type_list_attr:
@@ -171,7 +178,7 @@ class Cut:
 
 
 def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
-    """Raises UsageError where a tensor `op:k` is not in the graph, with the nearest names."""
+    """Raise UsageError for tensors `op:k` that the graph lacks, with the nearest names."""
     reasons = []
     for name in names:
         op, k = split(name)
@@ -192,7 +199,7 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
 
 
 def _outputs(node: NodeDef) -> int | None:
-    """How many outputs a node has, or None where its op is unknown here or a function of the graph."""
+    """Count a node's outputs; None if its op is unknown or a function."""
     definition = tf_private.find_op(node.op)
     if definition is None:
         return None
@@ -208,7 +215,7 @@ def _outputs(node: NodeDef) -> int | None:
 
 
 def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
-    """The components of iterators and queues that `outputs` need beside `stop`, as tensors `op:k`."""
+    """List the outputs `op:k` of iterators and queues that `outputs` need beside `stop`."""
     closed = set(stop)
     ends = {split(name)[0] for name in closed}
     needed = index.ancestors((split(name)[0] for name in outputs), stop=ends)
@@ -219,7 +226,11 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
 def extract_subgraph(
     graph: node_defs.Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
 ) -> tuple[node_defs.Graph, dict[str, str]]:
-    """The subgraph for `outputs`, and the new name of each tensor that became an input or a constant."""
+    """Extract the subgraph for `outputs`, with `inputs` as placeholders and `constants` bound.
+
+    Also returns the new name of each tensor that became an input or a constant. Raises UsageError for a shape
+    that the graph contradicts.
+    """
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
         cut_off = _ancestors(index, inputs, constants)
@@ -245,7 +256,7 @@ def extract_subgraph(
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
-    """Dtype and shape of a tensor, or of the variable whose handle or reference it is."""
+    """Return dtype and shape of a tensor; for a handle or reference, of its variable."""
     placed = seen.get_tensor_by_name(name)
     if placed.op.type == "VarHandleOp":
         return placed.op.get_attr("dtype"), tf.TensorShape(placed.op.get_attr("shape"))
@@ -255,7 +266,7 @@ def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShap
 
 
 def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
-    """The shape that the writer of the graph noted for output `k`: of a queue nothing else tells it."""
+    """Return output `k`'s shape as noted by the graph's writer; a queue has no other."""
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
     try:
         return tf.TensorShape(shapes[k] if k < len(shapes) else None)
@@ -268,7 +279,7 @@ def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) 
 
 
 def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
-    """Whether the outputs need nothing of an op but what is cut off it."""
+    """Whether the outputs use only those outputs of an op that are cut."""
     cut_here = {split(cut.tensor)[1] for cut in inputs if split(cut.tensor)[0] == op}
     readers = (node for node in index.consumers(op) if node.name in needed)
     used = {split(name)[1] for node in readers for name in node.input if split(name)[0] == op}
@@ -292,7 +303,7 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
 def _redirect(
     graph: node_defs.Graph, placeholders: list[NodeDef], moved: Mapping[str, str], outputs: list[str]
 ) -> node_defs.Graph:
-    """`graph` with `placeholders` in front; readers of moved tensors read those; down to `outputs`."""
+    """Add `placeholders`, redirect readers of `moved` tensors, and prune to `outputs`."""
     fresh = {node.name for node in placeholders}
     references = {name: reference(new) for name, new in moved.items()}
     nodes = []
@@ -306,7 +317,7 @@ def _redirect(
 
 
 def read_value(node: NodeDef) -> NodeDef:
-    """What takes the place of a node where a resource variable that it reads becomes a plain tensor."""
+    """Return a node's replacement for a resource variable that becomes a plain tensor."""
     if node.op == "ReadVariableOp":
         source, *control = node.input
         return node_defs.identity(node.name, source, node.attr["dtype"].type, control=control)
@@ -317,7 +328,10 @@ def read_value(node: NodeDef) -> NodeDef:
 
 
 def parse_value(seen: tf.Graph, name: str, text: str) -> Array:
-    """The constant that `--set NAME=TEXT` binds, in the tensor's own dtype and, if fixed, its shape."""
+    """Parse the TEXT of `--set NAME=TEXT` in the tensor's dtype and, if fixed, shape.
+
+    A tensor of unknown rank is a scalar. Raises UsageError.
+    """
     dtype, known = _dtype_and_shape(seen, name)
     words: dict[str, Any] = {"true": True, "false": False}
     try:

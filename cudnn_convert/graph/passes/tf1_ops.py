@@ -1,25 +1,27 @@
 """Replaces ops of TensorFlow 1: reference variables and GatherTree.
 
-Reference variables become resource variables, the only kind that TensorFlow 2 fully knows. A variable `w`
-keeps its tensor name `w:0`: `w` turns into the read of a handle. `to_resource_variables` leaves one that an
-op of the graph writes by reference as it is.
+Reference variables become resource variables, the only kind that TensorFlow 2 fully supports. A variable `w`
+keeps its tensor name `w:0`: `w` becomes the read of a handle. `to_resource_variables` leaves variables that
+an op of the graph writes by reference unchanged.
 
     before:  w = VariableV2; w/read = Identity(w)
     after:   w/handle = VarHandleOp; w = ReadVariableOp(w/handle); w/read = Identity(w)
 
-`convert_assigned_variables` takes those that the graph assigns as a whole and outside loops, each read and
-write in its place: an assignment still returns the value that it wrote. A reference is read when the op that
-takes it runs, so each such op gets a read of its own that waits for the same.
+`convert_assigned_variables` converts variables that the graph assigns as a whole and outside loops. An
+assignment still returns the value that it wrote. A reference is read when the op that takes it runs, so each
+such op gets a read of its own with the same control inputs.
 
     before:  Assign(w, x)
     after:   Assign/assign = AssignVariableOp(w/handle, x); Assign = ReadVariableOp(w/handle, ^Assign/assign)
 
-GatherTree of TensorFlow 1's beam search, which TensorFlow 2 lacks, becomes a loop of gathers.
-`GatherTree(step_ids, parent_ids, max_sequence_lengths, end_token)` walks the beams back from their last step:
-ids `[time, batch, beam]`, each with the beam of the step before that it came from. Behind a row's length and
-behind the first end token there are end tokens. The node becomes an IdentityN of the beams and of what they
-were made from, with a mark by which the proof knows it and computes it by itself.
+`replace_gather_tree` replaces GatherTree of TensorFlow 1's beam search, which TensorFlow 2 lacks, by a loop
+of gathers. It walks the beams back from their last step: ids `[time, batch, beam]`, each with the beam of the
+step before that it came from. After a row's length and after the first end token there are end tokens. The
+IdentityN returns the beams and the inputs, with a mark by which verification knows it and computes it again.
 Source: tensorflow v1.15.0 contrib/seq2seq/ops/beam_search_ops.cc, kernels/beam_search_ops.cc.
+
+    before:  beams = GatherTree(ids, parents, lengths, end)
+    after:   beams/while = While(...); ...; beams = IdentityN(beams/..., ids, parents, lengths, end)
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ _CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "Re
 
 
 def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
-    """A graph whose variables are resources where they can be; `values` gives shape and dtype by op."""
+    """Make resources of reference variables that no op writes by reference.
+
+    `values` gives shape and dtype by op.
+    """
     index = graph.index
     handles: dict[str, NodeDef] = {}
     for node in graph.node:
@@ -82,7 +87,7 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 
 
 def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
-    """`graph` with each assigned variable a resource where it can be: outside loops, assigned as a whole."""
+    """Make resources of reference variables assigned as a whole and outside loops."""
     for name in [node.name for node in graph.node if node.op in ops.REFERENCE_VARIABLES]:
         index = graph.index
         users = [*uses(index, name)]
@@ -130,7 +135,7 @@ def _as_resource(graph: node_defs.Graph, variable: str, value: Tensor) -> node_d
 
 
 def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
-    """The assignment; `node`, changed in place, becomes a read of what it wrote."""
+    """Return the assignment; `node` becomes, in place, the read of what it wrote."""
     old, value, *control = node.input
     # Where the reference came from another assignment, that one runs first.
     first = [f"^{split(old)[0]}"] if index.nodes[split(old)[0]].op in _RESOURCE_WRITES else []
@@ -141,7 +146,10 @@ def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
 
 
 def _read(node: NodeDef, use: Use, taken: str, dtype: tf.DType) -> Iterator[NodeDef]:
-    """The read that a node takes, when what else it waits for is done; an Identity is that read itself."""
+    """Give a node a read of the variable that waits for its other inputs.
+
+    An Identity becomes the read itself. Changes `node` in place.
+    """
     control = [name for name in node.input if name.startswith("^")]
     if node.op == "Identity":
         node.CopyFrom(node_defs.node(node.name, "ReadVariableOp", [taken, *control], dtype=dtype))
@@ -162,7 +170,7 @@ _SPECS: Final = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None] * 3, [
 
 
 def replace_gather_tree(graph: GraphDef) -> GraphDef:
-    """`graph` with each GatherTree computed by ops that TensorFlow 2 has. Raises InvalidModelError."""
+    """Compute each GatherTree by ops of TensorFlow 2. Raises InvalidModelError."""
     trees = [node for node in graph.node if node.op == _OP]
     for node in graph.node:
         if MARK in node.attr:
@@ -179,7 +187,7 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
             raise InvalidModelError(node.name, expected=expected, found=f"{len(inputs)} inputs")
         calls[node.name] = inlining.call(body, node.name, inputs)
     for node in (node for nodes in calls.values() for node in nodes):
-        # Made of Switch nodes, as TensorFlow does in the loops of a decoder, tf2onnx knows no list in it.
+        # TensorFlow makes Switch nodes of loops inside a decoder's loop; tf2onnx supports no list in those.
         node.attr.pop(inlining.LOWERED, None)
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
@@ -190,7 +198,7 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
 
 
 def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:
-    """The beams, and the inputs."""
+    """Return the beams, and the inputs."""
     time, batch, width = tf.unstack(tf.shape(ids))
     rows = tf.reshape(tf.range(batch) * width, [-1, 1])
     from_last, parents_from_last = tf.reverse(ids, [0]), tf.reverse(parents, [0])
@@ -208,7 +216,7 @@ def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:
     own = tf.broadcast_to(tf.reshape(tf.range(width), [1, -1]), shape)
     *_, beam_list = tf.while_loop(lambda t, *_: t < time, step, (tf.constant(0), own, empty))
     beams = tf.raw_ops.TensorListStack(input_handle=beam_list, element_shape=shape, element_dtype=tf.int32)
-    # A loop of no steps leaves its runtime without the other widths.
+    # After a loop of no steps a runtime does not know the other dimensions.
     beams = tf.reverse(tf.reshape(beams, tf.shape(ids)), [0])
     ended = tf.cumsum(tf.cast(tf.equal(beams, end), tf.int32), axis=0, exclusive=True) > 0
     return tf.where(ended, tf.fill(tf.shape(ids), end), beams), ids, parents, lengths, end

@@ -1,4 +1,4 @@
-"""The config of a Keras model as JSON data; nothing is built.
+"""The config of a Keras model as JSON data; no layer is built.
 
 * layer_tree: The layers of a model's config, how they call each other, and parts of models.
 * validate  : Validates a config: its claims, and which layers may be built.

@@ -38,9 +38,9 @@ MODES: Final = MappingProxyType(
 _RECURRENT: Final = MappingProxyType(
     {"activation": "tanh", "use_bias": True, "dropout": 0.0, "recurrent_dropout": 0.0}
 )
-#: What the arithmetic of cuDNN is in the words of a CPU layer.
+#: cuDNN's arithmetic as settings of a CPU layer.
 CPU: Final = MappingProxyType({**_RECURRENT, "recurrent_activation": "sigmoid", "unroll": False})
-#: What Keras 2 and TensorFlow 1 took for a key that a config leaves out; newer classes take something else.
+#: Defaults of Keras 2 and TensorFlow 1 for missing keys; newer classes have others.
 MISSING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         name: MappingProxyType({**_RECURRENT, "recurrent_activation": "hard_sigmoid", **more})
@@ -77,7 +77,7 @@ BUILT_IN: Final = frozenset(
 
 
 def is_keras_class(entry: Entry) -> bool:
-    """Whether an entry is of a class of Keras, not of a user's of that name."""
+    """Whether an entry is of a class of Keras, not a user's of that name."""
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
     return (
@@ -109,7 +109,7 @@ def cudnn_layers(model: Architecture) -> list[str]:
 
 
 def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
-    """Whether an entry is a Lambda or of an unknown class; not one `brought` by name."""
+    """Whether an entry is a Lambda or of an unknown class, and not `brought`."""
     if class_name(entry) in brought:
         return False
     return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry))
@@ -147,12 +147,12 @@ class Vouched:
     trust: bool = False
 
     def for_both(self) -> Vouched:
-        """These without what is for tf_keras alone: a model for Keras 3 needs classes of both."""
+        """Return a copy without the tf_keras classes that Keras 3 lacks."""
         kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
         return replace(self, tf_keras=kept)
 
     def for_keras_3(self) -> Vouched:
-        """These for a source of Keras 3, without classes of tf_keras."""
+        """Return a copy for a source of Keras 3, without classes of tf_keras."""
         return replace(self, tf_keras=self.keras)
 
 
@@ -231,7 +231,7 @@ def is_lambda(entry: Entry) -> bool:
 
 
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Lambda's config for Keras 3, its code unchanged. Raises ValueError where none exists."""
+    """Translate a Lambda's config for Keras 3, its code unchanged. Raises ValueError where impossible."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
     result = {key: config[key] for key in ("name", "trainable") if key in config}

@@ -21,7 +21,7 @@ Entry = Mapping[str, Any]
 
 
 def is_entry(value: Any) -> bool:
-    """Whether a value of a config is an object with a class and a config, as a layer."""
+    """Whether a value of a config has a class and a config, as a layer."""
     return isinstance(value, Mapping) and isinstance(value.get("class_name"), str) and "config" in value
 
 
@@ -93,7 +93,7 @@ def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def children(value: Any) -> Collection[Any]:
-    """What stands directly in a list or an object of JSON, nothing for another value."""
+    """Return the direct values of a JSON list or object; none for other values."""
     return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
@@ -106,7 +106,7 @@ _CONSTANT: Final = "_CONSTANT_VALUE"
 
 
 def unreachable_layers(model: Entry) -> list[str]:
-    """The layers, at any depth, that are called with results of no layer.
+    """List the layers, at any depth, that are called with results of no layer.
 
     Loaders wait for such a call forever.
     """
@@ -125,7 +125,10 @@ def unreachable_layers(model: Entry) -> list[str]:
 
 
 def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
-    """The outputs that need none of the top-level `layers`, then what those take; no inputs."""
+    """List the outputs that need none of the top-level `layers`, then those layers' arguments.
+
+    Inputs are left out.
+    """
     entries = layer_entries(model)
     if _is_row(model):
         names = [layer_name(entry) for entry in entries]
@@ -159,14 +162,14 @@ def _is_row(model: Entry) -> bool:
 
 
 def _calls(model: Entry) -> dict[Call, Any]:
-    """The calls of a functional model; that of an input has nothing in it."""
+    """Map the calls of a functional model to their nodes, empty for an input."""
     entries = layer_entries(model)
     named = {reference[:2] for entry in entries for reference in references(entry.get("inbound_nodes"))}
     named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}
     calls: dict[Call, Any] = {}
     for entry in entries:
         layer, nodes = layer_name(entry), entry.get("inbound_nodes") or [[]]
-        # The call that made an inner model's own outputs comes first, and is not written down.
+        # The call that made an inner model comes first, and is not in the config.
         first = 1 if is_model(entry) and (layer, 0) not in named else 0
         calls |= {(layer, first + number): call for number, call in enumerate(nodes)}
     return calls

@@ -186,7 +186,7 @@ def _is_size(value: Any) -> bool:
 
 
 _OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
-#: Functions of TensorFlow that compute and do nothing else.
+#: Functions of TensorFlow that only compute.
 _ARITHMETIC: Final = re.compile(
     r"(math|nn|linalg|__operators__)\.\w+|(compat\.v1\.)?(shape|gather|transpose|squeeze|expand_dims)|"
     r"cast|clip_by_value|concat|identity|ones_like|one_hot|pad|repeat|reshape|reverse|slice|split|stack|"
@@ -196,7 +196,7 @@ _ARITHMETIC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A layer that is not built; `runs` where `library` would run what the file names."""
+    """A layer that is not built; `runs`: in `library` it would run the file's code."""
 
     layer: str
     class_name: str
@@ -212,14 +212,14 @@ class Refused:
 
 
 def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
-    """The layers of a model, itself among them, that tf_keras may not build.
+    """Yield the layers of a model, itself among them, that tf_keras may not build.
 
-    Nothing that the config names is imported or run.
+    No code that the config names is imported or run.
     """
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
-        return  # what its function is written as is no layer
+        return  # the object that holds its function is not a layer
     refusal = _refuse(layer, vouched)
     if refusal is not None:
         yield refusal
@@ -245,7 +245,7 @@ def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
 
 
 def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str | None:
-    """Why nothing is known of a model: its class is none of Keras', and its code alone has its layers.
+    """Explain that only the code of a model's class has its layers.
 
     None where its layers are listed, or where its class is among those that are `brought`.
     """
@@ -279,7 +279,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 
 def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
-    """Notes on what a loader of foreign layers needs, and how far the model was verified."""
+    """Yield notes on what loading foreign layers needs, and how far verification goes."""
     refused, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
     custom = dict.fromkeys(layer.class_name for layer in refused if not layer.runs)
     if refused:
@@ -293,7 +293,7 @@ def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a config names only Keras' modules: tf_keras imports what it names."""
+    """Whether a config names no modules but Keras's own: tf_keras imports named modules."""
     return not modules(value)
 
 
