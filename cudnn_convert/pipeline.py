@@ -333,7 +333,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
     if options.data is None:
-        raise UsageError("record needs --data: an .npz with the inputs")
+        raise UsageError("--data: expected an .npz with the inputs, found none")
     read.require(source)
     destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)

@@ -187,7 +187,7 @@ def _element(element: report.Element) -> Markup:
 def _output_card(output: report.OutputReport) -> Markup:
     lines = [tag("p", output.message)] if output.message else []
     worst = output.worst_element
-    if worst is not None and "at [" not in output.message:
+    if worst is not None and output.passed:  # else the message has it
         words = [
             _element(worst),
             ": expected ",

@@ -22,13 +22,10 @@ FOREIGN: Final = {
     "targets/weights.py": "safetensors",
 }
 #: Where a text of a report is read, for its JSON has no such value.
-REPORTED: Final = {
-    "report/sections.py": "whether the message of an output has its worst element",
-    "verification/compare.py": "whether noise widened a tolerance",
-}
+REPORTED: Final = {"verification/compare.py": "whether noise widened a tolerance"}
 #: Flags with values in strings: no remedies, for nobody but a user can apply them.
 WRITTEN_OUT: Final = {
-    "artifacts/pair_names.py": "a call that is wrong",
+    "artifacts/runners.py": "a call that is wrong",
     "graph/passes/subgraphs.py": "a call that is wrong",
     "inspection/inspect.py": "other commands",
     "plan/from_graph.py": "a call repeated",

@@ -326,7 +326,9 @@ ASKED: Final = (
 
 #: Notes of conversions that are done, on what else there is.
 NOTES: Final = (
-    Advice(["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    Advice(
+        ["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"include them with (--outputs \S+)"
+    ),
     Advice(["plan/prepare.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"),
     Advice(
         ["plan/requests.py: --outputs {}"],
