@@ -260,7 +260,7 @@ def scattered(v: Any) -> Any:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (racing, "expected reads before or after Assign"),
+        (racing, "expected each read ordered before or after Assign"),
         (unordered, "expected assignments in a fixed order, found Assign"),
         (scattered, "expected reads and plain assignments, found "),
     ],
