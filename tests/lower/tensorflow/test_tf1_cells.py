@@ -14,6 +14,7 @@ from support.cases import Case
 from support.graphs import BLOB, INPUTS, SIZES, UNITS, drawing, lstm, model, placeholder, resource, variable
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells, cells
 from cudnn_convert.model import BlobEvidence, CanonicalParameters, Cell, Mode, Model, Recurrence
@@ -268,7 +269,7 @@ def trained() -> Model:
 
 def test_each_slot_is_found_with_what_it_belongs_to() -> None:
     source = trained()
-    found = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0"])
+    found = tf1_cells.find(source, Graph.of(source.graph), [RECURRENCE], ["scores:0"])
     assert set(found.plain) == {"scope/w/Adam", "scope/w/Momentum", "scope/w/Adam_1"}
     assert set(found.blobs) == {"blob/Adam", "blob/Adam_1"}
     assert found.lost == ("scope/raw/Adam",)
@@ -278,7 +279,7 @@ def test_each_slot_is_found_with_what_it_belongs_to() -> None:
 
 def test_slots_of_a_variable_that_an_output_needs_are_not_lost() -> None:
     source = trained()
-    found = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0", "scope/raw:0"])
+    found = tf1_cells.find(source, Graph.of(source.graph), [RECURRENCE], ["scores:0", "scope/raw:0"])
     assert "scope/raw/Adam" in found.plain
     assert found.lost == ()
 
@@ -286,7 +287,7 @@ def test_slots_of_a_variable_that_an_output_needs_are_not_lost() -> None:
 def test_a_blob_s_slots_lie_where_its_weights_do_and_biases_have_one_half() -> None:
     """BasicLSTMCell has its gates in the order i, j, f, o, and adds 1 to f itself: to a slot nothing is."""
     source = trained()
-    plain = tf1_cells.find(source, source.graph, [RECURRENCE], ["scores:0"])
+    plain = tf1_cells.find(source, Graph.of(source.graph), [RECURRENCE], ["scores:0"])
     cells = tf1_cells.cells(source, source.graph, [RECURRENCE], cell="basic_lstm", lowering="fast")
     found = {key: tensor.read() for key, tensor in tf1_cells.keep_slots(plain, [RECURRENCE], cells).items()}
     stem = "rnn/multi_rnn_cell/cell_0/basic_lstm_cell"
@@ -314,7 +315,7 @@ def test_two_blobs_keep_their_slots_apart() -> None:
     values = {f"{name}/blob": BLOB for name in ("one", "two")}
     source = model(graph, values | {"one/blob/Adam": OTHER, "two/blob/Adam": OTHER + 1})
     cells = tf1_cells.cells(source, source.graph, pair, cell="compatible", lowering="fast")
-    plain = tf1_cells.find(source, source.graph, pair, ["one:0", "two:0"])
+    plain = tf1_cells.find(source, Graph.of(source.graph), pair, ["one:0", "two:0"])
     found = tf1_cells.keep_slots(plain, pair, cells)
     assert len(found) == 4
     for name, blob in (("one", OTHER), ("two", OTHER + 1)):
