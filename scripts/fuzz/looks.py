@@ -19,9 +19,10 @@ from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import prepare
 from cudnn_convert.read import read
-from cudnn_convert.verification import recordings
+from cudnn_convert.verification import check, recordings
+from cudnn_convert.verification.judges import Judge
 
 #: Characters of one line of a message.
 LONGEST = 1000
@@ -129,17 +130,17 @@ def _arrays(path: Path) -> None:
 
 
 def _recording(path: Path) -> None:
-    recordings.open_recording(_plan(origins.RECORDED), path)
+    recordings.open_recording(_judge(origins.RECORDED), path)
 
 
 def _data(path: Path) -> None:
-    recordings.read_feeds(_plan(origins.SOURCE), path)
+    recordings.read_feeds(_judge(origins.SOURCE), path)
 
 
 @cache
-def _plan(source: Path) -> Plan:
+def _judge(source: Path) -> Judge:
     ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
-    return prepare.make_plan(read(source), Options(format="onnx", **ends))
+    return check.choose_judge(prepare.make_plan(read(source), Options(format="onnx", **ends)))
 
 
 LOOKS: Mapping[str, Callable[[Path], None]] = {
