@@ -101,11 +101,11 @@ def test_it_is_refused_where_nothing_can_be_compiled(tmp_path: Path, form: str) 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--format", "onnx"), "expected --format savedmodel or frozen, found onnx"),
+        (("--format", "onnx"), "--jit: expected --format savedmodel or frozen, found onnx"),
         (("--lowering", "portable"), "--jit cannot be combined with --lowering portable; leave one out"),
     ],
 )
 def test_it_is_refused_beside_what_has_none(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
     source = fixture("1.15.5-gru_uni_2l").prefix
     ended = command(source, tmp_path / "out", "--jit", *flags)
-    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"cudnn-convert: --jit: {said}\n")
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", f"cudnn-convert: {said}\n")
