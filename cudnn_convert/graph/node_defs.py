@@ -168,7 +168,7 @@ class Graph:
     @cached_property
     def functions(self) -> dict[str, FunctionDef]:
         """The functions of the graph's library by name."""
-        return {function.signature.name: function for function in self.library.function}
+        return library(self)
 
 
 def copy_graph(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:

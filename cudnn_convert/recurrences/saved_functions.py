@@ -18,7 +18,6 @@ is where in the blob. The values, which a program may still change, are not used
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -328,6 +327,6 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
 def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
     """Copy the nodes with float64 for every float type, which is exact for element numbers."""
     for node in nodes:
-        changed = deepcopy(node)
+        changed = node_defs.copy_node(node)
         node_defs.floats_as(changed.attr.values(), tf.float64)
         yield changed

@@ -63,9 +63,8 @@ class Lowered:
 class Form:
     """How weights are stored, and the function that computes on them.
 
-    `tensors` gives variable name -> array, `compute` what `layer_stack.stack` gives.
-
-    The source's own variables then stay references where they are.
+    `weights` gives the array of each variable by name, `compute` what `layer_stack.stack` gives. The source's
+    own reference variables stay references.
     """
 
     weights: Callable[[Recurrence], Mapping[str, Array]]

@@ -109,10 +109,7 @@ def _work(carved: _Carved, recurrence: Recurrence) -> Any:
     places = {node.name: position for position, node in enumerate(carved.graph.node)}
     nodes = []
     for node in carved.graph.node:
-        nameless = node_def_pb2.NodeDef()
-        nameless.CopyFrom(node)
-        nameless.ClearField("name")
-        del nameless.input[:]
+        nameless = node_defs.copy_node(node, name="", inputs=())
         read = [split(name) for name in node.input]
         wiring = [(places[op], output) for op, output in read]
         nodes.append((nameless.SerializeToString(deterministic=True), tuple(wiring)))
