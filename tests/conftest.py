@@ -2,8 +2,8 @@
 
 | tier | command | tests |
 |---|---|---|
-| fast | `make test`, `pytest --fast` | all but those with the marker `slow` whose files did not change |
-| every | `make test-every` | all, and every sample in every format |
+| first | `make test`, `pytest --fast` | all without a marker, and those marked `slow` whose files changed |
+| every | `make test-every`, `pytest` | all: the marker `every` is the rest of sources x formats x writers |
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from support import user_processes
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,11 +33,18 @@ def out(tmp_path: Path) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="leave out slow tests whose files did not change")
+    parser.addoption("--fast", action="store_true", help="the first tier: what every push needs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With --fast, properties that run graphs take fewer examples."""
+    settings.register_profile("fast", max_examples=3)
+    if config.getoption("fast"):
+        settings.load_profile("fast")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --fast, slow tests go unless a file of theirs, or the test's own, changed."""
+    """With --fast, tests marked `every` go, and slow ones of which no file changed."""
     if not config.getoption("fast"):
         return
     changed = changed_files()
@@ -45,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("slow")
         paths = (os.path.relpath(item.path, ROOT), *marker.args) if marker else ()
         runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
-        (kept if runs else left).append(item)
+        (kept if runs and not item.get_closest_marker("every") else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 

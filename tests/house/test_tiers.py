@@ -1,4 +1,4 @@
-"""`pytest --fast`: slow tests are left out, unless a file that they are about changed."""
+"""`pytest --fast`: the product is left out; slow tests too, unless a file that they are about changed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def test_of_a_changed_file():
 @pytest.mark.slow("cudnn_convert/read/")
 def test_of_another_file():
     pass
+
+@pytest.mark.every
+def test_of_the_product():
+    pass
+
+@pytest.mark.every
+@pytest.mark.slow("cudnn_convert/storage")
+def test_of_the_product_of_a_changed_file():
+    pass
 """
 #: As git: `diff` names a changed file, `ls-files` a new one.
 GIT = """#!/bin/sh
@@ -41,7 +50,7 @@ def passed(folder: Path, *flags: str) -> set[str]:
     path = os.pathsep.join([str(folder), os.environ["PATH"]])
     options = ["-vv", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow", *flags, str(folder)],
+        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery", *flags, str(folder)],
         env={**os.environ, "PYTHONPATH": str(TESTS), "PATH": path}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -53,7 +62,10 @@ def passed(folder: Path, *flags: str) -> set[str]:
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for git is a shell script")
 def test_slow_tests_run_where_their_files_changed(tmp_path: Path) -> None:
     assert passed(tmp_path, "--fast") == {"without_a_mark", "of_a_changed_file"}
-    assert passed(tmp_path) == {"without_a_mark", "of_a_changed_file", "of_another_file"}
+    assert passed(tmp_path) == {
+        *("without_a_mark", "of_a_changed_file", "of_another_file"),
+        *("of_the_product", "of_the_product_of_a_changed_file"),
+    }
 
 
 def test_marks_name_files_that_exist() -> None:
