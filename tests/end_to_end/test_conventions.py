@@ -10,7 +10,7 @@ import tensorflow as tf
 from support.artifacts import within
 from support.asking_files import Values, columns, lingvo, rewritten, without_forget_bias
 from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
-from support.samples import EVERY, GRAPH_FORMATS, Fixture, fixture
+from support.samples import GRAPH_FORMATS, Fixture, fixture, tier
 
 import cudnn_convert
 from cudnn_convert import reference
@@ -71,7 +71,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS if EVERY else ("savedmodel", "onnx"))
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in GRAPH_FORMATS]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_flag_gives_the_original_numbers(tmp_path: Path, case: str, form: str) -> None:
     name, change, flags, _ = CASES[case]
@@ -105,7 +107,9 @@ def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:
         check(fixture(LSTM), tmp_path / "out", report, "savedmodel")
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=tier(first=form in ("savedmodel", "onnx"))) for form in GRAPH_FORMATS]
+)
 def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str) -> None:
     """As a mixed-precision custom getter leaves it: fp32_storage/.../opaque_kernel, cast on the way."""
     name = "fp32_storage/cudnn_lstm/opaque_kernel"

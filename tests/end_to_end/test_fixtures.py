@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support import artifacts
-from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
+from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture, tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -22,35 +22,24 @@ from cudnn_convert.model import SERVING, Part, Signature
 BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
 
 
-@pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory):
-    """All samples in one format, converted once: `[format][sample name] -> (report, job)`."""
-    made: dict[str, dict] = {}
-
-    def of(form: str) -> dict:
-        if form not in made:
-            folder = tmp_path_factory.mktemp(form)
-            fitting = [sample for sample in FIXTURES if sample.goes_to(form)]
-            made[form] = {sample.name: artifacts.convert(sample, form, folder) for sample in fitting}
-            artifacts.answer([job for _, job in made[form].values()])
-        return made[form]
-
-    return of
-
-
 @pytest.mark.parametrize(
     ("form", "sample"),
     [
-        pytest.param(form, sample, marks=pytest.mark.xdist_group(form), id=f"{form}-{sample.name}")
+        pytest.param(form, sample, marks=tier(first=sample.is_first(form)), id=f"{form}-{sample.name}")
         for form in GRAPH_FORMATS
         for sample in FIXTURES
-        if sample.goes_to(form)
+        if sample.fits(form)
     ],
 )
-def test_answers_as_tensorflow_1_did(converted, form: str, sample: Fixture) -> None:
-    report, job = converted(form)[sample.name]
+def test_answers_as_tensorflow_1_did(tmp_path: Path, form: str, sample: Fixture) -> None:
+    report, job = artifacts.convert(sample, form, tmp_path)
+    artifacts.answer([job])
     assert [*report.outputs.values()] == sample.case["outputs"]
     assert sorted(report.inputs.values()) == sorted(sample.case["inputs"])
+    keys = ("node", "op", "mode", "layers", "directions", "units", "input_size")
+    assert sorted(
+        ({key: getattr(recurrence, key) for key in keys} for recurrence in report.recurrences), key=str
+    ) == sorted(({key: case[key] for key in keys} for case in sample.case["recurrences"]), key=str)
     dtype = report.recurrences[0].dtype if report.recurrences else "float32"
     bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
@@ -70,24 +59,10 @@ def features(samples: Iterable[Fixture]) -> set[tuple[Any, ...]]:
     }
 
 
-def test_the_plans_have_what_all_samples_have() -> None:
-    assert features(sample for sample in FIXTURES if sample.is_plan) == features(FIXTURES)
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [
-        pytest.param(sample, marks=pytest.mark.xdist_group(sample.form), id=sample.name)
-        for sample in FIXTURES
-        if sample.goes_to(sample.form)
-    ],
-)
-def test_says_what_the_recurrences_are(converted, sample: Fixture) -> None:
-    report, _ = converted(sample.form)[sample.name]
-    keys = ("node", "op", "mode", "layers", "directions", "units", "input_size")
-    found = [{key: getattr(recurrence, key) for key in keys} for recurrence in report.recurrences]
-    expected = [{key: recurrence[key] for key in keys} for recurrence in sample.case["recurrences"]]
-    assert sorted(found, key=str) == sorted(expected, key=str)
+@pytest.mark.parametrize("form", ["savedmodel", "checkpoint", "onnx"])
+def test_the_first_tier_has_what_all_samples_have(form: str) -> None:
+    """Each of its lowerings; frozen graphs share one with SavedModels, TensorFlow Lite's is one loop."""
+    assert features(sample for sample in FIXTURES if sample.is_first(form)) == features(FIXTURES)
 
 
 @pytest.mark.parametrize("form", GRAPH_FORMATS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support import artifacts
-from support.samples import ANY_SOURCE, EVERY, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
+from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture, tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -69,59 +70,17 @@ def keyed(sample: Fixture) -> list[dict[str, np.ndarray]]:
     return found
 
 
-def chosen(form: str) -> list[str]:
-    """The sources that go to a format: all to those that differ most, a few of each mode to the others."""
-    return [*ALONE, *(found.name for found in GRAPHLESS)] if EVERY or form in (WITH_ALL, "npz") else FEW
+def is_first(form: str, name: str) -> bool:
+    """Whether the first tier converts a source to a format: all to two, one of each mode to the others."""
+    return form in (WITH_ALL, "npz") or name in FEW
 
 
-def sources(folder: Path) -> dict[str, tuple[Path, list[dict[str, np.ndarray]], dict]]:
-    """By name: a prefix without its graph, the golden feeds by key, and the flags."""
-    found = {
-        name: (without_graph(fixture(name), folder / "source" / name), keyed(fixture(name)), flags)
-        for name, flags in ALONE.items()
-    }
-    for sample in GRAPHLESS:
-        flags = {"states": True} | OBJECTS.get(sample.name, {})
-        found[sample.name] = (sample.prefix, sample.feeds(), flags)
-    return found
-
-
-@pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory):
-    """All sources in one format, converted and answered once: `[form][name] -> (report, answers, feeds)`."""
-    made: dict[str, dict] = {}
-
-    def of(form: str) -> dict:
-        if form not in made:
-            folder = tmp_path_factory.mktemp(form)
-            found, jobs = {}, []
-            available = sources(folder)
-            for name in chosen(form):
-                source, feeds, flags = available[name]
-                report = cudnn_convert.convert(source, folder / name, format=form, **flags)
-                golden, answers = folder / f"{name}.golden.npz", folder / f"{name}.npz"
-                flat = {
-                    f"feed{n}/{key}": value for n, feed in enumerate(feeds) for key, value in feed.items()
-                }
-                np.savez(golden, **flat)
-                made_of = jobs_of(folder / name, form, golden, answers)
-                if ANY_SOURCE[form].alone:  # weights are of no signature: states that nobody gives are zeros
-                    for job in made_of:
-                        given = {f"feed0/{one['source']}": key for key, one in job["inputs"].items()}
-                        job["inputs"] = {
-                            key: job["inputs"][key] for name, key in given.items() if name in flat
-                        }
-                jobs += made_of
-                found[name] = (
-                    report,
-                    [job["answers"] for job in jobs if job["golden"] == str(golden)],
-                    feeds,
-                )
-            artifacts.answer(jobs)
-            made[form] = found
-        return made[form]
-
-    return of
+def given(name: str, folder: Path) -> tuple[Path, list[dict[str, np.ndarray]], dict[str, Any]]:
+    """A source by its name: a prefix without its graph, the golden feeds by key, and the flags."""
+    sample = fixture(name)
+    if name in ALONE:
+        return without_graph(sample, folder / "source"), keyed(sample), ALONE[name]
+    return sample.prefix, sample.feeds(), {"states": True} | OBJECTS.get(name, {})
 
 
 def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
@@ -149,13 +108,23 @@ def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        pytest.param(form, name, marks=pytest.mark.xdist_group(f"graphless-{form}"), id=f"{name}-{form}")
+        pytest.param(form, name, marks=tier(first=is_first(form, name)), id=f"{name}-{form}")
         for form in ANY_SOURCE
-        for name in chosen(form)
+        for name in (*ALONE, *(sample.name for sample in GRAPHLESS))
     ],
 )
-def test_answers_as_tensorflow_1_did(answered, name: str, form: str) -> None:
-    report, files, feeds = answered(form)[name]
+def test_answers_as_tensorflow_1_did(tmp_path: Path, name: str, form: str) -> None:
+    source, feeds, flags = given(name, tmp_path)
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form, **flags)
+    flat = {f"feed{n}/{key}": value for n, feed in enumerate(feeds) for key, value in feed.items()}
+    np.savez(tmp_path / "golden.npz", **flat)
+    jobs = jobs_of(tmp_path / "out", form, tmp_path / "golden.npz", tmp_path / f"{name}.npz")
+    if ANY_SOURCE[form].alone:  # weights are of no signature: states that the feeds lack are zeros
+        for job in jobs:
+            fed = {f"feed0/{one['source']}": key for key, one in job["inputs"].items()}
+            job["inputs"] = {key: job["inputs"][key] for source, key in fed.items() if source in flat}
+    artifacts.answer(jobs)
+    files = [job["answers"] for job in jobs]
     dtype = report.recurrences[0].dtype
     bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     compared = 0

@@ -14,7 +14,7 @@ import tensorflow as tf
 from support import artifacts
 from support.command_line import contents
 from support.graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
-from support.samples import EVERY, GRAPH_FORMATS, STATEFUL, Fixture
+from support.samples import GRAPH_FORMATS, STATEFUL, Fixture, tier
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
@@ -23,6 +23,10 @@ from cudnn_convert.reference import run, steps_from_blob
 
 LSTM = next(found for found in STATEFUL if found.name.endswith("state_lstm"))
 CONSTANT = ("frozen", "onnx", "tflite")
+#: Formats as parameters, where one that keeps variables and one of constants show all.
+FIRST_TWO = [
+    pytest.param(form, marks=tier(first=form in ("savedmodel", "onnx")), id=form) for form in GRAPH_FORMATS
+]
 
 
 def begins_empty(sample: Fixture) -> bool:
@@ -240,7 +244,7 @@ def stored(
     return saved(folder, graph, {"blob": BLOB} if local else {"blob": BLOB, "h": H})
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS if EVERY else ("savedmodel", "onnx"))
+@pytest.mark.parametrize("form", FIRST_TWO)
 def test_a_local_variable_begins_as_its_initializer_says(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(stored(tmp_path), tmp_path / "out", format=form)
     assert report.verification is not None
@@ -283,7 +287,7 @@ def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", GRAPH_FORMATS if EVERY else ("savedmodel", "onnx"))
+@pytest.mark.parametrize("form", FIRST_TWO)
 @pytest.mark.parametrize("reset", ["true", "false"])
 def test_a_reset_that_is_bound(tmp_path: Path, reset: str, form: str) -> None:
     """A state that every call sets anew is none."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cudnn_convert.formats import FORMATS
 
@@ -28,38 +29,53 @@ FLEXIBLE = (
     *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
     *("decode_attention", "decode_beam", "partitioned"),
 )
-#: A case of each plan, for the formats that not every case goes to: modes, directions, layers, versions of
-#: the op, states, lengths, either layout, dtypes, projection, skipped input, shared weights, several
-#: recurrences, branches, loops, resources, partitions, cells without a cuDNN op.
-PLANS = frozenset(
-    "bilstm_tagger block_cell_bidirectional block_fused_lengths compatible_gru_loop cond dropout_placeholder "
-    "final_state_only gru_bi gru_bi_2l_float64 iterator_input keras_go_backwards keras_lstm_states "
-    "keras_siamese lstm_bi_2l_states lstm_float16 lstm_uni_3l op_proj_lstm op_skip_lstm op_skip_relu "
-    "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l two_layers v3_batch_major "
-    "v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major while_refine while_rows".split()
-)
-#: Plans that differ in what TensorFlow Lite's files are too plain for: how variables lie, which op it was.
-NOT_FOR_TFLITE = frozenset(
-    "dropout_placeholder final_state_only gru_bi iterator_input keras_go_backwards keras_lstm_states "
-    "keras_siamese op_skip_relu resource_vars rnn_relu_bi v3_lengths_batch_major while_refine".split()
-)
-#: What tells them apart is chosen before anything is lowered: a SavedModel of some shows it.
-CHOOSING = frozenset(
-    "attention_memory averages_saver cond_training cond_training_default decoder_inputs features_loss "
-    "horovod horovod_gathered lengths_mask printed_scatter regression target_saver two_heads".split()
-)
-CHOSEN = frozenset(
-    "attention_memory averages_saver cond_training cond_training_default horovod lengths_mask "
-    "printed_scatter target_saver".split()
-)
-#: Cases of a format alone: loops in loops, which tf2onnx rewrites, and what TensorFlow fuses in constants.
-MORE = {"onnx": ("cond_in_while", "while_nested"), "frozen": ("frozen_layer_norm",)}
-#: The format that every case goes to: what stands right of `Model` never asks which reader ran.
+#: The format that a case of every kind goes to: what stands right of `Model` never asks which reader ran.
 WITH_ALL = "onnx"
 #: What ONNX has no table or Print for, and loops that tf2onnx takes seconds for: as SavedModels.
 AS_SAVED_MODEL = frozenset(
     "saved_model_words printed_scatter decode_attention decode_beam while_nested cond_in_while".split()
 )
+#: Cases of TensorFlow 1.15 that the first tier converts to the other formats: what a lowering or a writer
+#: asks of a plan. Modes, directions, layers, states, lengths, either layout, dtypes, projection, skipped
+#: input, several recurrences, branches, loops, kinds of variables, cells without a cuDNN op. To TensorFlow
+#: Lite goes what differs inside its loop.
+FIRST = {
+    "savedmodel": frozenset(
+        "bilstm_tagger block_cell_bidirectional compatible_gru_loop cond gru_bi_2l_float64 iterator_input "
+        "keras_go_backwards keras_siamese lstm_bi_2l_states lstm_float16 op_proj_lstm op_skip_lstm "
+        "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni v3_gru_lengths "
+        "v3_lengths_batch_major while_refine while_rows".split()
+    ),
+    "frozen": frozenset(
+        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm gru_bi_2l_float64 "
+        "lstm_bi_2l_states partitioned v3_gru_lengths while_rows".split()
+    ),
+    "checkpoint": frozenset(
+        "bilstm_tagger cond gru_bi_2l_float64 keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu "
+        "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni two_layers "
+        "v3_batch_major v3_gru_lengths v3_lengths_time_major while_rows".split()
+    ),
+    "tflite": frozenset(
+        "cond gru_bi_2l_float64 lstm_bi_2l_states lstm_float16 op_proj_lstm rnn_relu_uni_2l v3_gru_lengths "
+        "while_rows".split()
+    ),
+}
+#: What tells them apart is chosen before anything is lowered; test_choose_outputs.py shows it of each.
+CHOOSING = frozenset(
+    "attention_memory averages_saver cond_training cond_training_default decoder_inputs features_loss "
+    "horovod horovod_gathered lengths_mask printed_scatter regression target_saver two_heads".split()
+)
+#: Those that are converted in the first tier too.
+CHOSEN = frozenset("averages_saver cond_training_default horovod lengths_mask printed_scatter".split())
+#: Refused, or told of, with flags that test_printed_commands.py takes literally: plans that others have too.
+ASKING = frozenset("string_outputs phase unknown_rank two_lookups".split())
+#: Cases that an older TensorFlow wrote otherwise than the newest.
+OLDER = {
+    "1.2.1": frozenset("op_auto_lstm params_lstm_2l params_relu_2l".split()),
+    "1.3.0": frozenset("params_gru_bi_2l params_tanh_2l".split()),
+    "1.8.0": frozenset("lstm_bi_2l_states twins_training while_refine".split()),
+    "1.12.3": frozenset("gru_bi keras_lstm_states frozen_binary".split()),
+}
 
 
 @dataclass(frozen=True)
@@ -100,21 +116,18 @@ class Fixture:
         return form != "checkpoint" or not self.folder.name.startswith("op_proj")
 
     @property
-    def is_plan(self) -> bool:
-        return self.folder.parent.name == "1.15.5" and self.folder.name in PLANS
-
-    @property
     def form(self) -> str:
         """The format that it goes to whatever it is a case of."""
         return "savedmodel" if self.folder.name in AS_SAVED_MODEL else WITH_ALL
 
-    def goes_to(self, form: str) -> bool:
-        """Whether it is converted to a format: all to one, a case of each plan to the others."""
-        is_left = form == "tflite" and self.folder.name in NOT_FOR_TFLITE
-        if self.folder.name in CHOOSING and not EVERY:
-            return form == self.form and self.folder.parent.name == "1.15.5" and self.folder.name in CHOSEN
-        is_more = self.folder.name in MORE.get(form, ())
-        return self.fits(form) and (EVERY or form == self.form or is_more or (self.is_plan and not is_left))
+    def is_first(self, form: str) -> bool:
+        """Whether the first tier converts it to a format: a case of each kind to one, few to the others."""
+        writer, case = self.folder.parent.name, self.folder.name
+        if not self.fits(form) or case in ASKING:
+            return False
+        if writer in OLDER:
+            return form == self.form and case in OLDER[writer]
+        return case in FIRST.get(form, ()) or (form == self.form and case not in CHOOSING - CHOSEN)
 
     def feeds(self) -> list[dict[str, np.ndarray]]:
         """The recorded tensors of each feed, inputs and outputs, by the source's names."""
@@ -129,18 +142,18 @@ class Fixture:
 _STORED = tuple(Fixture(path.parent) for path in sorted(TF1.glob("*/*/case.json")))
 #: Weights that Keras wrote by objects, of CPU layers most of them: no answers, for nothing runs them alone.
 WEIGHTS = tuple(found for found in _STORED if found.case.get("weights"))
-#: Refused, or told of, with flags that test_printed_commands takes literally: of no other plan than others.
-ASKING = frozenset({"string_outputs", "phase", "unknown_rank", "two_lookups"})
-_ALL = tuple(
-    found for found in _STORED if found not in WEIGHTS and (EVERY or found.folder.name not in ASKING)
-)
+_ALL = tuple(found for found in _STORED if found not in WEIGHTS)
 #: Weights without a graph; their golden tensors are those of each recurrence alone.
 GRAPHLESS = tuple(found for found in _ALL if found.case.get("graphless"))
 #: Models that keep state in variables: their feeds are calls in a row, with the state before and after each.
 STATEFUL = tuple(found for found in _ALL if found.case.get("stateful"))
 FIXTURES = tuple(found for found in _ALL if found not in GRAPHLESS + STATEFUL)
 assert FIXTURES, f"no fixtures under {TF1}"
-assert {found.folder.name for found in FIXTURES if found.is_plan} == PLANS
+
+
+def tier(*, first: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a parameter that the first tier has, or that `make test-every` adds."""
+    return () if first else (pytest.mark.every,)
 
 
 def fixture(name: str) -> Fixture:
