@@ -12,13 +12,18 @@ demo: .venv/ready
 	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger.onnx --format onnx --force
 	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
 
-# Two workers on two cores: more threads in each would only wait for each other.
-test: lint
-	OPENBLAS_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --fast
+# Two workers on two cores: more threads in each would only wait for each other. Compiled modules are kept
+# whatever the environment says: the tests start many processes, and each would compile them anew.
+PYTEST := OPENBLAS_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 PYTHONDONTWRITEBYTECODE= \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# What `make test` leaves out too: slow tests, every sample in every format, more examples of properties.
-test-every: lint
-	CUDNN_CONVERT_EVERY=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+test: lint
+	$(PYTEST) --fast
+
+# What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
+# what needs a browser, PyTorch or cuDNN's headers.
+test-every: lint .venv/every
+	$(PYTEST)
 
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 from support.command_line import command
-from support.samples import ROOT
+from support.samples import ROOT, tier
 
 import cudnn_convert
 
@@ -22,7 +22,10 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=tier(first=name in ("bilstm_tagger", "gru_speech"))) for name in MODELS],
+)
 def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source, and its ONNX file with weights of half."""
     source = ROOT / "models" / request.param / MODELS[request.param]

@@ -43,7 +43,7 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
     assert [one.passed for one in result.outputs] == [True]  # which is what hides it
 
 
-@pytest.mark.parametrize("name", ["masked", "chaotic"])
+@pytest.mark.parametrize("name", ["masked", pytest.param("chaotic", marks=pytest.mark.every)])
 def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> None:
     source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.pb"
     cudnn_convert.convert(source, out, format="frozen", outputs="answer")
@@ -56,7 +56,7 @@ def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> 
 #: What is changed in an artifact of each format that holds a graph.
 GRAPHS = {"frozen": "frozen_graph.pb", "savedmodel": "saved_model.pb", "checkpoint": "model.ckpt.meta"}
 #: One case of each kind in `make test`.
-FAST = ("masked-frozen", "chaotic-savedmodel", "tiny-keras", "not_a_number-h5", "saturated-repaired")
+FAST = ("chaotic-savedmodel", "tiny-keras", "saturated-repaired")
 GLUE = "cudnn_convert/verification/pieces/", "tests/support/hidden_recurrences.py"
 
 
@@ -131,9 +131,7 @@ REPEATED = {
 @pytest.mark.parametrize(
     "case",
     [
-        one
-        if one in ("stateful-h5", "distributed-keras")
-        else pytest.param(one, marks=pytest.mark.slow(*GLUE))
+        one if one == "distributed-keras" else pytest.param(one, marks=pytest.mark.slow(*GLUE))
         for one in REPEATED
     ],
 )
