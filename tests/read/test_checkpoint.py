@@ -430,13 +430,14 @@ def test_no_flipped_byte_of_the_index_changes_what_is_read(tmp_path: Path) -> No
         return {key: found.read().tobytes() for key, found in read(prefix).variables.items()}
 
     expected, damaged = values(), 0
-    for place in range(len(whole)):
+    places = range(0, len(whole), 3)
+    for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         try:
             assert values() == expected, f"byte {place}"
         except ReadError:
             damaged += 1
-    assert damaged > len(whole) // 2
+    assert damaged > len(places) // 2
 
 
 def test_a_damaged_tensor_that_nothing_needs_is_never_read(tmp_path: Path) -> None:

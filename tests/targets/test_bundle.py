@@ -85,6 +85,7 @@ def test_what_cannot_be_read_ends_a_large_bundle_too(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")
+@pytest.mark.slow("cudnn_convert/targets/bundle.py")
 def test_a_disk_that_fills_up_is_an_os_error(tmp_path: Path) -> None:
     program = (
         "import resource, sys, numpy as np\n"

@@ -16,7 +16,7 @@ from support.cases import Case
 from support.command_line import command
 from support.keras3_samples import EXPORTED
 from support.keras_samples import keras_fixture
-from support.samples import FIXTURES, GRAPHLESS, ROOT, fixture
+from support.samples import FIXTURES, GRAPHLESS, ROOT, fixture, tier
 from support.user.numpy_user import contents, recurrence
 
 import cudnn_convert
@@ -134,7 +134,10 @@ def test_bfloat16_comes_as_float32(tmp_path: Path) -> None:
     assert report.verification.passed
 
 
-@pytest.mark.parametrize("sample", FIXTURES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample",
+    [pytest.param(one, marks=tier(first=one.is_first("savedmodel")), id=one.name) for one in FIXTURES],
+)
 def test_every_checkpoint_has_what_inspect_lists(sample) -> None:
     """The surroundings of a recurrence, refused by a conversion or not, are no matter."""
     reading = ("weights", "forget_bias", "gate_order", "signature", "tag")

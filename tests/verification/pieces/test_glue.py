@@ -441,6 +441,7 @@ def of_a_branch(x: Any) -> Any:
     )
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_what_stands_in_a_branch_of_a_tflite_file_is_seen(tmp_path: Path) -> None:
     with drawing():
         path, out = gated(tmp_path, of_a_branch), tmp_path / "out.tflite"
@@ -467,6 +468,7 @@ def of_rows(x: Any) -> Any:
     return tf.reduce_max(rows, 1)
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_every_pass_of_a_loop_of_a_tflite_file_is_followed(tmp_path: Path) -> None:
     with drawing():
         path, out = gated(tmp_path, of_rows), tmp_path / "out.tflite"
