@@ -97,14 +97,14 @@ def test_without_the_flag_the_copies_disagree_and_the_message_names_it(tmp_path:
 @pytest.mark.parametrize("copy", ["auto", "canonical", "raw"])
 def test_miopen(tmp_path: Path, name: str, copy: str) -> None:
     source = rewritten(fixture(name), tmp_path / "source", miopen)
-    report = cudnn_convert.convert(source, tmp_path / "out", weights=copy, gate_order="miopen")
-    check(fixture(name), tmp_path / "out", report, "savedmodel")
+    report = cudnn_convert.convert(source, tmp_path / "out", format="onnx", weights=copy, gate_order="miopen")
+    check(fixture(name), tmp_path / "out", report, "onnx")
 
 
 def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:
-    report = cudnn_convert.convert(fixture(LSTM).prefix, tmp_path / "out", gate_order="miopen")
+    report = cudnn_convert.convert(fixture(LSTM).prefix, tmp_path / "out", format="onnx", gate_order="miopen")
     with pytest.raises(AssertionError):
-        check(fixture(LSTM), tmp_path / "out", report, "savedmodel")
+        check(fixture(LSTM), tmp_path / "out", report, "onnx")
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,17 @@ AS_SAVED_MODEL = frozenset(
 #: Lite goes what differs inside its loop.
 FIRST = {
     "savedmodel": frozenset(
-        "bilstm_tagger block_cell_bidirectional compatible_gru_loop cond gru_bi_2l_float64 iterator_input "
+        "block_cell_bidirectional compatible_gru_loop cond gru_bi_2l_float64 iterator_input "
         "keras_go_backwards keras_siamese lstm_bi_2l_states lstm_float16 op_proj_lstm op_skip_lstm "
         "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni v3_gru_lengths "
         "v3_lengths_batch_major while_refine while_rows".split()
     ),
     "frozen": frozenset(
-        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm gru_bi_2l_float64 "
-        "lstm_bi_2l_states partitioned v3_gru_lengths while_rows".split()
+        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm lstm_bi_2l_states partitioned "
+        "while_rows".split()
     ),
     "checkpoint": frozenset(
-        "bilstm_tagger cond gru_bi_2l_float64 keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu "
+        "cond gru_bi_2l_float64 keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu "
         "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni two_layers "
         "v3_batch_major v3_gru_lengths v3_lengths_time_major while_rows".split()
     ),
