@@ -122,6 +122,7 @@ def test_without_pytorch_the_extra_is_named() -> None:
     )
 
 
+@pytest.mark.every  # PyTorch, which `make test` does not install
 class TestModules:
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
