@@ -25,6 +25,12 @@ test: lint
 test-every: lint .venv/every
 	$(PYTEST)
 
+# PyTorch, cuDNN's headers, and a browser where the system has none.
+.venv/every: .venv/docs
+	$(BIN)/python -m pip install --quiet --editable '.[every]'
+	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium
+	@touch $@
+
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs
 	$(BIN)/python scripts/write_flags.py
