@@ -117,10 +117,10 @@ def test_a_loop_without_end_is_ended(tmp_path: Path, work: str) -> None:
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
 def test_memory_has_an_end(tmp_path: Path) -> None:
-    code, _, said = done(WRITING.format(then="held = bytearray(1 << 30)"), tmp_path / "out", "memory=512M")
+    code, _, said = done(WRITING.format(then="held = bytearray(600 << 20)"), tmp_path / "out", "memory=512M")
     assert (code, said) == (1, "cudnn-convert: memory ran out; raise it with --limit memory=NUMBER\n")
     assert beside(tmp_path / "out") == []
-    assert done("held = bytearray(1 << 30)", tmp_path / "out", "memory=2G")[0] == 0
+    assert done("held = bytearray(600 << 20)", tmp_path / "out", "memory=2G")[0] == 0
 
 
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")

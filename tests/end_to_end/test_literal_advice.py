@@ -83,6 +83,8 @@ _COSTLY: Final = frozenset(
         "keras/translate.py: Keras 3 has no such layer",
     }
 )
+#: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.
+_ALWAYS: Final = frozenset({"verification/feeds.py: needs more"})
 _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
 
 
@@ -94,7 +96,8 @@ def _rows() -> Iterator[Any]:
         is_first = row.pieces[0] not in _COSTLY and not files & seen
         seen |= files if is_first else set()
         slow = pytest.mark.slow(*(f"cudnn_convert/{file}" for file in files))
-        marks = [pytest.mark.xdist_group("advice"), *([] if is_first else [slow])]
+        is_seen = is_first or row.pieces[0] in _ALWAYS
+        marks = [pytest.mark.xdist_group("advice"), *([] if is_seen else [slow])]
         yield pytest.param(row, id=row.name, marks=marks)
 
 

@@ -5,9 +5,11 @@ The artifacts run where their users run them: TensorFlow 2, ONNX Runtime or Kera
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from support import artifacts
-from support.command_line import command
+from support.command_line import command, parsed
 from support.samples import ROOT
 
 import cudnn_convert
@@ -60,19 +62,18 @@ def feeds(name: str) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory):
-    """`[format][model] -> job`: each command run in a folder with the model, each artifact by its user."""
-    made: dict[str, dict[str, dict[str, Any]]] = {}
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], dict[str, Any]]:
+    """Gives the answered job of a model and a format; its command runs when it is first asked for."""
 
-    def of(wanted: str) -> dict[str, dict[str, Any]]:
-        if wanted not in made:
-            folder = tmp_path_factory.mktemp(wanted)
-            calls = [(name, words) for name in MODELS for words in commands(name) if form(words) == wanted]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder)
-                made[wanted] = {name: converted(name, words, folder) for name, words in calls}
-            artifacts.answer([*made[wanted].values()])
-        return made[wanted]
+    @functools.cache
+    def of(name: str, wanted: str) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(wanted)
+        (words,) = (words for words in commands(name) if form(words) == wanted)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            job = converted(name, words, folder)
+        artifacts.answer([job])
+        return job
 
     return of
 
@@ -126,15 +127,17 @@ def compared(job: dict[str, Any], name: str) -> None:
                     assert artifacts.within(found, expected, atol=1e-5, rtol=1e-5) <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        pytest.param(name, wanted, marks=pytest.mark.xdist_group(f"models-{wanted}"), id=f"{wanted}-{name}")
-        for name, wanted in CALLS
-    ],
-)
-def test_the_command_of_the_readme(answered, name: str, wanted: str) -> None:
-    compared(answered(wanted)[name], name)
+def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:
+    """All of a model in one process; to ONNX each time, and one to Keras."""
+    for name, wanted in calls:
+        marks = [pytest.mark.xdist_group(f"models-{name}")]
+        marks += [pytest.mark.every] if wanted == "savedmodel" else []
+        yield pytest.param(name, wanted, marks=marks, id=f"{wanted}-{name}")
+
+
+@pytest.mark.parametrize(("name", "wanted"), tiered(CALLS))
+def test_the_command_of_the_readme(answered: Any, name: str, wanted: str) -> None:
+    compared(answered(name, wanted), name)
 
 
 def test_every_readme_has_a_command_for_each_format() -> None:
@@ -143,13 +146,14 @@ def test_every_readme_has_a_command_for_each_format() -> None:
         assert formats == {"savedmodel", "onnx"} | ({"keras"} if name == CHARACTERS else set())
 
 
-@pytest.mark.parametrize("wanted", ["savedmodel", "onnx", "keras"])
-def test_what_was_read_before_changes_what_comes_next(answered, tmp_path: Path, wanted: str) -> None:
+@pytest.mark.parametrize("wanted", [pytest.param("savedmodel", marks=pytest.mark.every), "onnx", "keras"])
+@pytest.mark.xdist_group(f"models-{CHARACTERS}")
+def test_what_was_read_before_changes_what_comes_next(answered: Any, tmp_path: Path, wanted: str) -> None:
     """The second recorded call goes on from the first; asked by itself it gets other answers."""
     first, second = feeds(CHARACTERS)
     np.savez(tmp_path / "golden.npz", **{f"feed0/{key}": value for key, value in second.items()})
     alone = {"golden": str(tmp_path / "golden.npz"), "answers": str(tmp_path / "answers.npz")}
-    artifacts.answer([{**answered(wanted)[CHARACTERS], **alone}])
+    artifacts.answer([{**answered(CHARACTERS, wanted), **alone}])
     with np.load(tmp_path / "answers.npz") as answers:
         found = answers["feed0/next"]
     assert found.shape == second["next"].shape != first["next"].shape
@@ -157,10 +161,7 @@ def test_what_was_read_before_changes_what_comes_next(answered, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_inspect_prints_a_command_that_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_inspect_prints_a_command(name: str) -> None:
     found = cudnn_convert.inspect(source(name))
     assert found.runs_on_cpu is False
     live = [one for one in found.recurrences if one.live]
@@ -173,7 +174,17 @@ def test_inspect_prints_a_command_that_works(
     assert [end.tensor for end in taken.outputs.values()] == case(name)["outputs"]
     assert found.command is not None
     program, *words = found.command
-    assert program == "cudnn-convert"
+    flags = parsed(*words)
+    assert (program, flags.source, Path(flags.out).exists()) == ("cudnn-convert", str(source(name)), False)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", MODELS)
+def test_the_command_that_inspect_prints_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, *words = cudnn_convert.inspect(source(name)).command or ()
     ended = command(*words, "--quiet")
     assert (ended.code, ended.stderr) == (0, "")
     assert (tmp_path / words[1]).exists()

@@ -12,6 +12,7 @@ import runpy
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -78,6 +79,16 @@ WITHOUT_META = "docs/tutorials/weights.md"
 #: `tests/testing/test_documentation.py` and `tests/end_to_end/test_troubleshooting.py` run these.
 ELSEWHERE = ("docs/testing.md", "docs/troubleshooting.md")
 
+ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
+#: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
+SLOW = {
+    "docs/tutorials/checkpoint.md": ("cudnn_convert/read/checkpoint.py",),
+    "docs/tutorials/keras-files.md": ("cudnn_convert/keras/", "cudnn_convert/read/keras"),
+    "docs/tutorials/saved-model-1.md": ("cudnn_convert/read/saved_model.py",),
+    "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),
+    "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
+    "docs/serving.md": (),
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
@@ -168,9 +179,12 @@ def theirs(folder: Path) -> None:
 
 
 def run_command(call: Command) -> None:
+    """Of a conversion of which the page shows nothing the proof is left out, unless a flag is about it."""
+    converts = call.words[0] not in cli._COMMANDS and not ABOUT_PROOF & {*call.words}
+    more = ["--no-verify"] if call.shown is None and converts else []
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
-        code = cli.main(call.words)
+        code = cli.main([*call.words, *more])
     text = said.getvalue()
     refused = any(line.startswith("cudnn-convert: ") for line in call.shown or ())
     assert bool(code) is refused, text
@@ -226,7 +240,14 @@ class Python:
             self.patch.setattr(read, "READERS", (*read.READERS, module))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+def pages() -> Iterator[Any]:
+    for page in PAGES:
+        if page not in ELSEWHERE:
+            files = (page, *SLOW.get(page, ()))
+            yield pytest.param(page, marks=pytest.mark.slow(*files) if page in SLOW else ())
+
+
+@pytest.mark.parametrize("page", pages())
 def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples(page, tmp_path)
     monkeypatch.chdir(tmp_path)

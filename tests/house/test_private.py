@@ -158,7 +158,7 @@ def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     yield
-    keras.backend.clear_session()
+    keras.utils.clear_session(free_memory=False)
 
 
 def test_what_a_layer_raised_is_found_in_what_keras_says() -> None:

@@ -29,7 +29,11 @@ MEASURE = """<script>addEventListener("load", () => {
 COLLECT = """<script>const told = []; addEventListener("message", one => {
   told.push(one.data);
   document.title = "measured" + JSON.stringify(told) + "measured"; });</script>"""
-pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="no mkdocs; make docs installs it")
+#: Of what `make test` does not install.
+pytestmark = [
+    pytest.mark.every,
+    pytest.mark.skipif(find_spec("mkdocs") is None, reason="no mkdocs; make docs installs it"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,7 @@ def test_equations_are_the_reference_s(case: rec.Case) -> None:
     assert rec.error_of(rec.expected(case, values), wanted) < SAME
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("group", [*rec.MODES, "projected"])
 def test_equations_are_pytorch_s(group: str) -> None:
     """One test per mode, so that a machine without PyTorch shows five skips and not two hundred."""

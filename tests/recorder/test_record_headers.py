@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import record_cudnn as rec
 
+#: Those marked `every` need nvidia-cudnn-cu12, which `make test` does not install.
 pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
 
 
@@ -62,12 +63,14 @@ def test_every_declaration_has_a_ctype() -> None:
     assert rec.return_type(rec.DECLARATIONS["cudnnGetVersion"].returns) is ctypes.c_size_t
 
 
+@pytest.mark.every
 def test_declarations_are_the_header_s(headers: str) -> None:
     declared = rec.parse_prototypes(headers)
     for name, prototype in rec.DECLARATIONS.items():
         assert prototype == declared[name]
 
 
+@pytest.mark.every
 def test_types_without_a_number_are_pointers(headers: str) -> None:
     """A parameter passed as c_void_p by value must be a pointer to an opaque struct."""
     for prototype in rec.DECLARATIONS.values():
@@ -77,6 +80,7 @@ def test_types_without_a_number_are_pointers(headers: str) -> None:
                 assert re.search(rf"typedef\s+struct\s+\w+\s*\*\s*{name}\s*;", headers), name
 
 
+@pytest.mark.every
 def test_enums_are_the_header_s(headers: str) -> None:
     for enum, constants in rec.ENUMS.items():
         body = re.search(rf"typedef enum \{{([^}}]*)\}}\s*{enum};", headers)
@@ -85,6 +89,7 @@ def test_enums_are_the_header_s(headers: str) -> None:
         assert {name: int(values[name]) for name in constants} == constants
 
 
+@pytest.mark.every
 def test_defines_are_the_header_s(headers: str) -> None:
     shifts = dict(re.findall(r"#define (CUDNN_RNN_PADDED_IO_\w+) (.+)", headers))
     assert {name: text.strip() for name, text in shifts.items()} == {
@@ -94,6 +99,7 @@ def test_defines_are_the_header_s(headers: str) -> None:
     assert rec.DEFINES == {"CUDNN_RNN_PADDED_IO_DISABLED": 0, "CUDNN_RNN_PADDED_IO_ENABLED": 1}
 
 
+@pytest.mark.every
 def test_headers_are_of_cudnn_9(headers: str) -> None:
     assert re.search(r"#define CUDNN_MAJOR 9\b", headers)
 
@@ -120,6 +126,7 @@ def some_cases() -> list[rec.Case]:
     return list(one_per_kind.values())
 
 
+@pytest.mark.every
 def test_cudnn_reads_the_rnn_descriptor_as_meant(cudnn: rec.Cudnn) -> None:
     for case in some_cases():
         wanted = rec.rnn_descriptor_arguments(case)
@@ -131,6 +138,7 @@ def test_cudnn_reads_the_rnn_descriptor_as_meant(cudnn: rec.Cudnn) -> None:
         assert {name: value.value for name, value in found.items()} == wanted, case.name
 
 
+@pytest.mark.every
 def test_cudnn_reads_the_data_descriptor_as_meant(cudnn: rec.Cudnn) -> None:
     names = ("dataType", "layout", "maxSeqLength", "batchSize", "vectorSize")
     for case in some_cases():
@@ -148,6 +156,7 @@ def test_cudnn_reads_the_data_descriptor_as_meant(cudnn: rec.Cudnn) -> None:
         assert bytes(fill)[:item] == bytes(item), case.name
 
 
+@pytest.mark.every
 def test_cudnn_refuses_a_length_beyond_the_steps(cudnn: rec.Cudnn) -> None:
     """The wrapper raises, with cuDNN's own words."""
     with (
@@ -157,6 +166,7 @@ def test_cudnn_refuses_a_length_beyond_the_steps(cudnn: rec.Cudnn) -> None:
         cudnn.call("cudnnSetRNNDataDescriptor", descriptor, 0, 0, 5, 2, 7, rec.ints([6, 1]), None)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("layout", rec.ENUMS["cudnnRNNDataLayout_t"])
 def test_cudnn_takes_a_length_of_zero_in_a_padded_descriptor(cudnn: rec.Cudnn, layout: str) -> None:
     """So if a row of length 0 is refused at all, it is refused by the forward call."""
@@ -165,6 +175,7 @@ def test_cudnn_takes_a_length_of_zero_in_a_padded_descriptor(cudnn: rec.Cudnn, l
         cudnn.call("cudnnSetRNNDataDescriptor", descriptor, 0, rec.ENUM[layout], 5, 2, 7, lengths, None)
 
 
+@pytest.mark.every
 def test_host_code_answers_sizes_and_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--without-device, as a person runs it: cuDNN's own arithmetic agrees with the formula everywhere."""
     monkeypatch.setenv("CUDNN_LIBRARY", library_path())

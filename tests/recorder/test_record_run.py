@@ -52,12 +52,14 @@ def test_the_witness_sees_the_same_blob_and_rows(case: rec.Case) -> None:
         assert rec.error_of(found, rec.run_cudnn(device, case, values)) == 0
 
 
+@pytest.mark.every
 def test_the_witness_is_called_as_pytorch_declares() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; its declaration cannot be read")
     schema = torch.ops.aten._cudnn_rnn.default._schema
     assert [argument.name for argument in schema.arguments] == WITNESS
 
 
+@pytest.mark.every
 def test_torch_memory_is_handed_over_and_fetched() -> None:
     """The real `Device`, on the CPU, around the stand-in for cuDNN."""
     pytest.importorskip("torch", reason="PyTorch is not installed; the stand-in's own memory is used above")

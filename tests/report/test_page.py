@@ -205,8 +205,9 @@ def test_a_conversion_that_was_not_verified_says_so() -> None:
 
 
 def test_the_page_and_its_json_lie_side_by_side(tmp_path: Path) -> None:
-    source, out = copied(tmp_path), tmp_path / "out"
-    assert command(source, out, "--report", tmp_path / "one.html", "--quiet").code == 0
+    source, out = copied(tmp_path), tmp_path / "out.onnx"
+    words = ("--format", "onnx", "--report", tmp_path / "one.html", "--quiet")
+    assert command(source, out, *words).code == 0
     assert command("verify", source, out, "--report", tmp_path / "two.html", "--quiet").code == 0
     made, proven = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two"))
     subject = proven.pop("subject")
@@ -223,7 +224,8 @@ def test_the_page_and_its_json_lie_side_by_side(tmp_path: Path) -> None:
 
 def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
     source, file = copied(tmp_path), tmp_path / "report.html"
-    ended = command(source, tmp_path / "out", "--atol=1e-30", "--rtol=0", "--report", file, "--quiet")
+    flags = ("--format=onnx", "--atol=1e-30", "--rtol=0", "--report", file, "--quiet")
+    ended = command(source, tmp_path / "out.onnx", *flags)
     assert ended.code == 3
     said = Reader(file.read_text(encoding="utf-8")).said
     assert "Different 0 of 2 outputs agree with the float64 reference. rnn_out : at [" in said
@@ -247,6 +249,7 @@ MEASURE = """<script>addEventListener("load", () => {
 });</script>"""
 
 
+@pytest.mark.every
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return artifact_digests
 
 
+@pytest.mark.slow("scripts/artifact_digests.py")
 def test_a_check_names_what_differs(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "manifest.json"
     assert script.main(["--write", str(file), "--only", f"{SAMPLE} npz"]) == 0

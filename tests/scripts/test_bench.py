@@ -352,6 +352,7 @@ def test_compiled_modules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len([*(tmp_path / "bytecode").rglob("module_to_compile.*.pyc")]) == 1
 
 
+@pytest.mark.slow("scripts/bench/")
 def test_wrong_answers_are_not_timed(tmp_path: Path) -> None:
     """What takes part gives the float64 reference's answer; directions swapped, it does not."""
     import numpy as np

@@ -72,6 +72,7 @@ def hunted(folder: Path, *tests: str) -> tuple[dict[str, str], list[str]]:
     return found, unfit
 
 
+@pytest.mark.slow("scripts/mutants/")
 def test_each_change_meets_its_tests(tmp_path: Path) -> None:
     found, unfit = hunted(tmp_path, "test_larger", "test_others")
     larger, others = "test_it.py::test_larger", "test_it.py::test_others"
@@ -91,6 +92,7 @@ def test_each_change_meets_its_tests(tmp_path: Path) -> None:
     assert unfit == []
 
 
+@pytest.mark.slow("scripts/mutants/")
 def test_a_test_that_fails_without_a_change_kills_none(tmp_path: Path) -> None:
     found, unfit = hunted(tmp_path, "test_that_fails", "test_larger", "test_gone")
     assert unfit == ["test_it.py::test_gone", "test_it.py::test_that_fails"]

@@ -47,6 +47,12 @@ class Advice:
         return replace(self, verb=verb, out=self.out if stays else f"out{number}")
 
     @property
+    def is_of_proof(self) -> bool:
+        """Whether a proof says it, needs it or is its cure; other conversions are made without one."""
+        words = ("verif", "--data", "--golden", "--atol", "--max-error", "obstacles.py", "tflite.py")
+        return any(word in text for text in (*self.pieces, *self.flags, self.ways) for word in words)
+
+    @property
     def name(self) -> str:
         """An id for the test: the first piece, and what tells its cases apart."""
         return " ".join([self.pieces[0], *self.flags]).replace("{here}/", "")
@@ -55,7 +61,8 @@ class Advice:
 def called(row: Advice, source: Path, here: Path, flags: Sequence[str]) -> Ended:
     """The call of a row. A conversion has an OUT; what another command compares is among the flags."""
     words = [source, here / row.out] if not row.verb else [row.verb, source]
-    return command(*words, *(flag.format(here=here) for flag in flags))
+    more = [] if row.verb or row.is_of_proof else ["--no-verify"]
+    return command(*words, *(flag.format(here=here) for flag in flags), *more)
 
 
 def offered(row: Advice, ended: Ended) -> list[tuple[str, re.Match[str]]]:

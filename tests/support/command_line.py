@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudnn_convert import cli
+from cudnn_convert.cli import commands
 from support.samples import fixture
 
 #: The smallest sample with every kind of file and both copies of its weights.
@@ -50,6 +52,21 @@ def command(*words: object) -> Ended:
     with redirect_stdout(stdout), redirect_stderr(stderr):
         code = cli.main([str(word) for word in words])
     return Ended(code, stdout.getvalue(), stderr.getvalue())
+
+
+def parsed(*words: object) -> argparse.Namespace:
+    """The flags of `cudnn-convert WORDS`, which must be ones that it takes; nothing is done."""
+    found: list[argparse.Namespace] = []
+
+    def within(_: object, flags: argparse.Namespace) -> int:
+        commands.read_options(flags)
+        found.append(flags)
+        return 0
+
+    with redirect_stderr(io.StringIO()) as stderr:
+        assert cli.main([str(word) for word in words], within=within) == 0, stderr.getvalue()
+    (flags,) = found
+    return flags
 
 
 def refused(folder: Path, *words: object, code: int) -> list[str]:

@@ -27,7 +27,9 @@ def golden(sample: Any) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.
     )  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "frozen", "checkpoint", "onnx", "tflite"])
+@pytest.mark.parametrize(
+    "form", ["savedmodel", "frozen", "checkpoint", "onnx", pytest.param("tflite", marks=pytest.mark.every)]
+)
 def test_an_out_folder_against_recorded_answers(form: str, out: Path) -> None:
     """Names pair with TensorFlow's own, `x:0`; the feeds are of other lengths and batches."""
     cudnn_convert.convert(STATES.prefix, out, format=form, verify=False)

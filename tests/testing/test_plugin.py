@@ -47,6 +47,11 @@ def pytest_collection_finish(session):
 
 
 def run(pytester: pytest.Pytester, *words: str) -> Any:
+    """In this process, which has loaded all; a run starts with plugins of its own."""
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *words)
+
+
+def run_anew(pytester: pytest.Pytester, *words: str) -> Any:
     """Where nothing is left of what this run of pytest was asked for."""
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
 
@@ -54,7 +59,7 @@ def run(pytester: pytest.Pytester, *words: str) -> Any:
 def test_it_loads_nothing_that_is_heavy(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(LOADED)
     pytester.makepyfile("")
-    run(pytester, "--collect-only")
+    run_anew(pytester, "--collect-only")
     names, ours, plugin = json.loads((pytester.path / "loaded.json").read_text())
     assert plugin
     assert "cudnn_convert.testing.plugin" in ours
@@ -65,10 +70,14 @@ def test_it_loads_nothing_that_is_heavy(pytester: pytest.Pytester) -> None:
     }
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "workers",
+    [[], pytest.param(["-n", "2"], marks=pytest.mark.slow("cudnn_convert/testing/"))],
+    ids=["alone", "xdist"],
+)
 def test_a_page_for_each_failure(workers: list[str], pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
-    result = run(pytester, "--equivalence-report", "pages", *workers)
+    result = (run_anew if workers else run)(pytester, "--equivalence-report", "pages", *workers)
     result.assert_outcomes(failed=2, passed=2)
     text = result.stdout.str()
     begin = text.index("equivalence reports")
