@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from report.test_page import BROWSER
+from support.browser import measure
 from support.samples import ROOT
 
 PAGES = [*(ROOT / "docs").rglob("*.md")]
@@ -57,7 +55,6 @@ def test_the_site_builds_strictly_and_fetches_nothing(site: Path) -> None:
             assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", tag), (page, tag)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [360, 1280])
 def test_no_page_of_the_site_overflows_in_a_browser(site: Path, width: int, tmp_path: Path) -> None:
     """All pages at once, each in a frame of that width, for a window has at least 500 pixels."""
@@ -71,13 +68,7 @@ def test_no_page_of_the_site_overflows_in_a_browser(site: Path, width: int, tmp_
         for p in pages
     )
     (tmp_path / "all.html").write_text(f"<!doctype html>{COLLECT}<body>{frames}</body>", encoding="utf-8")
-    done = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000",
-         "--virtual-time-budget=20000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
-         (tmp_path / "all.html").as_uri()],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    told = json.loads(unescape(done.stdout.split("<title>measured")[1].split("measured</title>")[0]))
+    told = measure(tmp_path / "all.html", tmp_path / "profile", "--virtual-time-budget=20000")
     assert len(told) == len(pages)
     for one in told:
         assert one["inner"] == width

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
-from html import escape, unescape
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser import measure
 from support.command_line import command, copied
 
 from cudnn_convert.report import (
@@ -33,7 +32,6 @@ from cudnn_convert.report import (
     page,
 )
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 EVIL = '<script>alert("x")</script>'
 LONG = "a_scope_that_goes_on/" * 12 + "cudnn_lstm/opaque_kernel"
 RISING = OverTime(0, 4, tuple(1e-9 * 1.1**k for k in range(100)))
@@ -250,7 +248,6 @@ MEASURE = """<script>addEventListener("load", () => {
 
 
 @pytest.mark.every
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
     """In a frame of that width, for a window has at least 500 pixels.
@@ -263,12 +260,7 @@ def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
     file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
-    done = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000",
-         f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    told = json.loads(unescape(done.stdout.split("<title>measured")[1].split("measured</title>")[0]))
+    told = measure(file, tmp_path / "profile")
     assert told["inner"] == width
     assert told["scroll"] <= width
     assert told["wide"] == []

@@ -16,6 +16,7 @@
 * flag_messages      : The pieces of text in the package that name a flag.
 * watched_file       : A file that tells whether it was opened.
 * user_processes     : The processes of users, which live as long as a test worker.
+* browser            : A browser for the tests of pages.
 * artifacts          : Conversions, and what users' processes answer to them.
 * published_artifacts: Artifacts of the published networks.
 * asking_graphs      : Small graphs that are not converted without a question.
