@@ -39,7 +39,9 @@ def recomputed(images: np.ndarray) -> np.ndarray:
     return scores / scores.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx"])
+@pytest.mark.parametrize(
+    "form", ["onnx", *(pytest.param(form, marks=pytest.mark.every) for form in ("savedmodel", "frozen"))]
+)
 def test_converts_with_the_cuts_of_its_readme(out: Path, form: str) -> None:
     report = cudnn_convert.convert(
         MODEL,
@@ -69,5 +71,8 @@ def test_without_flags_names_its_candidates_and_the_cure(
     assert not out.exists()
 
 
-def test_the_named_cure_is_enough(out: Path) -> None:
-    assert main([str(MODEL), str(out), "--set", "cnn_lstm_2/dropout_rate:0=0", "--quiet"]) == 0
+@pytest.mark.parametrize("more", [("--no-verify",), pytest.param((), marks=pytest.mark.every)])
+def test_the_named_cure_is_enough(out: Path, more: tuple[str, ...]) -> None:
+    """Proof of the whole model, with its decoder, takes as long as all the rest."""
+    cure = ["--set", "cnn_lstm_2/dropout_rate:0=0", "--quiet", *more]
+    assert main([str(MODEL), str(out), *cure]) == 0

@@ -5,17 +5,15 @@ The artifacts run where their users run them: plain TensorFlow 2 or ONNX Runtime
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from support import artifacts
-from support.keras3_samples import EXPORTED, Call, Signature, exported
-from support.samples import EVERY, WITH_ALL
+from support.keras3_samples import EXPORTED, Call, Export, Signature, exported
+from support.samples import WITH_ALL
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -23,8 +21,6 @@ from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 NEWEST: Final = "keras-3.15.1"
-#: Whose SavedModel is repaired beside the newest one's: the oldest writer's. Those between differ in names.
-OLDEST: Final = "keras-3.3.3-masked"
 #: The newest writer's sample of each case.
 ONCE: Final = [
     *{
@@ -32,15 +28,25 @@ ONCE: Final = [
         for sample in sorted(EXPORTED, key=lambda sample: sample.folder.parent.name == NEWEST)
     }.values()
 ]
-#: A case of each kind: modes, directions, masks, states in variables, types, layers in layers.
-KINDS: Final = (
-    *("lstm", "gru", "masked", "bidirectional", "stateful", "initial_state", "float64", "nested"),
-    *("mixed_float16", "bfloat16", "signatures", "cudnn_layers", "portable"),
+#: An older one is repaired too, the oldest. Those between differ in names.
+OLDEST: Final = "keras-3.3.3-masked"
+#: Each case goes to one format. What a SavedModel keeps and other formats do not: state in variables, several
+#: signatures, tables, double precision, a loop of TensorFlow's own around a recurrence.
+REPAIRED: Final = (
+    "stateful",
+    "signatures",
+    "with_vocabulary",
+    "float64",
+    "time_distributed",
+    "portable_saved",
 )
-#: Kinds that TensorFlow Lite's loops do not know from the others, for functions were laid flat before.
-NOT_FOR_TFLITE: Final = ("nested", "signatures", "bfloat16")
-#: Kinds that frozen graphs do not show as ONNX does: both are made of the same graph laid flat.
-NOT_FOR_FROZEN: Final = ("gru", "masked", "bidirectional", "initial_state", "nested", "bfloat16")
+#: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
+KINDS: Final = {
+    "savedmodel": REPAIRED,
+    "frozen": ("stateful",),
+    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED),
+    "tflite": ("stateful", "masked_last"),
+}
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
@@ -68,35 +74,18 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def chosen(form: str) -> list[Signature]:
-    """The signatures that go to a format.
-
-    What becomes of functions laid flat, ONNX shows of all cases; to the others a case of each kind goes, and
-    to SavedModels what ONNX cannot hold.
-    """
-    return [
-        signature
-        for sample in EXPORTED
-        if EVERY or sample in ONCE or (form == "savedmodel" and sample.name == OLDEST)
-        if EVERY or form == WITH_ALL or sample.folder.name in (*KINDS, *_alone(form))
-        if EVERY or form != "tflite" or sample.folder.name not in NOT_FOR_TFLITE
-        if EVERY or form != "frozen" or sample.folder.name not in NOT_FOR_FROZEN
-        for signature in sample.signatures
-        if fits(signature, form)
-    ]
+def is_first(sample: Export, form: str) -> bool:
+    """Whether the first tier has it."""
+    is_kind = sample in ONCE and sample.folder.name in KINDS[form]
+    return is_kind or (form == "savedmodel" and sample.name == OLDEST)
 
 
-def _alone(form: str) -> Collection[str]:
-    return REFUSED[WITH_ALL] if form == "savedmodel" else ()
-
-
-def fits(signature: Signature, form: str) -> bool:
-    """Whether a format can hold a signature."""
-    return signature.name != TRAINING and signature.fixture.folder.name not in REFUSED.get(form, {})
-
-
-def label(signature: Signature) -> str:
-    return f"{signature.fixture.name}-{signature.name}"
+def cases() -> Iterator[Any]:
+    for form in FORMATS:
+        for sample in EXPORTED:
+            if sample.folder.name not in REFUSED.get(form, {}):
+                marks = () if is_first(sample, form) else pytest.mark.every
+                yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
 def flags(signature: Signature, form: str) -> dict[str, Any]:
@@ -106,36 +95,18 @@ def flags(signature: Signature, form: str) -> dict[str, Any]:
     return {"signature": signature.name} if len(signature.fixture.signatures) > 1 else {}
 
 
-@dataclass(frozen=True)
-class Converted:
-    """What became of a signature: the report and the user's job, or what was raised."""
-
-    report: cudnn_convert.Report | Exception
-    job: dict[str, Any]
-
-
-def converted(form: str, folder: Path) -> dict[str, Converted]:
-    """All signatures that go to a format, by label. A SavedModel that keeps them all is converted once.
-
-    What one conversion raises belongs to its own tests.
-    """
-    reports: dict[Path, cudnn_convert.Report | Exception] = {}
-    found = {}
-    for signature in chosen(form):
-        given = flags(signature, form)
-        out = folder / (label(signature) if "signature" in given else signature.fixture.name)
-        if out not in reports:
-            try:
-                reports[out] = cudnn_convert.convert(signature.fixture.path, out, format=form, **given)
-            except Exception as error:  # noqa: BLE001
-                reports[out] = error
-        job = the_job(signature, form, out) if out.exists() else {}
-        found[label(signature)] = Converted(reports[out], job)
-    try:
-        artifacts.answer([one.job for one in found.values() if one.job])
-    except AssertionError as error:  # once for all: the next test would convert everything anew
-        return {name: Converted(error, one.job) for name, one in found.items()}
-    return found
+def converted(
+    sample: Export, form: str, folder: Path
+) -> Iterator[tuple[Signature, cudnn_convert.Report, Path]]:
+    """Its signatures but for training; a SavedModel that keeps them all is converted once."""
+    report, out = None, folder / "out"
+    for signature in sample.signatures:
+        if signature.name == TRAINING:
+            continue
+        if report is None or form != "savedmodel":
+            out = folder / signature.name
+            report = cudnn_convert.convert(sample.path, out, format=form, **flags(signature, form))
+        yield signature, report, out
 
 
 def the_job(signature: Signature, form: str, out: Path) -> dict[str, Any]:
@@ -166,38 +137,36 @@ def zero_states(signature: Signature, inputs: set[str]) -> dict[str, Any]:
     return {key: {"next": f"{key}_next", "shape": shape, "dtype": "float32"} for key in inputs}
 
 
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory):
-    """All signatures in one format, converted once: `[format][label]`."""
-    return functools.cache(lambda form: converted(form, tmp_path_factory.mktemp(form)))
+@pytest.mark.parametrize(("form", "sample"), cases())
+def test_answers_as_keras_did(tmp_path: Path, form: str, sample: Export) -> None:
+    for signature, report, out in converted(sample, form, tmp_path):
+        assert report.verification is not None
+        assert report.verification.passed
+        if form != "savedmodel":
+            says_what_the_recurrences_are(report, signature)
+        job = the_job(signature, form, out)
+        artifacts.answer([job])
+        kinds = {recurrence.dtype for recurrence in report.recurrences} or {"float32"}
+        bound = max(BOUNDS[kind] for kind in kinds)
+        bound = max(bound, BOUNDS["float32"]) if form in ("onnx", "tflite") else bound
+        with np.load(job["answers"]) as answers:
+            compared(signature, answers, bound)
 
 
-def cases(*forms: str) -> list[Any]:
-    return [
-        pytest.param(
-            form, found, marks=pytest.mark.xdist_group(f"keras3-{form}"), id=f"{form}-{label(found)}"
-        )
-        for form in forms
-        for found in chosen(form)
-    ]
+def says_what_the_recurrences_are(report: cudnn_convert.Report, signature: Signature) -> None:
+    keys = ("mode", "units", "input_size", "layers", "directions")
+    found = [tuple(getattr(recurrence, key) for key in keys) for recurrence in report.recurrences]
+    assert sorted(found) == sorted(
+        tuple(recurrence[key] for key in keys) for recurrence in signature.recurrences
+    )
 
 
-@pytest.mark.parametrize(("form", "signature"), cases(*FORMATS))
-def test_answers_as_keras_did(everything, form: str, signature: Signature) -> None:
-    found = everything(form)[label(signature)]
-    if isinstance(found.report, Exception):
-        raise found.report
-    assert found.report.verification is not None
-    assert found.report.verification.passed
-    kinds = {recurrence.dtype for recurrence in found.report.recurrences} or {"float32"}
-    bound = max(BOUNDS[kind] for kind in kinds)
-    bound = max(bound, BOUNDS["float32"]) if form in ("onnx", "tflite") else bound
-    with np.load(found.job["answers"]) as answers:
-        for n, call in enumerate(signature.calls()):
-            given = {key.removeprefix(f"feed{n}/"): answers[key] for key in answers if f"feed{n}/" in key}
-            assert {key for key in given if not key.endswith("_next")} == call.answers.keys()
-            for key, expected in call.answers.items():
-                assert share(signature, call, key, given[key], expected, bound=bound) <= 1
+def compared(signature: Signature, answers: Mapping[str, np.ndarray], bound: float) -> None:
+    for n, call in enumerate(signature.calls()):
+        given = {key.removeprefix(f"feed{n}/"): answers[key] for key in answers if f"feed{n}/" in key}
+        assert {key for key in given if not key.endswith("_next")} == call.answers.keys()
+        for key, expected in call.answers.items():
+            assert share(signature, call, key, given[key], expected, bound=bound) <= 1
 
 
 def share(
@@ -214,24 +183,20 @@ def share(
     return artifacts.within(found[valid], expected[valid], atol=bound, rtol=bound)
 
 
-@pytest.mark.parametrize(("form", "signature"), cases("frozen"))
-def test_says_what_the_recurrences_are(everything, form: str, signature: Signature) -> None:
-    report = everything(form)[label(signature)].report
-    if isinstance(report, Exception):
-        raise report
-    keys = ("mode", "units", "input_size", "layers", "directions")
-    found = [tuple(getattr(recurrence, key) for key in keys) for recurrence in report.recurrences]
-    assert sorted(found) == sorted(
-        tuple(recurrence[key] for key in keys) for recurrence in signature.recurrences
-    )
-
-
+#: Refused in the words of conv_beside, by the same step of TensorFlow Lite's converter.
+AS_OTHERS: Final = [
+    ("tflite", case) for case in ("time_distributed", "portable", "portable_masked", "portable_saved")
+]
 ALONE: Final = [form for form in FORMATS if form != "savedmodel"]
 
 
 @pytest.mark.parametrize(
     ("form", "case", "message"),
-    [(form, case, message) for form, cases in REFUSED.items() for case, message in cases.items()],
+    [
+        pytest.param(form, case, message, marks=pytest.mark.every if (form, case) in AS_OTHERS else ())
+        for form, cases in REFUSED.items()
+        for case, message in cases.items()
+    ],
 )
 def test_what_a_format_cannot_hold_is_refused(out: Path, form: str, case: str, message: str) -> None:
     writer = "tf_keras-2.21.0" if case.startswith("portable") else NEWEST
@@ -242,7 +207,7 @@ def test_what_a_format_cannot_hold_is_refused(out: Path, form: str, case: str, m
 
 def test_a_step_of_training_stays_for_a_gpu(out: Path) -> None:
     sample = exported("tf_keras-2.21.0-cudnn_trained")
-    report = cudnn_convert.convert(sample.path, out)
+    report = cudnn_convert.convert(sample.path, out, verify=False)
     assert f"signature {TRAINING}: its steps of training need a GPU, and stay as they are" in report.notes
     assert [*report.outputs] == ["y"]
 

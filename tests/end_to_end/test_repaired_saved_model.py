@@ -9,43 +9,44 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from end_to_end.test_keras3_exports import BOUNDS, KINDS, NEWEST, TRAINING, share
+from end_to_end.test_keras3_exports import BOUNDS, NEWEST, OLDEST, TRAINING, share
 from support.command_line import contents
 from support.keras3_samples import BROKEN, Export, exported
-from support.samples import EVERY
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
 import cudnn_convert
 
-#: A case of each kind of the newest writer, and of the others the one whose functions look different.
-SAMPLES: Final = [
-    sample
-    for sample in BROKEN
-    if EVERY
-    or (sample.folder.parent.name == NEWEST and sample.folder.name in KINDS)
-    or sample.folder.name in ("masked", "cudnn_layers")
-]
-FEW: Final = [exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "bidirectional", "float64")]
-#: Where gradients are taken: TensorFlow needs up to 20 seconds for the graph of each of the rest.
-GRADIENTS: Final = (
-    *("lstm", "gru"),
-    *(("masked", "return_state", "bidirectional", "float64", "raw_ops") if EVERY else ()),
+#: What the first tier repairs: one recurrence, state in variables, several signatures, a table and its file,
+#: lengths as the oldest writer has them.
+FIRST: Final = (
+    *(f"{NEWEST}-{name}" for name in ("lstm", "stateful", "signatures", "with_vocabulary")),
+    OLDEST,
 )
+FEW: Final = tuple(f"{NEWEST}-{name}" for name in ("lstm", "gru", "masked", "bidirectional", "float64"))
 ENDPOINTS: Final = ("serve", "serving_default")
 
 pytestmark = pytest.mark.xdist_group("repaired")
 
 
-def each(samples: list[Export]) -> Any:
-    return pytest.mark.parametrize("sample", samples, ids=lambda sample: sample.name)
+def each(*names: str, first: Collection[str] = FIRST) -> Any:
+    """A test of samples, or of all that a CPU cannot run; the first tier has those in `first`."""
+    cases = [
+        pytest.param(sample, marks=() if sample.name in first else pytest.mark.every, id=sample.name)
+        for sample in ([exported(name) for name in names] or BROKEN)
+    ]
+    return pytest.mark.parametrize("sample", cases)
+
+
+def newest(*names: str) -> list[str]:
+    return [f"{NEWEST}-{name}" for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def names(sample: Export) -> list[str]:
     return [*sample.case["signatures"]]
 
 
-@each(SAMPLES)
+@each(first=newest("lstm", "stateful"))
 def test_the_source_fails_on_a_cpu(sample: Export) -> None:
     loaded = tf.saved_model.load(str(sample.path))
     failed = 0
@@ -89,7 +90,7 @@ def given(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     return {key: tf.constant(value) for key, value in feeds.items()}
 
 
-@each([found for found in SAMPLES if EVERY or found.folder.parent.name == NEWEST])
+@each(first=newest("lstm", "stateful", "signatures"))
 def test_objects_and_functions_stay(repaired, sample: Export) -> None:
     before, after = (sorted(seen(path)) for path in (sample.path, repaired(sample)))
     assert after == before
@@ -129,7 +130,7 @@ def called(function: Any) -> Iterator[str]:
         yield f"{one.structured_input_signature} -> {one.structured_outputs}"
 
 
-@each(SAMPLES)
+@each()
 def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
     before, after = meta_graph(sample.path), meta_graph(repaired(sample))
     assert after.signature_def == before.signature_def
@@ -143,7 +144,7 @@ def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
     }
 
 
-@each(SAMPLES)
+@each()
 def test_files_stay(repaired, sample: Export) -> None:
     before, after = contents(sample.path), contents(repaired(sample))
     assert after.keys() - before.keys() == {"assets.extra", "assets.extra/cudnn_convert.json"}
@@ -155,7 +156,7 @@ def test_files_stay(repaired, sample: Export) -> None:
         assert any(name.startswith("assets/") for name in after)
 
 
-@each(SAMPLES)
+@each()
 def test_nothing_that_can_be_called_needs_a_gpu(repaired, sample: Export) -> None:
     assert any(reached(meta_graph(sample.path)))
     found = [*reached(meta_graph(repaired(sample)))]
@@ -193,7 +194,7 @@ def right(sample: Export, name: str, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-@each([*FEW, exported(f"{NEWEST}-stateful")])
+@each(*FEW, *newest("stateful"))
 def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> None:
     import keras
 
@@ -208,7 +209,7 @@ def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> N
     right(sample, endpoint, answer)
 
 
-@each([*FEW, exported(f"{NEWEST}-signatures"), exported(f"{NEWEST}-raw_ops")])
+@each(*FEW, *newest("signatures", "raw_ops"))
 def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) -> None:
     loaded = tf.saved_model.load(str(repaired(sample)))
     tf.saved_model.save(loaded, str(tmp_path / "again"), signatures=dict(loaded.signatures))
@@ -218,7 +219,7 @@ def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) 
         right(sample, name, lambda feeds, name=name: loaded.signatures[name](**given(feeds)))
 
 
-@each([*FEW, exported(f"{NEWEST}-signatures"), exported(f"{NEWEST}-with_vocabulary")])
+@each(*FEW, *newest("signatures", "with_vocabulary"), first=newest("lstm", "with_vocabulary"))
 def test_a_session_runs_it(repaired, sample: Export) -> None:
     """As TensorFlow Serving does: the MetaGraph by its tags, the tensors by the signature."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -233,7 +234,7 @@ def test_a_session_runs_it(repaired, sample: Export) -> None:
             right(sample, name, answer)
 
 
-@each(SAMPLES)
+@each()
 def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
     folder = str(repaired(sample))
     found = tf.saved_model.experimental.read_fingerprint(folder)
@@ -248,9 +249,12 @@ def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
     assert found.checkpoint_hash == source.checkpoint_hash
 
 
-@each([exported(f"{NEWEST}-{name}") for name in GRADIENTS])
+@each(*newest("lstm", "gru", "masked", "return_state", "bidirectional", "float64", "raw_ops"))
 def test_gradients_reach_the_variables(repaired, sample: Export) -> None:
-    """They agree with the slope of the function itself, along one line through all its variables."""
+    """They agree with the slope of the function itself, along one line through all its variables.
+
+    TensorFlow needs up to 20 seconds for the graph of each; an LSTM's has a loop, a block and a choice.
+    """
     loaded = tf.saved_model.load(str(repaired(sample)))
     random = np.random.default_rng(7)
     is_double = sample.folder.name == "float64"
@@ -286,16 +290,16 @@ def total_at(variables: list[Any], line: list[np.ndarray], step: float, total: A
     return found
 
 
-@each([exported(f"{NEWEST}-{name}") for name in ("lstm", "gru", "masked", "raw_ops", "time_distributed")])
+@each(*newest("lstm", "gru", "masked", "raw_ops", "time_distributed"))
 def test_the_same_bytes_twice_in_one_process(repaired, tmp_path: Path, sample: Export) -> None:
     cudnn_convert.convert(sample.path, tmp_path / "again", verify=False)
     assert contents(tmp_path / "again") == contents(repaired(sample))
 
 
-def test_the_same_bytes_in_another_process(repaired, tmp_path: Path) -> None:
-    code = "import sys, cudnn_convert as c; [c.convert(*p.split('='), verify=False) for p in sys.argv[1:]]"
-    pairs = [f"{sample.path}={tmp_path / sample.name}" for sample in FEW]
+@each(*FEW, OLDEST, first=[OLDEST])
+def test_the_same_bytes_in_another_process(repaired, tmp_path: Path, sample: Export) -> None:
+    code = "import sys, cudnn_convert as c; c.convert(sys.argv[1], sys.argv[2], verify=False)"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    subprocess.run([sys.executable, "-c", code, *pairs], env=environment, capture_output=True, check=True)
-    for sample in FEW:
-        assert contents(tmp_path / sample.name) == contents(repaired(sample)), sample.name
+    command = [sys.executable, "-c", code, str(sample.path), str(tmp_path / "again")]
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert contents(tmp_path / "again") == contents(repaired(sample))
