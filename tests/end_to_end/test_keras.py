@@ -31,25 +31,24 @@ WHOLE: Final = [
 ]
 #: The oldest writer's sample of each case.
 ONCE: Final = [*{found.folder.name: found for found in reversed(WHOLE)}.values()]
-#: merge_modes_lstm stands for it: each costs as much as ten others.
-AS_OTHERS: Final = {"merge_modes_gru"}
-#: Each case goes to one format, and to the others what they do of their own. Graphs: states, double
-#: precision. Layers of Keras 3: calls of shared layers, states of a call, models in layers, masks, names and
-#: shapes that the file lacks, another file's order of weights. HDF5: groups in groups, types, an archive.
+#: Which others show too: more layers, more of what Keras itself adds to a graph, and archives, which
+#: test_keras_hdf5.py compares with the same models in HDF5. Each costs as much as several others.
+AS_OTHERS: Final = {
+    *("stacked", "merge_modes_gru", "merge_modes_lstm", "beside_plain"),
+    *("archive_adam", "archive_bidirectional", "archive_nested"),
+}
+#: Each case goes to one format, and to the others what they do of their own: in Keras 3 calls of shared
+#: layers with states, shapes that the file lacks, another order of weights and double precision; in HDF5
+#: groups in groups.
 KINDS: Final[dict[str, Collection[str]]] = {
-    "savedmodel": ("stateful_gru", "float64"),
-    "frozen": ("stateful_gru",),
+    "savedmodel": ("sequential_lstm",),
+    "frozen": (),
     WITH_ALL: {found.folder.name for found in ONCE} - AS_OTHERS,
-    "keras": (
-        *("siamese", "encoder_decoder", "bidirectional_states", "nested", "time_distributed_nested"),
-        *("text_classifier", "deferred", "go_backwards", "frozen_layers", "stateful_gru", "float64"),
-        *("beside_plain", "weights_functional", "archive_nested"),
-    ),
-    "h5": ("nested", "float64", "archive_nested"),
+    "keras": ("siamese", "encoder_decoder", "deferred", "frozen_layers", "float64"),
+    "h5": ("time_distributed_nested",),
 }
 LAYERS: Final = ("keras", "h5")
-#: Proven as layers too: calls of layers in layers, and double precision. Others are verified below.
-PROVEN: Final = {"keras": ("time_distributed_nested", "float64"), "h5": ("float64",)}
+SAME_BYTES: Final = {("keras", "nested"), ("h5", "text_classifier")}
 
 
 def fits(sample: KerasFixture, form: str) -> bool:
@@ -57,17 +56,17 @@ def fits(sample: KerasFixture, form: str) -> bool:
     return not (form in ("keras", "h5") and sample.folder.name == "time_major")
 
 
-def cases(first: Mapping[str, Collection[str]]) -> Iterator[Any]:
+def cases(first: Mapping[str, Collection[str]], *forms: str) -> Iterator[Any]:
     """Every sample in formats; of the first tier are those cases of `first`, from one writer."""
-    for form, names in first.items():
+    for form in forms:
         for sample in WHOLE:
             if fits(sample, form):
-                is_first = sample in ONCE and sample.folder.name in names
+                is_first = sample in ONCE and sample.folder.name in first.get(form, ())
                 marks = () if is_first else pytest.mark.every
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
-@pytest.mark.parametrize(("form", "sample"), cases(KINDS))
+@pytest.mark.parametrize(("form", "sample"), cases(KINDS, *KINDS))
 def test_answers_as_keras_did(tmp_path: Path, form: str, sample: KerasFixture) -> None:
     """Proof of a file of layers takes most of its conversion, and is another test."""
     report, job = converted(sample, form, tmp_path, verify=form not in LAYERS)
@@ -85,19 +84,20 @@ def test_answers_as_keras_did(tmp_path: Path, form: str, sample: KerasFixture) -
     compared(job, sample, case["outputs"])
 
 
-@pytest.mark.parametrize(("form", "sample"), cases(PROVEN))
+@pytest.mark.parametrize(("form", "sample"), cases({}, *LAYERS))
 def test_is_proven_as_layers(tmp_path: Path, form: str, sample: KerasFixture) -> None:
+    """All modes are in mutants/test_keras_layers.py, and two files that are right below."""
     report, _ = converted(sample, form, tmp_path)
     assert report.verification is not None
     assert report.verification.passed
 
 
-@pytest.mark.parametrize("form", LAYERS)
 @pytest.mark.parametrize(
-    "name",
+    ("form", "name"),
     [
-        "nested",
-        *(pytest.param(name, marks=pytest.mark.every) for name in ("text_classifier", "encoder_decoder")),
+        pytest.param(form, name, marks=() if (form, name) in SAME_BYTES else pytest.mark.every)
+        for form in LAYERS
+        for name in ("nested", "text_classifier", "encoder_decoder")
     ],
 )
 def test_same_bytes_every_time(tmp_path: Path, form: str, name: str) -> None:
@@ -115,9 +115,8 @@ def test_time_major_is_refused_for_keras_3(out: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        ("h5", "siamese"),
         ("keras", "stateful_lstm"),
-        pytest.param("keras", "siamese", marks=pytest.mark.every),
+        *(pytest.param(form, "siamese", marks=pytest.mark.every) for form in LAYERS),
         pytest.param("h5", "stateful_lstm", marks=pytest.mark.every),
     ],
 )
@@ -132,6 +131,7 @@ def test_a_file_of_its_own_is_verified_again(tmp_path: Path, form: str, name: st
 def test_a_swapped_gate_is_seen(tmp_path: Path) -> None:
     sample, artifact = keras_fixture("keras-2.2.4-siamese"), tmp_path / "model.h5"
     cudnn_convert.convert(sample.path, artifact, format="h5", verify=False)
+    assert cudnn_convert.verify(sample.path, artifact).passed
     with h5py.File(artifact, "r+") as file:
         (kernel,) = (one for one in _datasets(file["model_weights/encoder"]) if "recurrent" in one.name)
         i, f, c, o = np.split(kernel[()], 4, axis=1)

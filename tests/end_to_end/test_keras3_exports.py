@@ -28,23 +28,17 @@ ONCE: Final = [
         for sample in sorted(EXPORTED, key=lambda sample: sample.folder.parent.name == NEWEST)
     }.values()
 ]
-#: An older one is repaired too, the oldest. Those between differ in names.
-OLDEST: Final = "keras-3.3.3-masked"
-#: Each case goes to one format. What a SavedModel keeps and other formats do not: state in variables, several
-#: signatures, tables, double precision, a loop of TensorFlow's own around a recurrence.
-REPAIRED: Final = (
-    "stateful",
-    "signatures",
-    "with_vocabulary",
-    "float64",
-    "time_distributed",
-    "portable_saved",
-)
+#: Each case goes to one format. What a SavedModel keeps and other formats do not: state in variables, tables,
+#: a loop of TensorFlow's own around a recurrence, objects of a model that runs as it is. Several signatures:
+#: test_repaired_saved_model.py.
+REPAIRED: Final = ("stateful", "with_vocabulary", "time_distributed", "portable_saved")
+#: Layers one behind the other, as many times over.
+AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures")
 #: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
 KINDS: Final = {
     "savedmodel": REPAIRED,
     "frozen": ("stateful",),
-    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED),
+    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
     "tflite": ("stateful", "masked_last"),
 }
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
@@ -74,17 +68,12 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def is_first(sample: Export, form: str) -> bool:
-    """Whether the first tier has it."""
-    is_kind = sample in ONCE and sample.folder.name in KINDS[form]
-    return is_kind or (form == "savedmodel" and sample.name == OLDEST)
-
-
 def cases() -> Iterator[Any]:
     for form in FORMATS:
         for sample in EXPORTED:
             if sample.folder.name not in REFUSED.get(form, {}):
-                marks = () if is_first(sample, form) else pytest.mark.every
+                is_first = sample in ONCE and sample.folder.name in KINDS[form]
+                marks = () if is_first else pytest.mark.every
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
@@ -184,7 +173,7 @@ def share(
 
 
 #: Refused in the words of conv_beside, by the same step of TensorFlow Lite's converter.
-AS_OTHERS: Final = [
+SAME_WORDS: Final = [
     ("tflite", case) for case in ("time_distributed", "portable", "portable_masked", "portable_saved")
 ]
 ALONE: Final = [form for form in FORMATS if form != "savedmodel"]
@@ -193,7 +182,7 @@ ALONE: Final = [form for form in FORMATS if form != "savedmodel"]
 @pytest.mark.parametrize(
     ("form", "case", "message"),
     [
-        pytest.param(form, case, message, marks=pytest.mark.every if (form, case) in AS_OTHERS else ())
+        pytest.param(form, case, message, marks=pytest.mark.every if (form, case) in SAME_WORDS else ())
         for form, cases in REFUSED.items()
         for case, message in cases.items()
     ],

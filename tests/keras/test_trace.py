@@ -224,6 +224,11 @@ ARCHIVES = sorted((ROOT / "tests" / "data" / "keras3_exports").glob("keras-*/arc
 FORMATS = ("frozen", "onnx", "tflite")
 
 
+def is_first(path: Path, form: str) -> bool:
+    """Whether the first tier has it: the oldest's and the newest's; those between write the same."""
+    return form == "onnx" and path.parts[-3] in ("keras-3.3.3", "keras-3.15.1")
+
+
 def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert report.out is not None
     form, path, recorded = origin.identify(Path(report.out).parent)
@@ -235,12 +240,11 @@ def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict
 @pytest.mark.parametrize(
     ("path", "form"),
     [
-        pytest.param(
-            path, form, marks=() if form == "onnx" else pytest.mark.every, id=f"{path.parts[-3]}-{form}"
-        )
+        pytest.param(path, form, marks=() if is_first(path, form) else pytest.mark.every)
         for path in ARCHIVES
         for form in FORMATS
     ],
+    ids=lambda value: value if isinstance(value, str) else value.parts[-3],
 )
 def test_of_every_keras_3(tmp_path: Path, path: Path, form: str) -> None:
     report = cudnn_convert.convert(path, tmp_path / "out", format=form)
