@@ -18,6 +18,7 @@
 * user_processes     : The processes of users, which live as long as a test worker.
 * browser            : A browser for the tests of pages.
 * artifacts          : Conversions, and what users' processes answer to them.
+* keras_conversions  : The same for files of Keras.
 * published_artifacts: Artifacts of the published networks.
 * asking_graphs      : Small graphs that are not converted without a question.
 * asking_files       : Files of weights, and of other tools, that need a flag.
