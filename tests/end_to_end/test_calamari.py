@@ -1,4 +1,7 @@
-"""A real training MetaGraph: Calamari-OCR, TensorFlow 1.8, 6,696 nodes; its weights are random numbers."""
+"""A real training MetaGraph: Calamari-OCR, TensorFlow 1.8, 6,696 nodes; its weights are random numbers.
+
+What it is converted with, recorded samples show at less cost: an iterator as the input, dropout to be set.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,8 @@ def recomputed(images: np.ndarray) -> np.ndarray:
     return scores / scores.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize(
-    "form", ["onnx", *(pytest.param(form, marks=pytest.mark.every) for form in ("savedmodel", "frozen"))]
-)
+@pytest.mark.every
+@pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx"])
 def test_converts_with_the_cuts_of_its_readme(out: Path, form: str) -> None:
     report = cudnn_convert.convert(
         MODEL,

@@ -28,18 +28,17 @@ ONCE: Final = [
         for sample in sorted(EXPORTED, key=lambda sample: sample.folder.parent.name == NEWEST)
     }.values()
 ]
-#: Each case goes to one format. What a SavedModel keeps and other formats do not: state in variables, tables,
-#: a loop of TensorFlow's own around a recurrence, objects of a model that runs as it is. Several signatures:
-#: test_repaired_saved_model.py.
-REPAIRED: Final = ("stateful", "with_vocabulary", "time_distributed", "portable_saved")
-#: Layers one behind the other, as many times over.
-AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures")
+#: Each case goes to one format. What a SavedModel keeps and other formats do not: state in variables, and a
+#: loop of TensorFlow's own around a recurrence. Tables and several signatures: test_repaired_saved_model.py.
+REPAIRED: Final = ("stateful", "time_distributed")
+#: Layers one behind the other, as many times over, and the same functions with more objects around them.
+AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved")
 #: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
 KINDS: Final = {
     "savedmodel": REPAIRED,
     "frozen": ("stateful",),
     WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
-    "tflite": ("stateful", "masked_last"),
+    "tflite": ("masked_last",),
 }
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says

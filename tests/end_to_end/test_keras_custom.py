@@ -43,9 +43,7 @@ def each(cases: Iterable[Case], first: Collection[Case]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("sample", "form"), each(product(CUSTOM, FORMATS), [(OLDEST, "onnx"), (OLDEST, "keras")])
-)
+@pytest.mark.parametrize(("sample", "form"), each(product(CUSTOM, FORMATS), [(OLDEST, "onnx")]))
 def test_a_class_that_the_user_brings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str
 ) -> None:
@@ -112,11 +110,7 @@ def begun(layers: list[Any]) -> None:
     ("sample", "form", "brought"),
     each(
         product(CUSTOM, ["keras", "h5"], ["nothing", "scale_for_tf_keras", "scale_for_keras"]),
-        [
-            (OLDEST, "keras", "nothing"),
-            (OLDEST, "keras", "scale_for_keras"),
-            (OLDEST, "h5", "scale_for_tf_keras"),
-        ],
+        [(OLDEST, "keras", "nothing"), (OLDEST, "h5", "scale_for_tf_keras")],
     ),
 )
 def test_a_class_behind_others(
