@@ -11,61 +11,92 @@ from pathlib import Path
 
 import pytest
 from mutants import changes, fused, steps
-from mutants.conversions import LOWERINGS, exit_code, flags, modes, source
-from support.samples import EVERY
+from mutants.conversions import CHECKPOINTS, LOWERINGS, exit_code, flags, is_caught, modes, source
 
 from cudnn_convert.model import Mode
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
-
-
+#: What changes the plan does so before any lowering, and what changes the steps does so whatever computes a
+#: layer. The first tier tries all of the plan, and of fused nodes, with the lowering that costs a tenth.
+CHEAPEST = "onnx"
+STEPS = frozenset(steps.CHANGES)
+#: What it tries with each other one: all changes of the steps with TensorFlow's block and with its loop; else
+#: one of the plan, one of the steps, and what a lowering has code of its own for.
+FIRST: dict[tuple[str, Mode], frozenset[str]] = {
+    ("frozen", Mode.LSTM): STEPS | {"directions_swapped"},
+    ("frozen", Mode.RNN_TANH): STEPS,
+    ("frozen", Mode.RNN_RELU): frozenset({"activations_exchanged"}),
+    ("frozen", Mode.GRU): frozenset({"reset_before_product"}),
+    ("savedmodel-fast", Mode.LSTM): frozenset({"directions_swapped", "state_of_last_step"}),
+    ("savedmodel-portable", Mode.LSTM): frozenset({"directions_swapped", "without_c", "state_of_last_step"}),
+    ("tflite", Mode.LSTM): frozenset({"without_c"}),
+    ("tflite", Mode.GRU): frozenset({"reset_before_product"}),
+    ("tflite", Mode.RNN_TANH): frozenset({"directions_swapped", "state_of_last_step"}),
+    ("checkpoint", Mode.LSTM): frozenset({"directions_swapped", "without_c", "state_of_last_step"}),
+    ("checkpoint", Mode.GRU): frozenset({"reset_before_product"}),
+    ("checkpoint-portable", Mode.LSTM): frozenset({"directions_swapped", "state_of_last_step"}),
+    ("checkpoint-lstm_block", Mode.LSTM): frozenset({"directions_swapped"}),
+    ("checkpoint-basic_lstm", Mode.LSTM): frozenset({"directions_swapped"}),
+}
 #: Where a plain RNN of relu is tried in full; else it is that of tanh but for one function of one value.
 RELU_IN_FULL = ("savedmodel-fast", "onnx")
 
 
-#: What changes the plan does so before any lowering: all such changes are tried with the cheapest one, and
-#: with each other one a change that shows that its artifact is of the changed plan.
-CHEAPEST, WITNESS = "onnx", "directions_swapped"
-#: Where every mode steps in a way that differs: there each is tried in full. The others walk over layers and
-#: directions as the first does: in full with an LSTM, with other modes a change that shows it.
-EVERY_MODE, STEPS_WITNESS = ("savedmodel-fast", "onnx"), "state_of_last_step"
-
-
-def mutants(lowering: str, mode: Mode) -> Iterator[tuple[str, Mutant]]:
-    """All that are tried on a mode in a lowering, by name."""
+def mutants(lowering: str, mode: Mode) -> Iterator[tuple[str, str, Mutant]]:
+    """All that are tried on a mode in a lowering: what each changes, its name, and what does so."""
     if mode is Mode.RNN_RELU and lowering not in RELU_IN_FULL:
-        yield "activations_exchanged", partial(changes.lowers, change=changes.activations_exchanged)
+        yield "plan", "activations_exchanged", partial(changes.lowers, change=changes.activations_exchanged)
         return
     for name, change in changes.of_recurrences(mode).items():
-        if EVERY or lowering == CHEAPEST or name == WITNESS:
-            yield name, partial(changes.lowers, change=change)
-    home = fused if lowering == "onnx" else steps
-    for name, change in home.CHANGES.items():
-        in_full = EVERY or mode is Mode.LSTM or lowering in EVERY_MODE
-        if mode is Mode.LSTM or (name != "without_c" and (in_full or name == STEPS_WITNESS)):
-            yield name, partial(home.computes, change=change)
+        yield "plan", name, partial(changes.lowers, change=change)
+    home, room = ("fused", fused) if lowering == "onnx" else ("steps", steps)
+    for name, change in room.CHANGES.items():
+        if mode is Mode.LSTM or name != "without_c":
+            yield home, name, partial(room.computes, change=change)
     if mode is Mode.GRU:
-        yield "reset_before_product", home.resets_before_product
+        yield home, "reset_before_product", room.resets_before_product
+
+
+def tier(lowering: str, mode: Mode, name: str) -> tuple[pytest.MarkDecorator, ...]:
+    is_first = lowering == CHEAPEST or name in FIRST.get((lowering, mode), ())
+    return () if is_first else (pytest.mark.every,)
 
 
 CASES = [(lowering, mode) for lowering in LOWERINGS for mode in modes(lowering)]
 MATRIX = [
-    pytest.param(lowering, mode, mutant, id=f"{lowering}-{mode.value}-{name}")
+    pytest.param(
+        lowering,
+        mode,
+        mutant,
+        id=f"{lowering}-{mode.value}-{name}",
+        marks=(pytest.mark.mutant(f"{home}: {name}"), *tier(lowering, mode, name)),
+    )
     for lowering, mode in CASES
-    for name, mutant in mutants(lowering, mode)
+    for home, name, mutant in mutants(lowering, mode)
+]
+#: Checkpoints become every format, proven, in tests/end_to_end/test_fixtures.py too.
+CONTROLS = [
+    pytest.param(
+        *case,
+        id=f"{case[0]}-{case[1].value}",
+        marks=()
+        if case[0] == CHEAPEST or (case in FIRST and case[1] not in CHECKPOINTS)
+        else pytest.mark.every,
+    )
+    for case in CASES
 ]
 
 
-@pytest.mark.mutant
 @pytest.mark.parametrize(("lowering", "mode", "mutant"), MATRIX)
 def test_a_mistake_in_the_lowering(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lowering: str, mode: Mode, mutant: Mutant
 ) -> None:
     mutant(monkeypatch)
-    assert exit_code(source(mode, tmp_path), tmp_path / "out", *LOWERINGS[lowering], *flags(mode)) == 3
+    given = source(mode, tmp_path)
+    assert is_caught(monkeypatch, given, tmp_path / "out", *LOWERINGS[lowering], *flags(mode))
 
 
-@pytest.mark.parametrize(("lowering", "mode"), CASES)
+@pytest.mark.parametrize(("lowering", "mode"), CONTROLS)
 def test_without_a_mistake_all_is_well(tmp_path: Path, lowering: str, mode: Mode) -> None:
     """Else every mutant would be caught for the wrong reason."""
     assert exit_code(source(mode, tmp_path), tmp_path / "out", *LOWERINGS[lowering], *flags(mode)) == 0

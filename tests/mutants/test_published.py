@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from support import artifacts
 from support.published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
 from support.published_networks import NETWORKS, get_bound
 
-pytestmark = [pytest.mark.mutant, pytest.mark.xdist_group("published")]
+pytestmark = pytest.mark.xdist_group("published")
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -68,14 +68,20 @@ def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, f
     return {title: compare_answers(NETWORKS[ARTIFACTS[title][0]], job) for title, job in jobs.items()}
 
 
-@pytest.mark.parametrize("title", ARTIFACTS)
+def titles(what: str, mistakes: Iterable[str]) -> Any:
+    return pytest.mark.parametrize(
+        "title", [pytest.param(one, marks=pytest.mark.mutant(f"published {what}: {one}")) for one in mistakes]
+    )
+
+
+@titles("artifact", ARTIFACTS)
 def test_a_mistake_in_an_artifact(distances: Any, title: str) -> None:
     name, form, _, seeing = ARTIFACTS[title]
     bound = get_bound(NETWORKS[name], form)
     assert all(distances[title][key] > 5 * bound for key in seeing), distances[title]
 
 
-@pytest.mark.parametrize("title", REFERENCE)
+@titles("reference", REFERENCE)
 def test_a_mistake_in_the_reference(monkeypatch: pytest.MonkeyPatch, title: str) -> None:
     name, mutant, seeing = REFERENCE[title]
     mutant(monkeypatch)

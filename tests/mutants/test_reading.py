@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mutants import changes
 from mutants.changes import Change
-from mutants.conversions import Flags, exit_code
+from mutants.conversions import Flags, exit_code, is_caught
 from support.samples import GRAPHLESS, fixture
 
 from cudnn_convert.model import Cell, Mode
@@ -61,44 +61,50 @@ def mutants() -> Iterator[Any]:
                 found = {**found, "without_peepholes": without_peepholes}
                 del found["without_recurrent_bias"]
             for name, change in found.items():
-                yield pytest.param(reader, mode, change, id=f"{reader}-{mode.value}-{name}")
+                mark = pytest.mark.mutant(f"reader {reader}: {name}")
+                yield pytest.param(reader, mode, change, id=f"{reader}-{mode.value}-{name}", marks=mark)
 
 
-def converted(reader: str, mode: Mode, out: Path) -> int:
+def conversion(reader: str, mode: Mode) -> tuple[Path, Flags]:
+    """A file for a reader, and the flags that it is converted with."""
     *_, files, flags = READERS[reader]
     name = files[mode]
-    given = PREFIXES[name] if name in PREFIXES else fixture(name).prefix
-    return exit_code(given, out, "--format", "onnx", *flags)
+    return PREFIXES.get(name) or fixture(name).prefix, ("--format", "onnx", *flags)
 
 
-@pytest.mark.mutant
+def caught(monkeypatch: pytest.MonkeyPatch, reader: str, mode: Mode, out: Path) -> bool:
+    given, flags = conversion(reader, mode)
+    return is_caught(monkeypatch, given, out, *flags)
+
+
 @pytest.mark.parametrize(("reader", "mode", "change"), mutants())
 def test_weights_read_wrongly(
     monkeypatch: pytest.MonkeyPatch, out: Path, reader: str, mode: Mode, change: Change
 ) -> None:
     room, name, spoiled, *_ = READERS[reader]
     monkeypatch.setattr(room, name, spoiled(getattr(room, name), change))
-    assert converted(reader, mode, out) == 3
+    assert caught(monkeypatch, reader, mode, out)
 
 
-@pytest.mark.mutant
+@pytest.mark.mutant("reader canonical: directions_swapped")
 def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     forms = tuple(replace(form, stems=form.stems[::-1]) for form in contrib._FORMS)
     monkeypatch.setattr(contrib, "_FORMS", forms)
-    assert converted("canonical", Mode.LSTM, out) == 3
+    assert caught(monkeypatch, "canonical", Mode.LSTM, out)
 
 
-@pytest.mark.mutant
+@pytest.mark.mutant("reader blob: directions_swapped")
 def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     read = lazy.split
     monkeypatch.setattr(
         lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
     )
-    assert converted("blob", Mode.GRU, out) == 3
+    assert caught(monkeypatch, "blob", Mode.GRU, out)
 
 
 @pytest.mark.parametrize(
     ("reader", "mode"), [(reader, mode) for reader, (*_, files, _) in READERS.items() for mode in files]
 )
 def test_read_rightly_all_is_well(out: Path, reader: str, mode: Mode) -> None:
-    assert converted(reader, mode, out) == 0
+    given, flags = conversion(reader, mode)
+    assert exit_code(given, out, *flags) == 0
